@@ -1,0 +1,1 @@
+//! PID 1 of a sandbox and the protocol that it speaks with the host.

@@ -1,0 +1,1 @@
+//! Typed configuration: defaults, file, environment, flags.

@@ -1,0 +1,1 @@
+//! Use cases: run, contexts, dependency layers; sees providers only as dyn Provider.

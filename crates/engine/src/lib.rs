@@ -1,0 +1,1 @@
+//! Local isolators behind the Provider trait.

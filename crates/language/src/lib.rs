@@ -1,0 +1,1 @@
+//! The catalogue of languages, one data file each, and the kernels of their contexts.

@@ -1,0 +1,1 @@
+//! The Provider trait, its errors, layers, registry, reference backend and conformance suite.

@@ -1,0 +1,1 @@
+//! Thin safe wrappers over the Linux calls that the jail and the agent need; the one home of unsafe code.

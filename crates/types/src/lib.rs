@@ -1,0 +1,1 @@
+//! Vocabulary of Sandstorm: specs, limits, ids, states, events, results, capabilities. No I/O, no async.
