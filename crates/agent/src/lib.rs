@@ -1,1 +1,21 @@
-//! PID 1 of a sandbox and the protocol that it speaks with the host.
+//! The agent: PID 1 of a sandbox, and the protocol that it speaks with the host.
+//!
+//! Host and guest share [`protocol`] and [`frame`]; the host also uses [`archive`] to take files back. The rest is the
+//! guest's. The agent starts every program and does every file operation in a child that first becomes the payload's
+//! user behind every wall ([`child`]), so nothing on the host ever opens a path inside a sandbox.
+
+pub mod archive;
+mod child;
+mod connect;
+mod files;
+pub mod frame;
+pub mod protocol;
+mod serve;
+mod task;
+mod terminal;
+mod watch;
+
+pub use serve::serve;
+
+/// The descriptor at which PID 1 finds its control socket.
+pub const CONTROL_DESCRIPTOR: i32 = 3;

@@ -1,0 +1,197 @@
+//! File operations, done in a child that already is the payload's user inside the sandbox: the kernel's own view is
+//! the policy, and there is no second interpretation of a path.
+//!
+//! Content travels on stdin and stdout; structured answers are frames on stdout; a failure is one [`FileError`] frame
+//! on stderr and exit code 1.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde_bytes::ByteBuf;
+
+use crate::child::write_all;
+use crate::protocol::{CHUNK, FileError, FileTask};
+use crate::{archive, frame, watch};
+
+mod list;
+mod remove;
+
+/// Does the operation; the result is the child's exit code.
+pub(crate) fn perform(task: &FileTask) -> i32 {
+    let done = match task {
+        FileTask::Read { path, offset, length } => read(as_path(path), *offset, *length),
+        FileTask::Write { path, mode, parents } => write(as_path(path), *mode, *parents),
+        FileTask::Stat { path } => list::stat(as_path(path)),
+        FileTask::List { path, depth, limit } => list::list(as_path(path), *depth, *limit),
+        FileTask::Remove { path, recursive } => remove::remove(as_path(path), *recursive),
+        FileTask::Move { from, to, replace } => rename(as_path(from), as_path(to), *replace),
+        FileTask::MakeDirectory { path, mode, parents } => make_directory(as_path(path), *mode, *parents),
+        FileTask::Watch { path, recursive } => watch::watch(as_path(path), *recursive),
+        FileTask::Pack { path, exclude } => pack(as_path(path), exclude),
+        FileTask::Unpack { path } => unpack(as_path(path)),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            if let Ok(bytes) = frame::encode(&error) {
+                let _ = write_all(rustix::stdio::stderr(), &bytes);
+            }
+            1
+        }
+    }
+}
+
+fn as_path(bytes: &ByteBuf) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Names the operation's object, so that the message stands on its own.
+pub(crate) fn about(path: &Path) -> impl Fn(Errno) -> FileError + '_ {
+    move |errno| FileError {
+        errno: errno.raw_os_error(),
+        message: format!("{}: {}", path.display(), io::Error::from(errno)),
+    }
+}
+
+pub(crate) fn refuse(path: &Path, errno: Errno, why: &str) -> FileError {
+    FileError { errno: errno.raw_os_error(), message: format!("{}: {why}", path.display()) }
+}
+
+/// Sends one structured answer.
+pub(crate) fn answer<T: Serialize>(message: &T) -> Result<(), FileError> {
+    let bytes = frame::encode(message)
+        .map_err(|e| FileError { errno: Errno::OVERFLOW.raw_os_error(), message: e.to_string() })?;
+    write_all(rustix::stdio::stdout(), &bytes).map_err(about(Path::new("output")))
+}
+
+/// Opens without blocking on a FIFO, without taking a terminal, and never through the magic links of `/proc`.
+pub(crate) fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat2(
+        rustix::fs::CWD,
+        path,
+        flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
+        Mode::empty(),
+        ResolveFlags::NO_MAGICLINKS,
+    )
+}
+
+fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(), FileError> {
+    let file = open(path, OFlags::RDONLY).map_err(about(path))?;
+    let stat = rustix::fs::fstat(&file).map_err(about(path))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(about(path)(Errno::ISDIR)),
+        _ => return Err(refuse(path, Errno::INVAL, "not a regular file")),
+    }
+    // A file that grows while it is read ends where it ended when it was opened.
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let mut at = offset.min(size);
+    let end = length.map_or(size, |length| at.saturating_add(length).min(size));
+    let mut buffer = vec![0; CHUNK];
+    while at < end {
+        let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+        match rustix::io::pread(&file, &mut buffer[..want], at) {
+            Ok(0) => break,
+            Ok(n) => {
+                write_all(rustix::stdio::stdout(), &buffer[..n]).map_err(about(path))?;
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(about(path)(e)),
+        }
+    }
+    Ok(())
+}
+
+/// Writes beside the target and renames: readers see the old content or the new, never half of it, and a link at the
+/// target is replaced, not followed.
+fn write(path: &Path, mode: u32, parents: bool) -> Result<(), FileError> {
+    let (dir, name) = split(path)?;
+    if parents {
+        make_directory(dir, 0o755, true)?;
+    }
+    let dir_fd = open(dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(dir))?;
+    if let Ok(stat) = rustix::fs::statat(&dir_fd, name, AtFlags::SYMLINK_NOFOLLOW)
+        && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+    {
+        return Err(about(path)(Errno::ISDIR));
+    }
+    let temporary = format!(".sandstorm-{}", rustix::process::getpid().as_raw_nonzero());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&dir_fd, &temporary, flags, Mode::from_raw_mode(mode & 0o777))
+        .map_err(about(path))?;
+    let written = copy_input(&file)
+        .and_then(|()| rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777)))
+        .and_then(|()| rustix::fs::renameat(&dir_fd, &temporary, &dir_fd, name));
+    if written.is_err() {
+        let _ = rustix::fs::unlinkat(&dir_fd, &temporary, AtFlags::empty());
+    }
+    written.map_err(about(path))
+}
+
+fn copy_input(file: &OwnedFd) -> Result<(), Errno> {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => write_all(file.as_fd(), &buffer[..n])?,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+pub(crate) fn split(path: &Path) -> Result<(&Path, &OsStr), FileError> {
+    match (path.parent(), path.file_name()) {
+        (Some(dir), Some(name)) => Ok((dir, name)),
+        _ => Err(refuse(path, Errno::INVAL, "not a path of a file")),
+    }
+}
+
+fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), FileError> {
+    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+    let cwd = rustix::fs::CWD;
+    match rustix::fs::renameat_with(cwd, from, cwd, to, flags) {
+        // `/workspace`, `/tmp` and the home directory are mounts of one file system, which rename will not cross.
+        Err(Errno::XDEV) => Err(refuse(from, Errno::XDEV, "cannot be moved to another mount; copy it")),
+        other => other.map_err(about(from)),
+    }
+}
+
+fn make_directory(path: &Path, mode: u32, parents: bool) -> Result<(), FileError> {
+    let make = |path: &Path| rustix::fs::mkdir(path, Mode::from_raw_mode(mode & 0o777));
+    if !parents {
+        return make(path).map_err(about(path));
+    }
+    let mut walked = PathBuf::new();
+    for component in path.components() {
+        walked.push(component);
+        match make(&walked) {
+            // A read-only parent that exists answers EROFS before EEXIST.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) if !walked.is_dir() => return Err(about(&walked)(e)),
+            Err(_) => {}
+        }
+    }
+    if path.is_dir() { Ok(()) } else { Err(about(path)(Errno::NOTDIR)) }
+}
+
+fn pack(path: &Path, exclude: &[ByteBuf]) -> Result<(), FileError> {
+    let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
+    let exclude: Vec<&[u8]> = exclude.iter().map(|e| e.as_slice()).collect();
+    let mut output = io::BufWriter::with_capacity(CHUNK, io::stdout().lock());
+    archive::pack(dir.as_fd(), &exclude, &mut output).map_err(|e| e.at(path))
+}
+
+fn unpack(path: &Path) -> Result<(), FileError> {
+    let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
+    // The sandbox's own disk, inode and time limits bound what is written here.
+    let input = io::BufReader::with_capacity(CHUNK, io::stdin().lock());
+    archive::unpack(input, dir.as_fd(), archive::Bounds::SANDBOX).map(drop).map_err(|e| e.at(path))
+}

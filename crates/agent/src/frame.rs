@@ -1,0 +1,164 @@
+//! Messages on a byte stream: a little-endian length, then the encoded message.
+//!
+//! The reader never believes the length: a frame past [`LIMIT`] is an error before a byte of it is stored, and trailing
+//! bytes inside a frame are an error too, so that both sides always agree on where the next one begins.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::protocol::CHUNK;
+
+/// Largest frame: a chunk of a stream with room for its envelope, or a long argument list.
+pub const LIMIT: usize = 8 * CHUNK;
+
+/// Why bytes are not a message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("a frame of {0} bytes is over the limit of {LIMIT}")]
+    TooLong(usize),
+    #[error("a frame does not hold a message")]
+    Malformed,
+}
+
+/// Encodes one message with its length in front.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(|_| FrameError::Malformed)?;
+    let length = frame.len() - 4;
+    if length > LIMIT {
+        return Err(FrameError::TooLong(length));
+    }
+    frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(frame)
+}
+
+/// Collects bytes and gives out whole messages.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: VecDeque<u8>,
+}
+
+impl Decoder {
+    /// Adds bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend(bytes);
+    }
+
+    /// The next whole message, if its last byte has arrived. After an error the stream is out of step: give it up.
+    pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let Some(length) = self.length()? else { return Ok(None) };
+        if self.buffer.len() < 4 + length {
+            return Ok(None);
+        }
+        self.buffer.drain(..4);
+        let contiguous = self.buffer.make_contiguous();
+        let decoded = match postcard::take_from_bytes(&contiguous[..length]) {
+            Ok((message, [])) => Ok(Some(message)),
+            Ok(_) | Err(_) => Err(FrameError::Malformed),
+        };
+        self.buffer.drain(..length);
+        decoded
+    }
+
+    /// Whether bytes of an unfinished frame are waiting.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    fn length(&self) -> Result<Option<usize>, FrameError> {
+        let mut header = [0; 4];
+        for (slot, byte) in header.iter_mut().zip(self.buffer.iter().chain(std::iter::repeat(&0))) {
+            *slot = *byte;
+        }
+        if self.buffer.len() < 4 {
+            return Ok(None);
+        }
+        match u32::from_le_bytes(header) as usize {
+            length if length > LIMIT => Err(FrameError::TooLong(length)),
+            length => Ok(Some(length)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_bytes::ByteBuf;
+
+    use super::*;
+    use crate::protocol::{FromAgent, InputStream, Stream, ToAgent};
+
+    fn message() -> impl Strategy<Value = FromAgent> {
+        prop_oneof![
+            any::<u16>().prop_map(|version| FromAgent::Ready { version }),
+            (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..2000)).prop_map(|(id, bytes)| {
+                FromAgent::Output { id, stream: Stream::Error, bytes: ByteBuf::from(bytes) }
+            }),
+            (any::<u32>(), any::<u32>())
+                .prop_map(|(id, bytes)| FromAgent::Credit { id, to: InputStream::Main, bytes }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive_any_split(messages in proptest::collection::vec(message(), 0..8), cut in 1usize..700) {
+            let bytes: Vec<u8> = messages.iter().flat_map(|m| encode(m).unwrap()).collect();
+            let mut decoder = Decoder::default();
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(cut) {
+                decoder.push(piece);
+                while let Some(m) = decoder.take::<FromAgent>().unwrap() {
+                    seen.push(m);
+                }
+            }
+            prop_assert_eq!(seen, messages);
+            prop_assert!(decoder.is_empty());
+        }
+
+        /// Whatever arrives, the decoder answers: no panic, and never more kept than what was pushed.
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+            let mut decoder = Decoder::default();
+            decoder.push(&bytes);
+            while let Ok(Some(_)) = decoder.take::<FromAgent>() {}
+            let mut decoder = Decoder::default();
+            decoder.push(&bytes);
+            while let Ok(Some(_)) = decoder.take::<ToAgent>() {}
+        }
+
+        /// A flipped byte gives an error or another message, never a panic or an endless loop.
+        #[test]
+        fn a_flipped_byte_is_survived(m in message(), at in any::<prop::sample::Index>(), with in 1u8..) {
+            let mut bytes = encode(&m).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] ^= with;
+            let mut decoder = Decoder::default();
+            decoder.push(&bytes);
+            let _ = decoder.take::<FromAgent>();
+        }
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_at_once() {
+        let mut decoder = Decoder::default();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert_eq!(decoder.take::<FromAgent>(), Err(FrameError::TooLong(u32::MAX as usize)));
+    }
+
+    #[test]
+    fn bytes_after_the_message_inside_a_frame_are_refused() {
+        let mut bytes = encode(&FromAgent::Ready { version: 1 }).unwrap();
+        bytes.push(0);
+        bytes[0] += 1;
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        assert_eq!(decoder.take::<FromAgent>(), Err(FrameError::Malformed));
+    }
+
+    #[test]
+    fn a_message_that_does_not_fit_is_not_sent() {
+        let m = FromAgent::Output { id: 1, stream: Stream::Output, bytes: ByteBuf::from(vec![0; LIMIT]) };
+        assert!(matches!(encode(&m), Err(FrameError::TooLong(_))));
+    }
+}

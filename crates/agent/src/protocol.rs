@@ -1,0 +1,255 @@
+//! What host and agent say to each other.
+//!
+//! Every operation is a *task*: a child of the agent with an input stream, an output stream and an error stream. For a
+//! program these are its stdin, stdout and stderr. For a file operation the content travels on input or output, and the
+//! error stream carries one encoded [`FileError`] when it failed.
+//!
+//! Flow control is by credit. Each stream starts with [`WINDOW`] bytes; whoever sends may not have more than that
+//! unacknowledged, and the reader gives credit back as it consumes. A reader that stops reading therefore stops the
+//! process at the other end of the pipe, and no buffer grows.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+/// Version of this protocol; the first thing that both sides compare.
+pub const VERSION: u16 = 1;
+
+/// Bytes that may be in flight on one stream.
+pub const WINDOW: u32 = 256 * 1024;
+
+/// Largest piece of a stream in one message.
+pub const CHUNK: usize = 64 * 1024;
+
+/// Names a task for its lifetime. Chosen by the host, never reused within a sandbox.
+pub type TaskId = u32;
+
+/// From the host to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// The first message, written by the launcher before anybody else has the socket.
+    Init(Init),
+    /// Starts a task.
+    Start { id: TaskId, task: Task },
+    /// Bytes for one of the task's input streams.
+    Input { id: TaskId, to: InputStream, bytes: ByteBuf },
+    /// Nothing more will come on that input stream.
+    CloseInput { id: TaskId, to: InputStream },
+    /// The host consumed that many bytes of a stream.
+    Credit { id: TaskId, stream: Stream, bytes: u32 },
+    /// Sends a signal to the task's process group.
+    Signal { id: TaskId, signal: i32 },
+    /// Changes the size of the task's terminal.
+    Resize { id: TaskId, size: TerminalSize },
+}
+
+/// From the agent to the host. The host treats every one of these as hostile once user code has run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// The agent is up and has read [`Init`].
+    Ready { version: u16 },
+    /// The task's program was executed behind these walls.
+    Started { id: TaskId, walls: PayloadWalls },
+    /// The task could not be started.
+    Failed { id: TaskId, failure: StartFailure },
+    /// Bytes of a stream, in order.
+    Output { id: TaskId, stream: Stream, bytes: ByteBuf },
+    /// A stream ended.
+    Closed { id: TaskId, stream: Stream },
+    /// The agent passed on that many bytes of an input stream.
+    Credit { id: TaskId, to: InputStream, bytes: u32 },
+    /// The task's process ended. Sent after the output that it left behind.
+    Exited { id: TaskId, ending: Ending, usage: TaskUsage },
+}
+
+/// What the launcher decided for everything that will run in this sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Init {
+    pub version: u16,
+    /// Who the payload is, inside.
+    pub uid: u32,
+    pub gid: u32,
+    /// The payload's seccomp filter.
+    pub filter: Vec<FilterInstruction>,
+    /// `(resource, soft, hard)` as `setrlimit` takes them.
+    pub rlimits: Vec<(Rlimit, u64, u64)>,
+}
+
+/// One BPF instruction; the twin of `sandstorm_sys::filter::Instruction` on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilterInstruction {
+    pub code: u16,
+    pub jump_true: u8,
+    pub jump_false: u8,
+    pub operand: u32,
+}
+
+/// Limits of a process that a sandbox sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rlimit {
+    AddressSpace,
+    Core,
+    CpuSeconds,
+    FileSize,
+    LockedMemory,
+    MessageQueues,
+    Nice,
+    OpenFiles,
+    PendingSignals,
+    Processes,
+    RealTimePriority,
+    RealTimeTime,
+    Stack,
+}
+
+/// What a task does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    Program(Program),
+    File(FileTask),
+    /// Relays the streams to a TCP port on the sandbox's loopback.
+    Connect { port: u16 },
+}
+
+/// A program to execute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The program and its arguments. A first word without `/` is looked up in `PATH` of `env`.
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// Working directory, resolved inside the sandbox as the payload's user.
+    pub cwd: String,
+    /// As whom: the payload's user, or uid 0 of the namespace (without capabilities).
+    pub root: bool,
+    /// With a terminal: stdin, stdout and stderr are one, and output comes on [`Stream::Output`] alone.
+    pub terminal: Option<TerminalSize>,
+    /// A socket at descriptor 3 of the program, for contexts: what it writes there comes as [`Stream::Side`], what it
+    /// reads there was sent to [`InputStream::Side`]. User output cannot be mistaken for it.
+    pub side_channel: bool,
+}
+
+/// A file operation. Paths are absolute inside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileTask {
+    /// Content to the output stream.
+    Read { path: ByteBuf, offset: u64, length: Option<u64> },
+    /// Content from the input stream; replaces the file in one step when the stream is closed.
+    Write { path: ByteBuf, mode: u32, parents: bool },
+    /// One [`Entry`].
+    Stat { path: ByteBuf },
+    /// An [`Entry`] for each name, depth-first, at most `limit`.
+    List { path: ByteBuf, depth: u32, limit: u32 },
+    Remove { path: ByteBuf, recursive: bool },
+    Move { from: ByteBuf, to: ByteBuf, replace: bool },
+    MakeDirectory { path: ByteBuf, mode: u32, parents: bool },
+    /// A [`Change`] for each change, until the task is ended.
+    Watch { path: ByteBuf, recursive: bool },
+    /// A tar archive of a directory's content to the output stream, without what is named in `exclude`.
+    Pack { path: ByteBuf, exclude: Vec<ByteBuf> },
+    /// Unpacks a tar archive from the input stream into a directory.
+    Unpack { path: ByteBuf },
+}
+
+/// One name in a directory. Encoded one after the other on the output stream, each behind its length.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Relative to the listed directory; empty for `Stat`.
+    pub name: ByteBuf,
+    pub kind: EntryKind,
+    pub size: u64,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Nanoseconds since 1970.
+    pub modified: i64,
+    /// Where a symbolic link points.
+    pub target: Option<ByteBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+/// One change below a watched directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub kind: ChangeKind,
+    /// Relative to the watched directory.
+    pub name: ByteBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangeKind {
+    /// The watch is in place: changes from now on are seen.
+    Watching,
+    Created,
+    Modified,
+    Removed,
+    RenamedFrom,
+    RenamedTo,
+    Attributes,
+    /// More happened than could be kept; list again.
+    Overflow,
+}
+
+/// Why a file operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileError {
+    pub errno: i32,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Stream {
+    Output,
+    Error,
+    Side,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum InputStream {
+    Main,
+    Side,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+/// What the child measured of itself in its last moment before it became the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PayloadWalls {
+    pub uid: u32,
+    pub gid: u32,
+    /// Effective, permitted, inheritable and bounding capabilities together: 0 is the only good value.
+    pub capabilities: u64,
+    pub no_new_privs: bool,
+    /// 2 is "filter".
+    pub seccomp_mode: u32,
+}
+
+/// Which step of becoming the payload failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartFailure {
+    pub step: String,
+    pub errno: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    Code(i32),
+    Signal(i32),
+}
+
+/// What the task's process used, as the kernel told its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskUsage {
+    pub user_microseconds: u64,
+    pub system_microseconds: u64,
+    pub peak_memory_bytes: u64,
+}
