@@ -6,5 +6,6 @@
 pub mod exec;
 pub mod filter;
 pub mod fork;
+pub mod lock;
 pub mod mount;
 pub mod process;

@@ -208,3 +208,18 @@ pub fn empty_bounding_set() -> io::Result<()> {
     }
     Ok(())
 }
+
+/// The Landlock version of the running kernel.
+pub fn landlock_abi() -> io::Result<u32> {
+    const CREATE_RULESET_VERSION: u32 = 1;
+    // SAFETY: with the version flag the kernel asks for a null attribute pointer and a size of zero.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            CREATE_RULESET_VERSION,
+        )
+    };
+    if version < 0 { Err(io::Error::last_os_error()) } else { Ok(version as u32) }
+}

@@ -1,1 +1,66 @@
 //! Vocabulary of Sandstorm: specs, limits, ids, states, events, results, capabilities. No I/O, no async.
+//!
+//! Every crate speaks in these types, so that raw input becomes a rich type once, at the edge, and the
+//! same words mean the same thing in the engine, the router and the gateway. What is parsed here is
+//! parsed strictly: an accepted value is a usable value.
+
+mod blob;
+mod byte_size;
+mod capabilities;
+mod cpus;
+pub mod duration;
+mod enforcement;
+mod env;
+mod error_kind;
+mod event;
+mod guest_path;
+mod host_name;
+mod ids;
+mod isolation;
+mod labels;
+mod language_name;
+mod limit_name;
+mod limit_value;
+mod limits;
+mod limits_patch;
+mod network;
+mod requirement;
+mod result;
+mod run_spec;
+mod sandbox_spec;
+mod state;
+mod text_form;
+mod text_splitter;
+mod walls;
+
+pub use blob::Blob;
+pub use byte_size::{ByteSize, ByteSizeError};
+pub use capabilities::{Capabilities, Unmet};
+pub use cpus::{MilliCpus, MilliCpusError};
+pub use enforcement::Enforcement;
+pub use env::{EnvError, EnvMap, EnvName};
+pub use error_kind::{ErrorKind, Retry};
+pub use event::{Chunk, ChunkData, End, Event, EventBody, Problem, Stream};
+pub use guest_path::{GuestPath, GuestPathError};
+pub use host_name::{HostName, HostNameError, HostPattern};
+pub use ids::{ContextId, ExecId, IdError, RunId, SandboxId, SnapshotId, TenantId};
+pub use isolation::Isolation;
+pub use labels::{Labels, LabelsError};
+pub use language_name::{LanguageName, LanguageNameError};
+pub use limit_name::{LimitName, LimitSet, UnknownLimit};
+pub use limit_value::{LimitError, LimitValue};
+pub use limits::Limits;
+pub use limits_patch::LimitsPatch;
+pub use network::{AllowList, NetworkPolicy, NetworkPolicyError, Rule, Target};
+pub use requirement::{Requirement, RequirementError};
+pub use result::{
+    Attempt, Metrics, PerStream, ProgramError, RichResult, Route, RunResult, Status, cli_exit_code,
+};
+pub use run_spec::{RunSpec, RunSpecError};
+pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Template, User};
+pub use state::{Conflict, Phase, State, Step, Transition};
+pub use text_splitter::TextSplitter;
+pub use walls::{
+    CapsWall, CgroupVersion, CgroupWall, LandlockWall, LimitsWall, MissingLimit, MissingWall, NetMode,
+    NetWall, ProcWall, SeccompWall, Walls,
+};

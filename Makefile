@@ -1,0 +1,61 @@
+# Every command that a person or CI runs. Longer steps live in scripts/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run test test-all bench lint audit fmt
+
+# rustup's folder is not on the PATH of every non-interactive shell. It goes first,
+# because a sandboxed language needs the distribution's own, older rustc in /usr/bin.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+CARGO ?= cargo
+XTASK := $(CARGO) run --quiet --locked --package sandstorm-xtask --
+STARTED := $(shell date +%s)
+
+# In CI a test that cannot run here is a failure, not a skip.
+ifeq ($(CI),true)
+export SANDSTORM_REQUIRE_ALL := 1
+endif
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: ## Install what is missing, build, and show Sandstorm at work
+	scripts/setup.sh run
+	$(CARGO) build --release --locked --bin sandstorm
+	scripts/demo.sh
+
+# Tests use the dev profile only: a second profile would compile every crate
+# again. Long tests are marked #[ignore] and belong to test-all.
+test: ## What CI calls: lint, then every test that fits in a few minutes
+	scripts/setup.sh test
+	$(MAKE) lint
+	$(CARGO) test --workspace --locked
+	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
+
+test-all: ## The same plus the full matrix, soak and long fault runs
+	scripts/setup.sh test
+	$(MAKE) lint
+	$(CARGO) test --workspace --locked -- --include-ignored
+	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"
+
+bench: ## Measure the promised numbers beside what a user would otherwise pick
+	scripts/setup.sh bench
+	$(CARGO) build --release --locked --bin sandstorm
+	bench/run.sh
+
+lint: ## Format, clippy, repository rules, licences and sources of dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(XTASK) check
+	$(CARGO) deny --locked check licenses bans sources
+
+# Apart from lint because the advisory database is a Git clone from a forge,
+# which build machines without general internet access cannot reach.
+audit: ## Known vulnerabilities in dependencies (needs the internet)
+	$(CARGO) deny --locked check advisories
+
+fmt: ## Format the code
+	$(CARGO) fmt --all

@@ -1,0 +1,199 @@
+//! The typed tree: one struct per section of `sandstorm.yaml`.
+//!
+//! These structs declare every key. Their comments are the text of the reference page, of the JSON schema and of
+//! the file that `config init` writes, so they speak to operators.
+
+mod ids;
+mod limits;
+mod network;
+mod packages;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use sandstorm_types::{ByteSize, Enforcement, Limits};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::form;
+
+pub use ids::Ids;
+use limits::LimitsForm;
+pub use network::{Network, NetworkDefault};
+pub use packages::{Index, IndexError, Manager, PackageIndex, Packages};
+
+/// Configuration of Sandstorm.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where Sandstorm keeps its state: caches, leases, the database of a server. An absolute path; the directory
+    /// is made with mode 0700. Not set: `/var/lib/sandstorm` as root, else `$XDG_STATE_HOME/sandstorm`, else
+    /// `~/.local/state/sandstorm`.
+    #[schemars(example = &"/var/lib/sandstorm")]
+    pub state_dir: Option<PathBuf>,
+
+    /// What to do about a limit or wall that this machine cannot enforce: `strict` refuses the work,
+    /// `best_effort` runs it and says in the result what was missing. Not set: `strict` for `serve`,
+    /// `best_effort` for `run`.
+    #[schemars(with = "Option<EnforcementForm>", example = &"strict")]
+    pub enforcement: Option<Enforcement>,
+
+    /// The control group under which sandboxes get their own, relative to the root of each hierarchy. Not set:
+    /// chosen by what the machine delegates.
+    #[schemars(example = &"sandstorm")]
+    pub cgroup_parent: Option<String>,
+
+    /// Limits of a run or sandbox that asks for none of its own.
+    #[serde(with = "limits")]
+    #[schemars(with = "LimitsForm")]
+    pub limits: Limits,
+
+    /// Network of sandboxes.
+    pub network: Network,
+
+    /// Host user and group ids that sandboxes run under when Sandstorm runs as root. Each sandbox holds one block
+    /// of 65,536 ids.
+    ///
+    /// The default range, 2,013,265,920 to 2,144,337,919, is one that nothing else hands out by default: it lies
+    /// above the subordinate ids of `/etc/subuid` (up to 600,100,000), systemd's ids for containers (up to
+    /// 1,879,048,191) and the ids that SSSD and FreeIPA give to directory users (up to 2,000,200,000), and below
+    /// systemd's foreign ids (from 2,147,352,576) and those that some programs take for negative numbers (from
+    /// 2,147,483,648).
+    pub ids: Ids,
+
+    /// What a sandbox sees of this machine.
+    pub template: Template,
+
+    /// Languages by name, for those that need other than the built-in settings.
+    #[schemars(example = Language::examples())]
+    pub languages: BTreeMap<String, Language>,
+
+    /// Where packages come from when a run asks for some.
+    pub packages: Packages,
+
+    /// Caches: dependency layers and compiled programs.
+    pub cache: Cache,
+
+    /// Log output of Sandstorm itself, on standard error.
+    pub log: Log,
+
+    /// The server.
+    pub serve: Serve,
+}
+
+/// What a sandbox sees of this machine.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Template {
+    /// Toolchains outside `/usr`, such as rustup's or `/opt`'s, each mounted read-only in every sandbox.
+    #[schemars(example = Mount::examples())]
+    pub mounts: Vec<Mount>,
+}
+
+/// A directory or file of this machine that every sandbox sees, read-only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// The path on this machine, absolute.
+    pub source: PathBuf,
+    /// The path in the sandbox, absolute.
+    pub target: PathBuf,
+}
+
+impl Mount {
+    fn examples() -> Vec<Self> {
+        vec![Mount { source: "/opt/toolchain".into(), target: "/opt/toolchain".into() }]
+    }
+}
+
+/// Settings of one language.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Language {
+    /// The interpreter or compiler to use, as an absolute path in the sandbox. Not set: found by itself.
+    pub program: Option<PathBuf>,
+    /// Whether runs may use this language.
+    pub enabled: bool,
+}
+
+impl Default for Language {
+    fn default() -> Self {
+        Language { program: None, enabled: true }
+    }
+}
+
+impl Language {
+    fn examples() -> BTreeMap<&'static str, Self> {
+        BTreeMap::from([("python", Language { program: Some("/usr/bin/python3".into()), enabled: true })])
+    }
+}
+
+/// Caches: dependency layers and compiled programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cache {
+    /// Most bytes that all caches together may take; what was used least recently goes first.
+    #[serde(with = "form::size")]
+    #[schemars(with = "form::Size")]
+    pub max_bytes: ByteSize,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Cache { max_bytes: ByteSize::gib(20) }
+    }
+}
+
+/// Log output of Sandstorm itself, on standard error.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// `pretty` for people, `json` for machines.
+    pub format: LogFormat,
+    /// The least important lines that are written.
+    pub level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    #[default]
+    Pretty,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// The server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Serve {
+    /// The address that `sandstorm serve` listens on.
+    #[schemars(with = "String")]
+    pub listen: SocketAddr,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Serve { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7300)) }
+    }
+}
+
+/// How `Enforcement` stands in the schema; its own type knows no schemas.
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+#[expect(dead_code, reason = "stands for another type in the schema, never made")]
+enum EnforcementForm {
+    Strict,
+    BestEffort,
+}

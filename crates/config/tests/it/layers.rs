@@ -1,0 +1,218 @@
+//! Which value wins, and where it is said to come from.
+
+use std::time::Duration;
+
+use sandstorm_config::{Config, Effect, LogLevel, Origin, Warning, variables};
+use sandstorm_types::{ByteSize, Enforcement, MilliCpus, NetworkPolicy};
+
+use crate::Case;
+
+#[test]
+fn nothing_gives_the_defaults() {
+    for case in [Case::without_file(), Case::new(""), Case::new("limits:\ntemplate:\n  mounts:\n")] {
+        let loaded = case.load().unwrap();
+        assert_eq!(loaded.config, Config::default());
+        assert_eq!(loaded.warnings, []);
+    }
+    let config = Config::default();
+    assert_eq!(config.limits, sandstorm_types::Limits::default());
+    assert_eq!(config.serve.listen.to_string(), "127.0.0.1:7300");
+    assert_eq!(config.network.policy(), NetworkPolicy::None);
+    assert_eq!(config.cache.max_bytes, ByteSize::gib(20));
+}
+
+#[test]
+fn a_full_file_is_read() {
+    let config = Case::new(
+        "state_dir: /srv/sandstorm\n\
+         enforcement: best_effort\n\
+         cgroup_parent: machines/sandstorm\n\
+         limits:\n  wall: 1m30s\n  cpu_time: 10\n  cpus: 0.5\n  memory: 1G\n  processes: 64\n  open_files: 128\n  \
+           disk: 1073741824\n  inodes: 1000\n  output: 64KiB\n\
+         network:\n  default: allow\n  allow: ['*.example.com:443', example.org]\n\
+         ids: {start: 1000000, blocks: 10}\n\
+         template:\n  mounts:\n    - {source: /opt/go, target: /opt/go}\n\
+         languages:\n  python: {program: /usr/bin/python3}\n  lua:\n    enabled: false\n\
+         packages:\n  pip:\n    index: https://packages.example.org/simple/\n    credentials: env:PIP_TOKEN\n\
+         cache: {max_bytes: 1GiB}\n\
+         log: {format: json, level: debug}\n\
+         serve: {listen: '[::1]:8080'}\n",
+    )
+    .config();
+    assert_eq!(config.state_dir.as_deref(), Some("/srv/sandstorm".as_ref()));
+    assert_eq!(config.enforcement, Some(Enforcement::BestEffort));
+    assert_eq!(config.limits.wall, Duration::from_secs(90));
+    assert_eq!(config.limits.cpu_time, Some(Duration::from_secs(10)));
+    assert_eq!(config.limits.cpus, MilliCpus::new(500));
+    assert_eq!(config.limits.disk, ByteSize::gib(1));
+    assert_eq!(config.limits.output, ByteSize::kib(64));
+    assert_eq!(config.network.policy().rules().len(), 2);
+    assert_eq!(config.ids.block(9), Some(1_000_000 + 9 * 65_536));
+    assert_eq!(config.template.mounts[0].target.to_str(), Some("/opt/go"));
+    assert!(config.languages["python"].enabled);
+    assert!(!config.languages["lua"].enabled);
+    assert_eq!(config.packages.pip.credentials.as_ref().unwrap().to_string(), "env:PIP_TOKEN");
+    assert_eq!(config.log.level, LogLevel::Debug);
+    assert_eq!(config.serve.listen.port(), 8080);
+}
+
+#[test]
+fn each_layer_covers_the_one_below() {
+    let file = || Case::new("limits:\n  memory: 256M\n  wall: 5s\n");
+    let memory = |case: &Case| {
+        let loaded = case.load().unwrap();
+        (loaded.config.limits.memory, loaded.provenance.of("limits.memory").to_string())
+    };
+    assert_eq!(memory(&Case::without_file()), (ByteSize::mib(512), "default".to_owned()));
+
+    let case = file();
+    let (size, origin) = memory(&case);
+    assert_eq!(size, ByteSize::mib(256));
+    assert_eq!(origin, format!("{}:2:11", case.file().display()));
+
+    let case = file().variable("SANDSTORM_LIMITS_MEMORY", "128M");
+    assert_eq!(memory(&case), (ByteSize::mib(128), "env SANDSTORM_LIMITS_MEMORY".to_owned()));
+
+    let case = case.flag("--memory", "limits.memory", "64M");
+    assert_eq!(memory(&case), (ByteSize::mib(64), "flag --memory".to_owned()));
+    let loaded = case.load().unwrap();
+    assert_eq!(loaded.config.limits.wall, Duration::from_secs(5));
+    assert!(matches!(loaded.provenance.of("limits.wall"), Origin::File { place, .. } if place.line == 3));
+}
+
+#[test]
+fn every_setting_has_a_variable_that_works() {
+    let values = [
+        ("state_dir", "/x"),
+        ("enforcement", "strict"),
+        ("cgroup_parent", "x"),
+        ("network.default", "open"),
+        ("log.format", "json"),
+        ("log.level", "trace"),
+        ("serve.listen", "127.0.0.1:1"),
+        ("cache.max_bytes", "1G"),
+        ("ids.start", "131072"),
+    ];
+    let mut tried = 0;
+    for variable in variables() {
+        let Effect::Sets(key) = &variable.effect else { continue };
+        let value = match values.iter().find(|(name, _)| name == key) {
+            Some((_, value)) => value,
+            None if key.ends_with(".index") => "https://packages.example.org/",
+            None if key.ends_with(".credentials") => "env:TOKEN",
+            None if ["limits.memory", "limits.disk", "limits.output"].contains(&key.as_str()) => "77M",
+            None => "77",
+        };
+        let case = Case::without_file().variable(variable.name, value);
+        let loaded = case.load().unwrap_or_else(|error| panic!("{}: {error}", variable.name));
+        assert_eq!(loaded.provenance.of(key), Origin::Environment(variable.name.to_owned()));
+        assert_ne!(loaded.config, Config::default(), "{} changes nothing", variable.name);
+        tried += 1;
+    }
+    assert!(tried > 25, "only {tried} variables");
+}
+
+#[test]
+fn older_names_mean_what_the_reference_says() {
+    let case = Case::without_file()
+        .variable("SANDBOX_CPU_QUOTA", "2")
+        .variable("SANDBOX_MEMORY_LIMIT", "131072")
+        .variable("SANDBOX_ALLOW_NETWORK", "Yes")
+        .variable("SANDBOX_TIMEOUT_SECONDS", "300")
+        .variable("SANDBOX_MAX_USER_PROGRESS", "10");
+    let loaded = case.load().unwrap();
+    assert_eq!(loaded.config.limits.cpu_time, Some(Duration::from_secs(2)));
+    assert_eq!(loaded.config.limits.memory, ByteSize::mib(128));
+    assert_eq!(loaded.config.network.policy(), NetworkPolicy::Open);
+    assert_eq!(loaded.config.limits.wall, Duration::from_secs(300));
+    assert_eq!(loaded.config.limits.processes, 10);
+    assert_eq!(loaded.provenance.of("limits.wall").to_string(), "env SANDBOX_TIMEOUT_SECONDS");
+    assert_eq!(loaded.warnings, []);
+
+    let closed = Case::new("network: {default: open}\n").variable("SANDBOX_ALLOW_NETWORK", "0");
+    assert_eq!(closed.config().network.policy(), NetworkPolicy::None);
+}
+
+#[test]
+fn newer_names_win_over_older_ones() {
+    let case = Case::without_file()
+        .variable("SANDBOX_MEMORY_LIMIT", "131072")
+        .variable("SANDSTORM_LIMITS_MEMORY", "1G");
+    let loaded = case.load().unwrap();
+    assert_eq!(loaded.config.limits.memory, ByteSize::gib(1));
+    let shadowed = Warning::Shadowed { name: "SANDBOX_MEMORY_LIMIT", by: "SANDSTORM_LIMITS_MEMORY" };
+    assert_eq!(loaded.warnings, [shadowed]);
+}
+
+#[test]
+fn variables_without_effect_are_said_to_have_none() {
+    let case = Case::without_file()
+        .variable("SANDBOX_POOL_SIZE", "5")
+        .variable("SANDSTORM_LIMIT_MEMORY", "1G")
+        .variable("SANDSTORM_XYZZY", "1")
+        .variable("SANDBOX_API_KEY", "somebody else's");
+    let warnings: Vec<_> = case.load().unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "SANDBOX_POOL_SIZE has no effect: this version keeps no pool; every sandbox is made on demand",
+            "unknown environment variable SANDSTORM_LIMIT_MEMORY; did you mean SANDSTORM_LIMITS_MEMORY?",
+            "unknown environment variable SANDSTORM_XYZZY",
+        ]
+    );
+}
+
+#[test]
+fn empty_variables_count_as_unset() {
+    let case = Case::without_file().variable("SANDSTORM_LIMITS_MEMORY", "").variable("SANDBOX_POOL_SIZE", "");
+    let loaded = case.load().unwrap();
+    assert_eq!((loaded.config, loaded.warnings.len()), (Config::default(), 0));
+}
+
+#[test]
+fn the_state_directory_follows_the_user() {
+    let state = |case: &Case| case.load().unwrap().state_dir().unwrap().to_owned();
+    let mut case = Case::without_file().variable("HOME", "/home/a");
+    case.uid = 0;
+    assert_eq!(state(&case).to_str(), Some("/var/lib/sandstorm"));
+    case.uid = 1000;
+    assert_eq!(state(&case).to_str(), Some("/home/a/.local/state/sandstorm"));
+    let case = case.variable("SANDSTORM_STATE_DIR", "/elsewhere");
+    assert_eq!(state(&case).to_str(), Some("/elsewhere"));
+    let case = case.flag("--state-dir", "state_dir", "here");
+    assert_eq!(state(&case), std::path::absolute("here").unwrap());
+
+    let mut homeless = Case::without_file();
+    homeless.uid = 1000;
+    let error = homeless.load().unwrap().state_dir().unwrap_err().to_string();
+    assert!(error.contains("SANDSTORM_STATE_DIR"), "{error}");
+}
+
+#[test]
+fn show_gives_every_value_with_its_origin() {
+    let mut case =
+        Case::new("limits:\n  memory: 1024M\nlanguages:\n  lua: {enabled: false}\ntemplate:\n  mounts: []\n")
+            .variable("SANDBOX_TIMEOUT_SECONDS", "90")
+            .flag("--log-level", "log.level", "warn");
+    case.uid = 0;
+    let text = case.load().unwrap().show().replace(&case.file().display().to_string(), "FILE");
+    let line = |key: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{key}: ")))
+            .unwrap_or_else(|| panic!("{text}"));
+        line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("limits.memory"), "1GiB # FILE:2:11");
+    assert_eq!(line("limits.wall"), "1m30s # env SANDBOX_TIMEOUT_SECONDS");
+    assert_eq!(line("limits.cpu_time"), "null # default");
+    assert_eq!(line("limits.cpus"), "1 # default");
+    assert_eq!(line("log.level"), "warn # flag --log-level");
+    assert_eq!(line("languages.lua.enabled"), "false # FILE:4:18");
+    assert_eq!(line("languages.lua.program"), "null # default");
+    assert_eq!(line("template.mounts"), "[] # FILE:6:11");
+    let settings = serde_json::to_value(case.load().unwrap().settings()).unwrap();
+    let wall = settings.as_array().unwrap().iter().find(|setting| setting["key"] == "limits.wall").unwrap();
+    assert_eq!(wall["origin"], "env SANDBOX_TIMEOUT_SECONDS");
+    assert_eq!(line("state_dir"), "/var/lib/sandstorm # default");
+}

@@ -1,0 +1,48 @@
+//! What the kernel counted for a jail. Every verdict comes from here.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A reading; what this host cannot count is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    pub cpu_time: Option<Duration>,
+    pub peak_memory_bytes: Option<u64>,
+    /// Processes that the kernel ended because the jail's memory was used up.
+    pub memory_kills: Option<u64>,
+    /// Times that a process could not be made because there were too many.
+    pub process_refusals: Option<u64>,
+    pub disk_used_bytes: Option<u64>,
+    pub disk_full: bool,
+    pub inodes_used: Option<u64>,
+    pub inodes_full: bool,
+}
+
+/// A whole file with one number.
+pub(super) fn number(dir: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
+}
+
+/// One line `key number` of a file with several.
+pub(super) fn keyed(dir: &Path, file: &str, key: &str) -> Option<u64> {
+    keyed_in(&fs::read_to_string(dir.join(file)).ok()?, key)
+}
+
+fn keyed_in(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_matched_whole() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(keyed_in(text, "oom_kill"), Some(3));
+        assert_eq!(keyed_in(text, "oom"), None);
+    }
+}

@@ -1,0 +1,271 @@
+//! The groups of one jail.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::EventfdFlags;
+
+use crate::cgroup::counters::{keyed, number};
+use crate::cgroup::{Controller, Counters, Hierarchies};
+use crate::error::{JailError, doing};
+use crate::spec::JailLimits;
+
+/// Scheduler period. Short enough that a throttled jail stays responsive.
+const PERIOD_MICROSECONDS: u64 = 100_000;
+
+/// The groups of one jail. Dropping it does not remove them: that is [`Leaf::remove`], once they are empty.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    /// The leaf on the unified tree and an open descriptor of it, for birth and for the kill switch.
+    unified: Option<(PathBuf, OwnedFd)>,
+    v1: BTreeMap<Controller, PathBuf>,
+    /// Where each controller's files are: one of the above.
+    homes: BTreeMap<Controller, PathBuf>,
+    /// Limits that could not be set, with the reason.
+    missing: Vec<(&'static str, String)>,
+}
+
+impl Leaf {
+    /// Makes the groups below `parent` (relative, such as `sandstorm/<instance>`) and writes every limit.
+    pub(crate) fn create(
+        hierarchies: &Hierarchies,
+        parent: &Path,
+        name: &str,
+        limits: &JailLimits,
+    ) -> Result<Self, JailError> {
+        let mut leaf = Self { unified: None, v1: BTreeMap::new(), homes: BTreeMap::new(), missing: Vec::new() };
+        let made = leaf.make(hierarchies, &parent.join(name), limits);
+        match made {
+            Ok(()) => Ok(leaf),
+            Err(e) => {
+                leaf.remove();
+                Err(e)
+            }
+        }
+    }
+
+    fn make(&mut self, hierarchies: &Hierarchies, path: &Path, limits: &JailLimits) -> Result<(), JailError> {
+        if let Some(mount) = &hierarchies.unified {
+            enable_controllers(hierarchies, mount, path);
+            let dir = mount.join(path);
+            if create_directory(&dir).is_ok()
+                && let Ok(fd) = open_directory(&dir)
+            {
+                for controller in &hierarchies.on_unified {
+                    self.homes.insert(*controller, dir.clone());
+                }
+                for implied in [Controller::CpuAccounting, Controller::Freezer] {
+                    self.homes.insert(implied, dir.clone());
+                }
+                // The jail may not grow groups of its own.
+                let _ = fs::write(dir.join("cgroup.max.descendants"), "0");
+                self.unified = Some((dir, fd));
+            }
+        }
+        for (controller, mount) in &hierarchies.on_v1 {
+            let dir = mount.join(path);
+            if create_directory(&dir).is_ok() {
+                self.v1.insert(*controller, dir.clone());
+                self.homes.insert(*controller, dir);
+            }
+        }
+        self.limit_memory(limits.memory_bytes);
+        self.limit("processes", Controller::Processes, &[("pids.max", limits.processes.to_string())]);
+        self.limit_cpu(limits.cpu_milli);
+        if !self.homes.contains_key(&Controller::CpuAccounting) && limits.cpu_time.is_some() {
+            self.missing.push(("cpu_time", "no group that counts processor time could be made".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn limit_memory(&mut self, bytes: u64) {
+        let bytes = bytes.to_string();
+        if self.v1.contains_key(&Controller::Memory) {
+            self.limit("memory", Controller::Memory, &[("memory.limit_in_bytes", bytes.clone())]);
+            // Without swap accounting the file does not exist; a host without swap needs no limit on it.
+            if let Some(dir) = self.v1.get(&Controller::Memory) {
+                let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), bytes);
+            }
+        } else {
+            self.limit("memory", Controller::Memory, &[("memory.max", bytes)]);
+            if let Some(dir) = self.homes.get(&Controller::Memory) {
+                let _ = fs::write(dir.join("memory.swap.max"), "0");
+                let _ = fs::write(dir.join("memory.zswap.max"), "0");
+            }
+        }
+    }
+
+    fn limit_cpu(&mut self, milli: u64) {
+        let quota = milli.saturating_mul(PERIOD_MICROSECONDS) / 1000;
+        if self.v1.contains_key(&Controller::Cpu) {
+            let period = ("cpu.cfs_period_us", PERIOD_MICROSECONDS.to_string());
+            self.limit("cpus", Controller::Cpu, &[period, ("cpu.cfs_quota_us", quota.to_string())]);
+        } else {
+            self.limit("cpus", Controller::Cpu, &[("cpu.max", format!("{quota} {PERIOD_MICROSECONDS}"))]);
+        }
+    }
+
+    /// Writes the files of one limit, or notes why not.
+    fn limit(&mut self, name: &'static str, controller: Controller, files: &[(&str, String)]) {
+        let reason = match self.homes.get(&controller) {
+            None => Some(format!("no writable {} group", controller.name())),
+            Some(dir) => files
+                .iter()
+                .find_map(|(file, value)| fs::write(dir.join(file), value).err().map(|e| format!("{file}: {e}"))),
+        };
+        if let Some(reason) = reason {
+            self.missing.push((name, reason));
+        }
+    }
+
+    /// Limits that this host does not enforce by groups, with the reason.
+    pub(crate) fn missing(&self) -> &[(&'static str, String)] {
+        &self.missing
+    }
+
+    /// Controllers in force.
+    pub(crate) fn controllers(&self) -> Vec<Controller> {
+        self.homes.keys().copied().collect()
+    }
+
+    /// Where PID 1 is born.
+    pub(crate) fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        self.unified.as_ref().map(|(_, fd)| fd.as_fd())
+    }
+
+    /// Descriptors through which PID 1 joins the v1 groups, by writing `0`.
+    pub(crate) fn entrances(&self) -> Result<Vec<OwnedFd>, JailError> {
+        let mut dirs: Vec<&PathBuf> = self.v1.values().collect();
+        dirs.dedup();
+        dirs.iter()
+            .map(|dir| {
+                let tasks = dir.join("tasks");
+                let opened = OpenOptions::new().write(true).open(&tasks);
+                opened.map(OwnedFd::from).map_err(doing(format!("open {}", tasks.display())))
+            })
+            .collect()
+    }
+
+    /// A descriptor that becomes ready (readable on v1, priority on v2) when the jail ran out of memory.
+    pub(crate) fn memory_alarm(&self) -> io::Result<Option<Alarm>> {
+        if let Some(dir) = self.v1.get(&Controller::Memory) {
+            let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let control = File::open(dir.join("memory.oom_control"))?;
+            let line = format!("{} {}", event.as_raw_fd(), control.as_raw_fd());
+            fs::write(dir.join("cgroup.event_control"), line)?;
+            return Ok(Some(Alarm { fd: event, priority: false }));
+        }
+        match self.homes.get(&Controller::Memory) {
+            Some(dir) => {
+                let events = File::open(dir.join("memory.events"))?;
+                Ok(Some(Alarm { fd: events.into(), priority: true }))
+            }
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let home = |controller| self.homes.get(&controller);
+        let on_v1 = |controller| self.v1.contains_key(&controller);
+        Counters {
+            cpu_time: home(Controller::CpuAccounting).and_then(|dir| {
+                if on_v1(Controller::CpuAccounting) {
+                    number(dir, "cpuacct.usage").map(Duration::from_nanos)
+                } else {
+                    keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
+                }
+            }),
+            peak_memory_bytes: home(Controller::Memory).and_then(|dir| {
+                number(dir, if on_v1(Controller::Memory) { "memory.max_usage_in_bytes" } else { "memory.peak" })
+            }),
+            memory_kills: home(Controller::Memory).and_then(|dir| {
+                keyed(dir, if on_v1(Controller::Memory) { "memory.oom_control" } else { "memory.events" }, "oom_kill")
+            }),
+            process_refusals: home(Controller::Processes).and_then(|dir| keyed(dir, "pids.events", "max")),
+            ..Counters::default()
+        }
+    }
+
+    /// Ends every process of the jail at once, where the kernel has the switch. The launcher also ends PID 1 by its
+    /// descriptor, and with it the namespace: either alone is enough.
+    pub(crate) fn kill(&self) {
+        if let Some((dir, _)) = &self.unified {
+            let _ = fs::write(dir.join("cgroup.kill"), "1");
+        }
+    }
+
+    /// Removes the groups. They must be empty; what the kernel has not finished yet is waited for, briefly.
+    /// The paths that could not be removed come back.
+    pub(crate) fn remove(&self) -> Vec<PathBuf> {
+        let dirs = self.v1.values().chain(self.unified.as_ref().map(|(dir, _)| dir));
+        dirs.filter(|dir| !remove_directory(dir)).cloned().collect()
+    }
+}
+
+/// See [`Leaf::memory_alarm`].
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    pub(crate) fd: OwnedFd,
+    pub(crate) priority: bool,
+}
+
+fn create_directory(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir),
+        other => other,
+    }
+}
+
+fn open_directory(dir: &Path) -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    Ok(rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// On v2 a controller works in a group only if every group above hands it down.
+fn enable_controllers(hierarchies: &Hierarchies, mount: &Path, path: &Path) {
+    if hierarchies.on_unified.is_empty() {
+        return;
+    }
+    let mut dir = mount.to_owned();
+    for part in path.parent().into_iter().flatten().map(Some).chain([None]) {
+        for name in hierarchies.to_enable() {
+            // A refusal shows as a limit that cannot be set, with its reason.
+            let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{name}"));
+        }
+        let Some(part) = part else { break };
+        dir.push(part);
+        let _ = fs::create_dir(&dir);
+    }
+}
+
+/// A group that just lost its last process can be busy for a moment.
+fn remove_directory(dir: &Path) -> bool {
+    for attempt in 0..50u64 {
+        match fs::remove_dir(dir) {
+            Ok(()) => return true,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return true,
+            Err(_) => std::thread::sleep(Duration::from_millis(attempt.min(20))),
+        }
+    }
+    false
+}
+
+/// Ends and removes whatever an instance left below its part of the tree. Its lease must be held by the caller.
+pub(crate) fn sweep(hierarchies: &Hierarchies, instance: &Path) -> bool {
+    let mounts = hierarchies.on_v1.values().chain(&hierarchies.unified);
+    let mut clean = true;
+    for mount in mounts {
+        let dir = mount.join(instance);
+        let Ok(jails) = fs::read_dir(&dir) else { continue };
+        for jail in jails.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+            let _ = fs::write(jail.path().join("cgroup.kill"), "1");
+            clean &= remove_directory(&jail.path());
+        }
+        clean &= remove_directory(&dir);
+    }
+    clean
+}

@@ -1,0 +1,83 @@
+//! `/dev`: five devices that no program can do without, a terminal multiplexer of its own, and nothing else.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, major, minor};
+use rustix::io::Errno;
+use rustix::mount::MountAttrFlags;
+use sandstorm_sys::mount::MountAttributes;
+
+use crate::mounts::{attach as attach_mount, clone_tree, file_system, tighten};
+use crate::root::make_directory;
+use crate::step::{Failed, Step};
+
+/// Name, major and minor number. The numbers are checked: a name alone could be anything.
+const NODES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+/// Detached mounts of the host's devices.
+#[derive(Debug)]
+pub(crate) struct Nodes(Vec<(&'static str, OwnedFd)>);
+
+impl Nodes {
+    /// The verified null device, for masks.
+    pub(crate) fn null(&self) -> &OwnedFd {
+        &self.0[0].1
+    }
+}
+
+/// Clones the device nodes while the host's `/dev` is still visible.
+pub(crate) fn take_nodes() -> Result<Nodes, Failed> {
+    let mut nodes = Vec::with_capacity(NODES.len());
+    for (name, want_major, want_minor) in NODES {
+        let step = || format!("device {name}");
+        let mount = clone_tree(CWD, &Path::new("/dev").join(name)).step(step())?;
+        let stat = rustix::fs::fstat(&mount).step(step())?;
+        let character = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        if !character || (major(stat.st_rdev), minor(stat.st_rdev)) != (want_major, want_minor) {
+            return Err(Failed { step: step(), errno: Errno::NODEV });
+        }
+        tighten(&mount, MountAttributes::NO_SUID | MountAttributes::NO_EXEC).step(step())?;
+        nodes.push((name, mount));
+    }
+    Ok(Nodes(nodes))
+}
+
+/// Fills `dev` below the current directory, which is the new root.
+pub(crate) fn attach(nodes: Nodes) -> Result<(), Failed> {
+    make_directory(Path::new("dev/pts")).step("device directory")?;
+    for (name, mount) in nodes.0 {
+        let target = Path::new("dev").join(name);
+        std::fs::write(&target, b"").step(format!("device {name}"))?;
+        attach_mount(&mount, &target).step(format!("device {name}"))?;
+    }
+    let terminals = file_system(
+        "devpts",
+        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+    .step("terminals")?;
+    attach_mount(&terminals, Path::new("dev/pts")).step("terminals")?;
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, Path::new("dev").join(name)).step(format!("device link {name}"))?;
+    }
+    Ok(())
+}
+
+/// A further reference to a detached node, for use as a mask.
+pub(crate) fn copy_of(node: &OwnedFd) -> Result<OwnedFd, Errno> {
+    use rustix::mount::OpenTreeFlags;
+    rustix::mount::open_tree(
+        node.as_fd(),
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH,
+    )
+}

@@ -1,0 +1,37 @@
+//! Why a jail could not be made.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// One variant for each thing that can go wrong around a jail; the steps inside PID 1 go by name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JailError {
+    #[error("the step '{step}' of building the jail failed")]
+    Step { step: String, source: Errno },
+    #[error("user namespaces are not available{}", hint(.0))]
+    UserNamespaces(Option<String>, #[source] io::Error),
+    #[error("the limit '{limit}' cannot be enforced on this host: {reason}")]
+    Limit { limit: &'static str, reason: String },
+    #[error("the wall '{wall}' cannot be built on this host: {reason}")]
+    Wall { wall: &'static str, reason: String },
+    #[error("no free block of user ids is left; {0} are in use")]
+    NoFreeIds(u32),
+    #[error("could not {doing}")]
+    Host { doing: String, source: io::Error },
+    #[error("the launcher is gone")]
+    LauncherGone,
+    #[error("the launcher refused: {0}")]
+    Refused(String),
+}
+
+fn hint(knob: &Option<String>) -> String {
+    knob.as_ref().map(|k| format!("; {k}")).unwrap_or_default()
+}
+
+/// Names what was being done to the host when it failed.
+pub(crate) fn doing<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> JailError {
+    let doing = what.into();
+    move |source| JailError::Host { doing, source: source.into() }
+}

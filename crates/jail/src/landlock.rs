@@ -1,0 +1,63 @@
+//! Landlock as the second wall: independent of mounts, it still says no where a mount mistake would expose a tree.
+//!
+//! The domain is entered once, by PID 1, so that everything in the sandbox shares it: processes of different execs may
+//! signal and see each other, and nobody outside.
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope,
+};
+use rustix::io::Errno;
+
+use crate::spec::{RootSpec, WRITABLE};
+use crate::step::{Failed, Step};
+
+/// The newest rights that this code knows; an older kernel gives what it has.
+const KNOWN: ABI = ABI::V6;
+
+/// Enters the domain. `false`: this kernel has no Landlock.
+pub(crate) fn enter(spec: &RootSpec) -> Result<bool, Failed> {
+    let all = AccessFs::from_all(KNOWN);
+    let read = AccessFs::from_read(KNOWN);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .and_then(|r| r.scope(Scope::from_all(KNOWN)))
+        .and_then(Ruleset::create)
+        .map_err(|_| Errno::NOSYS)
+        .step("landlock rules")?;
+    let mut readable: Vec<&std::path::Path> = spec.trees.iter().map(|tree| tree.target.as_path()).collect();
+    readable.push("/etc".as_ref());
+    for path in readable {
+        ruleset = allow(ruleset, path, read)?;
+    }
+    // Names of directories may be read everywhere; what is in them may not.
+    ruleset = allow(ruleset, "/".as_ref(), AccessFs::ReadDir.into())?;
+    // Programs write to /proc/self and to terminals; what they may not touch there is read-only or masked.
+    for path in ["/proc", "/dev"] {
+        ruleset = allow(ruleset, path.as_ref(), read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
+    }
+    for (path, _, _) in WRITABLE {
+        ruleset = allow(ruleset, path.as_ref(), all & !(AccessFs::MakeChar | AccessFs::MakeBlock))?;
+    }
+    let status = ruleset.restrict_self().map_err(|_| Errno::PERM).step("landlock domain")?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+fn allow(
+    ruleset: landlock::RulesetCreated,
+    path: &std::path::Path,
+    access: landlock::BitFlags<AccessFs>,
+) -> Result<landlock::RulesetCreated, Failed> {
+    let step = || format!("landlock rule for {}", path.display());
+    let opened = PathFd::new(path).map_err(|_| Errno::NOENT).step(step())?;
+    // Rights on directories do not apply to a file that is mounted by itself.
+    let is_file = std::fs::metadata(path).is_ok_and(|m| !m.is_dir());
+    let access = if is_file { access & AccessFs::from_file(KNOWN) } else { access };
+    ruleset.add_rule(PathBeneath::new(opened, access)).map_err(|_| Errno::INVAL).step(step())
+}
+
+/// The Landlock version of the running kernel; 0 is none.
+pub fn kernel_abi() -> u32 {
+    sandstorm_sys::process::landlock_abi().unwrap_or(0)
+}

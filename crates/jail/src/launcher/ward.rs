@@ -1,0 +1,186 @@
+//! A living jail in the launcher's care: what it may use, when to look at it, how to end it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::process::Signal;
+
+use crate::cgroup::{Counters, Leaf};
+use crate::identity::Identity;
+use crate::launcher::protocol::{EndCause, Ended, Event};
+use crate::spec::JailSpec;
+
+/// The processor budget is looked at no more often than this.
+const SHORTEST_LOOK: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+pub(super) struct Ward {
+    name: String,
+    pid: i32,
+    pidfd: OwnedFd,
+    leaf: Option<Leaf>,
+    scratch: OwnedFd,
+    alarm: Option<crate::cgroup::Alarm>,
+    /// Its ids stay reserved until everything that has them is gone.
+    _identity: Identity,
+    cpu_time: Option<Duration>,
+    cpu_milli: u64,
+    dies_at: Option<Instant>,
+    next_cpu_look: Option<Instant>,
+    cause: Option<EndCause>,
+    gone: bool,
+}
+
+impl Ward {
+    pub(super) fn new(
+        spec: &JailSpec,
+        pid: i32,
+        pidfd: OwnedFd,
+        identity: Identity,
+        leaf: Option<Leaf>,
+        scratch: OwnedFd,
+    ) -> Self {
+        let now = Instant::now();
+        let counts_cpu = leaf.as_ref().is_some_and(|leaf| leaf.counters().cpu_time.is_some());
+        let mut ward = Self {
+            name: spec.name.clone(),
+            pid,
+            pidfd,
+            alarm: leaf.as_ref().and_then(|leaf| leaf.memory_alarm().ok().flatten()),
+            leaf,
+            scratch,
+            _identity: identity,
+            cpu_time: spec.limits.cpu_time.filter(|_| counts_cpu),
+            cpu_milli: spec.limits.cpu_milli.max(1),
+            dies_at: spec.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
+            next_cpu_look: None,
+            cause: None,
+            gone: false,
+        };
+        ward.plan_cpu_look(Duration::ZERO);
+        ward
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Descriptors that tell when to look.
+    pub(super) fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut interests = vec![(self.pidfd.as_fd(), PollFlags::IN)];
+        if let (Some(alarm), None) = (&self.alarm, self.cause) {
+            let events = if alarm.priority { PollFlags::PRI } else { PollFlags::IN };
+            interests.push((alarm.fd.as_fd(), events));
+        }
+        interests
+    }
+
+    /// The moment at which a limit may be reached without any descriptor saying so.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        if self.cause.is_some() {
+            return None;
+        }
+        self.dies_at.into_iter().chain(self.next_cpu_look).min()
+    }
+
+    /// Sees what happened and acts on it.
+    pub(super) fn look(&mut self) -> Vec<Event> {
+        if pidfd_is_done(&self.pidfd) {
+            self.gone = true;
+            return Vec::new();
+        }
+        if self.cause.is_some() {
+            return Vec::new();
+        }
+        let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
+        if let Some(alarm) = &self.alarm {
+            let mut buffer = [0; 8];
+            // On v1 this resets the event; on v2 the file is read anew by its path.
+            let _ = rustix::io::read(&alarm.fd, &mut buffer);
+            if alarm.priority {
+                let _ = rustix::fs::seek(&alarm.fd, rustix::fs::SeekFrom::Start(0));
+                let mut buffer = [0; 512];
+                while rustix::io::read(&alarm.fd, &mut buffer).is_ok_and(|n| n > 0) {}
+            }
+        }
+        let used = counters.cpu_time.unwrap_or_default();
+        if counters.memory_kills.is_some_and(|kills| kills > 0) {
+            // Half a run is no run: when the kernel had to end one process for memory, all of them go.
+            self.kill(EndCause::Memory);
+        } else if self.cpu_time.is_some_and(|budget| used >= budget) {
+            self.kill(EndCause::CpuTime);
+        } else if self.dies_at.is_some_and(|at| at <= Instant::now()) {
+            self.kill(EndCause::Lifetime);
+        } else {
+            self.plan_cpu_look(used);
+        }
+        Vec::new()
+    }
+
+    /// The rest of the budget cannot be used up faster than all processors of the jail allow.
+    fn plan_cpu_look(&mut self, used: Duration) {
+        self.next_cpu_look = self.cpu_time.map(|budget| {
+            let rest = budget.saturating_sub(used).as_secs_f64() * 1000.0 / self.cpu_milli as f64;
+            Instant::now() + Duration::from_secs_f64(rest.min(3600.0)).max(SHORTEST_LOOK)
+        });
+    }
+
+    /// Ends everything in the jail. The first cause stands.
+    pub(super) fn kill(&mut self, cause: EndCause) {
+        if self.cause.is_none() {
+            self.cause = Some(cause);
+        }
+        if let Some(leaf) = &self.leaf {
+            leaf.kill();
+        }
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.gone
+    }
+
+    /// What the kernel counted so far.
+    pub(super) fn counters(&self) -> Counters {
+        let mut counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
+        if let Ok(disk) = rustix::fs::fstatfs(&self.scratch) {
+            let block = u64::try_from(disk.f_bsize).unwrap_or(0);
+            counters.disk_used_bytes = Some(disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(block));
+            counters.disk_full = disk.f_blocks > 0 && disk.f_bavail == 0;
+            counters.inodes_used = Some(disk.f_files.saturating_sub(disk.f_ffree));
+            counters.inodes_full = disk.f_files > 0 && disk.f_ffree == 0;
+        }
+        counters
+    }
+
+    /// Waits for PID 1, whose end means that its whole namespace ended, and removes what is left on the host.
+    pub(super) fn bury(mut self) -> Ended {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let _ = sandstorm_sys::process::reap(self.pid);
+        let counters = self.counters();
+        // The kernel may have ended the last process before the alarm was heard.
+        if self.cause.is_none() && counters.memory_kills.is_some_and(|kills| kills > 0) {
+            self.cause = Some(EndCause::Memory);
+        }
+        let stuck = self.leaf.as_ref().map(Leaf::remove).unwrap_or_default();
+        Ended {
+            name: self.name,
+            cause: self.cause.unwrap_or(EndCause::Gone),
+            counters,
+            stuck: stuck.iter().map(|path| path.display().to_string()).collect(),
+        }
+    }
+
+    /// Ends a jail that nobody was told of.
+    pub(super) fn discard(mut self) {
+        self.kill(EndCause::Asked);
+        self.bury();
+    }
+}
+
+fn pidfd_is_done(pidfd: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, Timespec, poll};
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+}

@@ -1,0 +1,92 @@
+//! `/proc`: a fresh instance of the jail's own pid namespace, with the host-wide parts masked or read-only.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::CWD;
+use rustix::mount::MountAttrFlags;
+use sandstorm_sys::mount::MountAttributes;
+
+use crate::devices::{Nodes, copy_of};
+use crate::mounts::{attach, clone_tree, file_system, tighten};
+use crate::root::make_directory;
+use crate::step::{Failed, Step};
+
+/// Files that tell about the host or act on it: covered by the null device.
+const MASKED_FILES: [&str; 18] = [
+    "cmdline", "config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount",
+    "kpageflags", "latency_stats", "modules", "sched_debug", "slabinfo", "sysrq-trigger", "timer_list", "timer_stats",
+    "vmallocinfo",
+];
+
+/// Directories of the same kind: covered by an empty one.
+const MASKED_DIRECTORIES: [&str; 4] = ["acpi", "asound", "scsi", "driver"];
+
+/// Visible but not writable, whoever owns them.
+const READ_ONLY: [&str; 4] = ["bus", "fs", "irq", "sys"];
+
+const SEALED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NODEV)
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+
+/// A new instance. The kernel refuses it when the surrounding environment masks its own `/proc`; then there is no
+/// jail, since the host's must never be shown instead.
+pub(crate) fn mount() -> Result<OwnedFd, Failed> {
+    file_system("proc", &[("hidepid", "ptraceable")], SEALED).step("proc")
+}
+
+/// Attaches it below the current directory, which is the new root, and covers what is not for guests.
+pub(crate) fn attach_masked(proc: &OwnedFd, nodes: &Nodes) -> Result<NamespaceBan, Failed> {
+    make_directory(Path::new("proc")).step("proc")?;
+    attach(proc, Path::new("proc")).step("proc")?;
+    let ban = NamespaceBan::prepare()?;
+    let proc = Path::new("proc");
+    for name in MASKED_FILES.iter().filter(|name| proc.join(name).exists()) {
+        let mask = copy_of(nodes.null()).step(format!("mask {name}"))?;
+        attach(&mask, &proc.join(name)).step(format!("mask {name}"))?;
+    }
+    let mut empty = None;
+    for name in MASKED_DIRECTORIES.iter().filter(|name| proc.join(name).is_dir()) {
+        let step = || format!("mask {name}");
+        if empty.is_none() {
+            let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")];
+            empty = Some(file_system("tmpfs", &options, SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY).step(step())?);
+        }
+        if let Some(empty) = &empty {
+            attach(&copy_of(empty).step(step())?, &proc.join(name)).step(step())?;
+        }
+    }
+    for name in READ_ONLY.iter().filter(|name| proc.join(name).is_dir()) {
+        let step = || format!("read-only {name}");
+        let same = clone_tree(CWD, &proc.join(name)).step(step())?;
+        tighten(&same, MountAttributes::READ_ONLY).step(step())?;
+        attach(&same, &proc.join(name)).step(step())?;
+    }
+    Ok(ban)
+}
+
+/// After this no namespace can be made below this user namespace any more: each of them is a door to code that is
+/// otherwise out of an ordinary user's reach.
+///
+/// The files are opened before `/proc/sys` becomes read-only and written last, because a detached mount counts as a
+/// mount namespace, and the root is built from those.
+pub(crate) struct NamespaceBan(Vec<(&'static str, File)>);
+
+impl NamespaceBan {
+    fn prepare() -> Result<Self, Failed> {
+        let open = |kind| {
+            let path = format!("proc/sys/user/max_{kind}_namespaces");
+            let opened = OpenOptions::new().write(true).open(path).step(format!("no more {kind} namespaces"))?;
+            Ok((kind, opened))
+        };
+        ["user", "pid", "net", "mnt", "ipc", "uts", "cgroup", "time"].into_iter().map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn impose(self) -> Result<(), Failed> {
+        self.0.into_iter().try_for_each(|(kind, mut file)| {
+            file.write_all(b"0").step(format!("no more {kind} namespaces"))
+        })
+    }
+}

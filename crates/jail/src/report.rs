@@ -1,0 +1,73 @@
+//! Which walls are up: measured by PID 1 when the last of them stood, and completed by the launcher with what only the
+//! host can see.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{Controller, Version};
+
+/// Namespaces that make a jail.
+pub const NAMESPACES: [&str; 7] = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"];
+
+/// What PID 1 found of itself in its last moment before it became the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Inode of each namespace, in the order of [`NAMESPACES`].
+    pub namespaces: Vec<u64>,
+    /// The root is a file system of the jail's own.
+    pub own_root: bool,
+    pub bounding_set: u64,
+    pub no_new_privs: bool,
+    pub seccomp_mode: u32,
+    pub landlock: bool,
+    /// No supplementary groups are left.
+    pub no_groups: bool,
+}
+
+impl Measured {
+    pub(crate) fn take(landlock: bool) -> std::io::Result<Self> {
+        /// `TMPFS_MAGIC`.
+        const TMPFS: i64 = 0x0102_1994;
+        Ok(Self {
+            namespaces: namespaces()?,
+            own_root: rustix::fs::statfs("/")?.f_type == TMPFS,
+            bounding_set: sandstorm_sys::process::bounding_set()?,
+            no_new_privs: rustix::thread::no_new_privs()?,
+            seccomp_mode: sandstorm_sys::filter::mode()?,
+            landlock,
+            no_groups: rustix::process::getgroups()?.is_empty(),
+        })
+    }
+}
+
+/// The namespaces of this process, in the order of [`NAMESPACES`].
+pub(crate) fn namespaces() -> std::io::Result<Vec<u64>> {
+    NAMESPACES.iter().map(|name| fs::metadata(format!("/proc/self/ns/{name}")).map(|m| m.ino())).collect()
+}
+
+/// The walls of a jail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub measured: Measured,
+    /// For each of [`NAMESPACES`]: it differs from the launcher's.
+    pub separated: Vec<bool>,
+    /// PID 1 and payload have ids that nobody else has.
+    pub own_ids: bool,
+    pub payload_uid_on_host: u32,
+    pub landlock_abi: u32,
+    pub filter_profile: String,
+    pub filter_hash: String,
+    pub cgroup: Version,
+    pub controllers: Vec<Controller>,
+    /// Limits that are not enforced, with the reason.
+    pub missing_limits: Vec<(String, String)>,
+}
+
+impl Report {
+    /// Whether a namespace is the jail's own.
+    pub fn separates(&self, namespace: &str) -> bool {
+        NAMESPACES.iter().position(|n| *n == namespace).and_then(|i| self.separated.get(i)).copied().unwrap_or(false)
+    }
+}

@@ -1,0 +1,142 @@
+//! The root file system of a jail, built by PID 1 in its own mount namespace.
+//!
+//! Everything is assembled on a small tmpfs from detached mounts and entered by `pivot_root`. Afterwards the old root
+//! is gone, the new one is read-only, and the only writable places are parts of one file system with a size and an
+//! inode limit.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Gid, Uid};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, UnmountFlags};
+use sandstorm_sys::mount::MountAttributes;
+
+use crate::mounts::{attach, clone_tree, file_system, host_tree_attributes, tighten};
+use crate::spec::{RootSpec, Tree, WRITABLE};
+use crate::step::{Failed, Step};
+use crate::{devices, procfs};
+
+/// Where the new root is put together, in a mount namespace that nobody else sees. What was there is covered only
+/// for the few moments until the old root goes.
+const ASSEMBLY_POINTS: [&str; 3] = ["/tmp", "/mnt", "/srv"];
+
+/// Builds the root and moves into it. The descriptor that comes back is of the writable file system: the host
+/// measures its fill on it.
+pub(crate) fn enter(spec: &RootSpec, payload: (u32, u32)) -> Result<OwnedFd, Failed> {
+    // All sources are taken before anything is covered.
+    let mut trees = Vec::with_capacity(spec.trees.len());
+    for tree in spec.trees.iter().chain(&spec.exposed) {
+        let name = || format!("mount {}", tree.source.display());
+        let mount = clone_tree(CWD, &tree.source).step(name())?;
+        tighten(&mount, host_tree_attributes()).step(name())?;
+        trees.push((tree, mount));
+    }
+    let nodes = devices::take_nodes()?;
+    let proc = procfs::mount()?;
+    let scratch = scratch(spec).step("writable file system")?;
+    let root = file_system(
+        "tmpfs",
+        &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .step("root file system")?;
+    let point = ASSEMBLY_POINTS.iter().map(Path::new).find(|p| p.is_dir()).ok_or(Errno::NOENT).step("assembly point")?;
+    attach(&root, point).step("root file system")?;
+    rustix::process::fchdir(&root).step("root file system")?;
+
+    for (tree, mount) in &trees {
+        make_target(tree).step(format!("place for {}", tree.target.display()))?;
+        attach(mount, relative(&tree.target)).step(format!("attach {}", tree.target.display()))?;
+    }
+    for (path, target) in &spec.links {
+        make_parents(path).and_then(|()| symlink(target, relative(path))).step(format!("link {}", path.display()))?;
+    }
+    for (path, content) in &spec.files {
+        write_file(path, content).step(format!("file {}", path.display()))?;
+    }
+    let ban = procfs::attach_masked(&proc, &nodes)?;
+    devices::attach(nodes)?;
+    attach_scratch(&scratch, payload)?;
+    pivot()?;
+    let whole = rustix::fs::open("/", DIRECTORY, rustix::fs::Mode::empty()).step("root file system")?;
+    // Not recursive: the writable places below stay writable.
+    sandstorm_sys::mount::set_attributes(whole.as_fd(), c"", MountAttributes::READ_ONLY, false)
+        .step("read-only root")?;
+    ban.impose()?;
+    Ok(scratch)
+}
+
+const DIRECTORY: rustix::fs::OFlags =
+    rustix::fs::OFlags::PATH.union(rustix::fs::OFlags::DIRECTORY).union(rustix::fs::OFlags::CLOEXEC);
+
+fn scratch(spec: &RootSpec) -> Result<OwnedFd, Errno> {
+    let (size, inodes) = (spec.scratch_bytes.to_string(), spec.scratch_inodes.to_string());
+    file_system(
+        "tmpfs",
+        &[("mode", "0755"), ("size", &size), ("nr_inodes", &inodes)],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+}
+
+/// One file system, shown at four places: its limit is the limit of all of them together.
+fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Failed> {
+    let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    for (path, mode, no_exec) in WRITABLE {
+        let step = || format!("writable {path}");
+        let name = Path::new(path).file_name().unwrap_or_default();
+        rustix::fs::mkdirat(scratch, name, rustix::fs::Mode::from_raw_mode(0o700)).step(step())?;
+        rustix::fs::chownat(scratch, name, owner.0, owner.1, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).step(step())?;
+        rustix::fs::chmodat(scratch, name, rustix::fs::Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
+            .step(step())?;
+        let part = clone_tree(scratch.as_fd(), Path::new(name)).step(step())?;
+        let mut attributes = MountAttributes::NO_SUID | MountAttributes::NO_DEV;
+        if no_exec {
+            attributes = attributes | MountAttributes::NO_EXEC;
+        }
+        tighten(&part, attributes).step(step())?;
+        let target = PathBuf::from(path);
+        make_directory(relative(&target)).step(step())?;
+        attach(&part, relative(&target)).step(step())?;
+    }
+    Ok(())
+}
+
+/// Swaps the roots and lets go of the old one. `chroot` alone would leave a way back through any open directory.
+fn pivot() -> Result<(), Failed> {
+    rustix::process::pivot_root(".", ".").step("pivot root")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).step("detach old root")?;
+    rustix::process::chdir("/").step("enter root")
+}
+
+/// A place of the right kind for a tree: a directory, or an empty file for a single file.
+fn make_target(tree: &Tree) -> std::io::Result<()> {
+    make_parents(&tree.target)?;
+    if fs::metadata(&tree.source)?.is_dir() {
+        make_directory(relative(&tree.target))
+    } else {
+        fs::write(relative(&tree.target), b"")
+    }
+}
+
+fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    make_parents(path)?;
+    fs::write(relative(path), content)?;
+    fs::set_permissions(relative(path), fs::Permissions::from_mode(0o644))
+}
+
+fn make_parents(path: &Path) -> std::io::Result<()> {
+    relative(path).parent().map_or(Ok(()), make_directory)
+}
+
+/// Directories of the root are open to all, whatever umask the caller had.
+pub(crate) fn make_directory(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+/// The same path below the current directory, which is the new root until the pivot.
+pub(crate) fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
