@@ -196,7 +196,12 @@ fn last(name: &Path) -> &OsStr {
     name.file_name().unwrap_or_default()
 }
 
-fn regular(root: BorrowedFd<'_>, name: &Path, mode: u32, content: &mut impl Read) -> Result<(), ArchiveError> {
+fn regular(
+    root: BorrowedFd<'_>,
+    name: &Path,
+    mode: u32,
+    content: &mut impl Read,
+) -> Result<(), ArchiveError> {
     let fail = |source| ArchiveError::Write { name: name.to_owned(), source };
     let parent = cleared(root, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -266,7 +271,9 @@ fn pack_directory<W: Write>(
             }
             FileType::RegularFile => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let Ok(file) = rustix::fs::openat(dir, name.as_slice(), flags, Mode::empty()) else { continue };
+                let Ok(file) = rustix::fs::openat(dir, name.as_slice(), flags, Mode::empty()) else {
+                    continue;
+                };
                 let size = rustix::fs::fstat(&file).map_err(read)?.st_size;
                 let size = u64::try_from(size).unwrap_or(0);
                 header.set_entry_type(EntryType::Regular);

@@ -77,7 +77,10 @@ pub(crate) fn become_helper(init: &Init, stdio: Stdio, status: OwnedFd, work: im
     match put_up() {
         Ok(walls) => say(&status, &Status::Walls(walls)),
         Err(Broken(step, errno)) => {
-            say(&status, &Status::Failure(StartFailure { step: step.to_owned(), errno: errno.raw_os_error() }));
+            say(
+                &status,
+                &Status::Failure(StartFailure { step: step.to_owned(), errno: errno.raw_os_error() }),
+            );
             sandstorm_sys::fork::exit_now(127)
         }
     }

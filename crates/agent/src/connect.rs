@@ -5,7 +5,9 @@ use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType,
+};
 
 use crate::child::write_all;
 use crate::files::refuse;
@@ -17,7 +19,8 @@ pub(crate) fn relay(port: u16) -> i32 {
     match connect(port).and_then(|socket| pump(&socket)) {
         Ok(()) => 0,
         Err(errno) => {
-            let error = refuse(Path::new(&format!("port {port}")), errno, &std::io::Error::from(errno).to_string());
+            let error =
+                refuse(Path::new(&format!("port {port}")), errno, &std::io::Error::from(errno).to_string());
             if let Ok(bytes) = frame::encode(&error) {
                 let _ = write_all(rustix::stdio::stderr(), &bytes);
             }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_bytes::ByteBuf;
@@ -26,12 +26,14 @@ mod remove;
 pub(crate) fn perform(task: &FileTask) -> i32 {
     let done = match task {
         FileTask::Read { path, offset, length } => read(as_path(path), *offset, *length),
-        FileTask::Write { path, mode, parents } => write(as_path(path), *mode, *parents),
+        FileTask::Write { path, mode } => write(as_path(path), *mode),
         FileTask::Stat { path } => list::stat(as_path(path)),
         FileTask::List { path, depth, limit } => list::list(as_path(path), *depth, *limit),
         FileTask::Remove { path, recursive } => remove::remove(as_path(path), *recursive),
-        FileTask::Move { from, to, replace } => rename(as_path(from), as_path(to), *replace),
-        FileTask::MakeDirectory { path, mode, parents } => make_directory(as_path(path), *mode, *parents),
+        FileTask::Move { from, to } => rename(as_path(from), as_path(to)),
+        FileTask::MakeDirectory { path, mode } => make_directory(as_path(path), *mode),
+        FileTask::SetMode { path, mode } => set_mode(as_path(path), *mode),
+        FileTask::Search { path, pattern, limit } => list::search(as_path(path), pattern, *limit),
         FileTask::Watch { path, recursive } => watch::watch(as_path(path), *recursive),
         FileTask::Pack { path, exclude } => pack(as_path(path), exclude),
         FileTask::Unpack { path } => unpack(as_path(path)),
@@ -111,11 +113,9 @@ fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(), FileError> 
 
 /// Writes beside the target and renames: readers see the old content or the new, never half of it, and a link at the
 /// target is replaced, not followed.
-fn write(path: &Path, mode: u32, parents: bool) -> Result<(), FileError> {
+fn write(path: &Path, mode: u32) -> Result<(), FileError> {
     let (dir, name) = split(path)?;
-    if parents {
-        make_directory(dir, 0o755, true)?;
-    }
+    make_directory(dir, 0o755)?;
     let dir_fd = open(dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(dir))?;
     if let Ok(stat) = rustix::fs::statat(&dir_fd, name, AtFlags::SYMLINK_NOFOLLOW)
         && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -154,32 +154,35 @@ pub(crate) fn split(path: &Path) -> Result<(&Path, &OsStr), FileError> {
     }
 }
 
-fn rename(from: &Path, to: &Path, replace: bool) -> Result<(), FileError> {
-    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-    let cwd = rustix::fs::CWD;
-    match rustix::fs::renameat_with(cwd, from, cwd, to, flags) {
+fn rename(from: &Path, to: &Path) -> Result<(), FileError> {
+    // The source is looked at first, so that a mistake makes no directories.
+    rustix::fs::lstat(from).map_err(about(from))?;
+    make_directory(split(to)?.0, 0o755)?;
+    match rustix::fs::rename(from, to) {
         // `/workspace`, `/tmp` and the home directory are mounts of one file system, which rename will not cross.
         Err(Errno::XDEV) => Err(refuse(from, Errno::XDEV, "cannot be moved to another mount; copy it")),
         other => other.map_err(about(from)),
     }
 }
 
-fn make_directory(path: &Path, mode: u32, parents: bool) -> Result<(), FileError> {
-    let make = |path: &Path| rustix::fs::mkdir(path, Mode::from_raw_mode(mode & 0o777));
-    if !parents {
-        return make(path).map_err(about(path));
-    }
+/// Makes a directory and those above it; one that is there already is success.
+fn make_directory(path: &Path, mode: u32) -> Result<(), FileError> {
     let mut walked = PathBuf::new();
     for component in path.components() {
         walked.push(component);
-        match make(&walked) {
-            // A read-only parent that exists answers EROFS before EEXIST.
+        match rustix::fs::mkdir(&walked, Mode::from_raw_mode(mode & 0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
+            // A read-only parent that exists answers EROFS before EEXIST.
             Err(e) if !walked.is_dir() => return Err(about(&walked)(e)),
             Err(_) => {}
         }
     }
     if path.is_dir() { Ok(()) } else { Err(about(path)(Errno::NOTDIR)) }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), FileError> {
+    let file = open(path, OFlags::RDONLY).map_err(about(path))?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777)).map_err(about(path))
 }
 
 fn pack(path: &Path, exclude: &[ByteBuf]) -> Result<(), FileError> {

@@ -95,8 +95,11 @@ mod tests {
             (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..2000)).prop_map(|(id, bytes)| {
                 FromAgent::Output { id, stream: Stream::Error, bytes: ByteBuf::from(bytes) }
             }),
-            (any::<u32>(), any::<u32>())
-                .prop_map(|(id, bytes)| FromAgent::Credit { id, to: InputStream::Main, bytes }),
+            (any::<u32>(), any::<u32>()).prop_map(|(id, bytes)| FromAgent::Credit {
+                id,
+                to: InputStream::Main,
+                bytes
+            }),
         ]
     }
 

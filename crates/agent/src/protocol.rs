@@ -107,7 +107,9 @@ pub enum Task {
     Program(Program),
     File(FileTask),
     /// Relays the streams to a TCP port on the sandbox's loopback.
-    Connect { port: u16 },
+    Connect {
+        port: u16,
+    },
 }
 
 /// A program to execute.
@@ -131,22 +133,65 @@ pub struct Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileTask {
     /// Content to the output stream.
-    Read { path: ByteBuf, offset: u64, length: Option<u64> },
-    /// Content from the input stream; replaces the file in one step when the stream is closed.
-    Write { path: ByteBuf, mode: u32, parents: bool },
+    Read {
+        path: ByteBuf,
+        offset: u64,
+        length: Option<u64>,
+    },
+    /// Content from the input stream; directories above are made, and the file is replaced in one step when the stream
+    /// is closed.
+    Write {
+        path: ByteBuf,
+        mode: u32,
+    },
     /// One [`Entry`].
-    Stat { path: ByteBuf },
+    Stat {
+        path: ByteBuf,
+    },
     /// An [`Entry`] for each name, depth-first, at most `limit`.
-    List { path: ByteBuf, depth: u32, limit: u32 },
-    Remove { path: ByteBuf, recursive: bool },
-    Move { from: ByteBuf, to: ByteBuf, replace: bool },
-    MakeDirectory { path: ByteBuf, mode: u32, parents: bool },
+    List {
+        path: ByteBuf,
+        depth: u32,
+        limit: u32,
+    },
+    Remove {
+        path: ByteBuf,
+        recursive: bool,
+    },
+    /// Renames; directories above the target are made.
+    Move {
+        from: ByteBuf,
+        to: ByteBuf,
+    },
+    /// Makes a directory and those above it.
+    MakeDirectory {
+        path: ByteBuf,
+        mode: u32,
+    },
+    SetMode {
+        path: ByteBuf,
+        mode: u32,
+    },
+    /// An [`Entry`] for each name below `path` that fits a pattern of `*` and `?`, at most `limit`.
+    Search {
+        path: ByteBuf,
+        pattern: ByteBuf,
+        limit: u32,
+    },
     /// A [`Change`] for each change, until the task is ended.
-    Watch { path: ByteBuf, recursive: bool },
+    Watch {
+        path: ByteBuf,
+        recursive: bool,
+    },
     /// A tar archive of a directory's content to the output stream, without what is named in `exclude`.
-    Pack { path: ByteBuf, exclude: Vec<ByteBuf> },
+    Pack {
+        path: ByteBuf,
+        exclude: Vec<ByteBuf>,
+    },
     /// Unpacks a tar archive from the input stream into a directory.
-    Unpack { path: ByteBuf },
+    Unpack {
+        path: ByteBuf,
+    },
 }
 
 /// One name in a directory. Encoded one after the other on the output stream, each behind its length.

@@ -94,7 +94,9 @@ impl Agent {
                     if events.intersects(PollFlags::OUT) {
                         self.flush()?;
                     }
-                    if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !self.receive()? {
+                    if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+                        && !self.receive()?
+                    {
                         return Ok(false);
                     }
                 }
@@ -123,8 +125,7 @@ impl Agent {
             control |= PollFlags::OUT;
         }
         let mut sources = vec![Source::Control, Source::Children];
-        let mut fds =
-            vec![PollFd::new(&self.control, control), PollFd::new(&self.children, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.control, control), PollFd::new(&self.children, PollFlags::IN)];
         let roomy = self.outbound.len() < BACKLOG;
         for (id, running) in &self.tasks {
             for (port, fd, events) in running.interests(roomy) {

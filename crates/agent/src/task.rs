@@ -13,7 +13,8 @@ use serde_bytes::ByteBuf;
 use crate::child::{self, Status, Stdio};
 use crate::frame::Decoder;
 use crate::protocol::{
-    CHUNK, Ending, FromAgent, Init, InputStream, StartFailure, Stream, Task, TaskId, TaskUsage, TerminalSize, WINDOW,
+    CHUNK, Ending, FromAgent, Init, InputStream, StartFailure, Stream, Task, TaskId, TaskUsage, TerminalSize,
+    WINDOW,
 };
 use crate::{connect, files, serve, terminal};
 
@@ -89,7 +90,8 @@ pub(crate) fn start(init: &Init, task: &Task) -> Result<Running, StartFailure> {
         }
     };
     let Streams { child: _, outputs, inputs, terminal } = streams;
-    for fd in outputs.iter().filter_map(|o| o.fd.as_ref()).chain(inputs.iter().filter_map(|i| i.fd.as_ref())) {
+    for fd in outputs.iter().filter_map(|o| o.fd.as_ref()).chain(inputs.iter().filter_map(|i| i.fd.as_ref()))
+    {
         rustix::io::ioctl_fionbio(fd, true).map_err(fail("streams"))?;
     }
     rustix::io::ioctl_fionbio(&status_read, true).map_err(fail("status pipe"))?;
@@ -334,7 +336,11 @@ impl Running {
     /// wrote is then on its way; a background child that keeps the pipe open does not delay the end.
     pub(crate) fn progress(&self) -> Progress {
         let drained = self.outputs.iter().all(|o| o.fd.is_none() || o.empty);
-        if self.ended.is_some() && self.status.is_none() && drained { Progress::Over } else { Progress::Working }
+        if self.ended.is_some() && self.status.is_none() && drained {
+            Progress::Over
+        } else {
+            Progress::Working
+        }
     }
 
     /// The last messages of this task, and pipes that somebody else still holds.
@@ -360,7 +366,8 @@ impl Running {
         if self.ended.is_none() || !roomy {
             return Vec::new();
         }
-        let streams: Vec<Stream> = self.outputs.iter().filter(|o| o.fd.is_some() && !o.empty).map(|o| o.stream).collect();
+        let streams: Vec<Stream> =
+            self.outputs.iter().filter(|o| o.fd.is_some() && !o.empty).map(|o| o.stream).collect();
         let mut said: Vec<FromAgent> = streams.into_iter().filter_map(|s| self.read_output(s)).collect();
         if self.status.is_some() {
             said.extend(self.read_status());

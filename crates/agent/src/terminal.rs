@@ -36,8 +36,7 @@ fn open_pair() -> Result<Terminal, Errno> {
     let controller = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&controller)?;
     let name = rustix::pty::ptsname(&controller, Vec::new())?;
-    let peer =
-        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let peer = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(Terminal { controller, peer })
 }
 

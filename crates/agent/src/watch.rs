@@ -79,9 +79,9 @@ impl Watcher {
                 Err(e) => return Err(e),
             };
             let flags = event.events();
-            let name = event.file_name().map_or_else(PathBuf::new, |n| {
-                PathBuf::from(std::ffi::OsStr::from_bytes(n.to_bytes()))
-            });
+            let name = event
+                .file_name()
+                .map_or_else(PathBuf::new, |n| PathBuf::from(std::ffi::OsStr::from_bytes(n.to_bytes())));
             if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                 changes.push(Change { kind: ChangeKind::Overflow, name: ByteBuf::new() });
             } else if let (Some(dir), Some(kind)) = (self.directories.get(&event.wd()), kind(flags)) {

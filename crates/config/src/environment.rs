@@ -15,6 +15,11 @@ impl Environment {
         Environment { variables: variables.into_iter().collect() }
     }
 
+    /// This process's own.
+    pub fn of_process() -> Self {
+        Self::new(std::env::vars_os())
+    }
+
     /// The value of a variable. One that is set to nothing counts as not set, as is usual for settings:
     /// `NAME= sandstorm …` takes an inherited value away.
     pub fn get(&self, name: &str) -> Option<&OsStr> {

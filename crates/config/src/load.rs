@@ -52,7 +52,7 @@ pub struct Loaded {
 impl LoadInput {
     /// With this process's environment and user.
     pub fn of_process() -> Self {
-        LoadInput::new(Environment::new(std::env::vars_os()), rustix::process::geteuid().as_raw())
+        LoadInput::new(Environment::of_process(), rustix::process::geteuid().as_raw())
     }
 
     pub fn new(env: Environment, uid: u32) -> Self {

@@ -1,1 +1,17 @@
-//! Use cases: run, contexts, dependency layers; sees providers only as dyn Provider.
+//! Use cases: run, contexts, dependency layers; sees providers only as `dyn Provider`.
+//!
+//! [`Runner::run`] is the whole way of a one-shot run: find the language, compile where that is needed (in a sandbox of
+//! its own, with a cache), make a fresh sandbox, lay out the files, execute, and put everything into the one result
+//! shape. Nothing here knows what kind of provider it talks to.
+
+mod artifact;
+mod compile;
+mod compile_cache;
+mod execute;
+mod outcome;
+mod prepare;
+mod run;
+
+pub use compile_cache::CompileCache;
+pub use prepare::Prepared;
+pub use run::{Finished, Phase, RunEvent, RunInput, Runner, Tools};

@@ -1,1 +1,26 @@
-//! The way out of a sandbox: host-side proxy and resolver that let only listed destinations through.
+//! The way out of a sandbox: the host's side of a captured network.
+//!
+//! The jail hands every TCP connection and every DNS query of a sandbox to sockets that this process holds. Names are
+//! answered here, with synthetic addresses and without asking anyone; a connection to such an address is matched by
+//! the name it stands for, resolved on the host, checked, and dialled. The sandbox never supplies the address that a
+//! name leads to, and which sandbox is speaking is known from the socket, not from anything it says.
+//!
+//! What this does not see: the host name inside a request, encrypted or not, may differ from the one that was matched,
+//! so fronting on a shared content network and data sent to an allowed host remain possible.
+
+mod address;
+mod dns;
+mod hello;
+mod limits;
+mod names;
+mod permit;
+mod proxy;
+mod rate;
+#[cfg(test)]
+mod testing;
+mod upstream;
+
+pub use limits::{Limits, Options, ServerName};
+pub use permit::Destination;
+pub use proxy::{Counters, EgressError, EgressProxy, Refusal, Refused, Sockets};
+pub use upstream::{Dialer, DirectDialer, Resolver, SystemResolver, Upstream};

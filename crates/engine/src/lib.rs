@@ -1,4 +1,21 @@
 //! Local isolators behind the Provider trait.
+//!
+//! [`LocalProvider`] holds sandboxes on this machine. It never forks: jails are made by the launcher, everything inside
+//! them is done by the agent, and both are reached over sockets ([`launcher`], [`agent`]).
+
+mod agent;
+mod exec;
+mod files;
+mod launcher;
+mod living;
+mod local;
+mod network;
+mod plan;
+mod tasks;
+mod walls;
+
+pub use local::{LocalConfig, LocalProvider};
+pub use tasks::Tasks;
 
 /// The agent: a static program that becomes PID 1 of every sandbox.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandstorm-agent"));

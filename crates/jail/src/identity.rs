@@ -63,7 +63,11 @@ impl Identity {
             Some(own) => Self::slice(own, runtime),
             None => Ok(Self {
                 uids: vec![Extent { inside: PAYLOAD_ID, outside: uid.as_raw(), count: 1 }],
-                gids: vec![Extent { inside: PAYLOAD_ID, outside: rustix::process::getegid().as_raw(), count: 1 }],
+                gids: vec![Extent {
+                    inside: PAYLOAD_ID,
+                    outside: rustix::process::getegid().as_raw(),
+                    count: 1,
+                }],
                 how: How::Single,
                 _slot: None,
             }),
@@ -195,7 +199,10 @@ fn find_helper(name: &str) -> Option<PathBuf> {
     ["/usr/bin", "/bin", "/usr/sbin"].iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the launcher starts the set-id helpers that map subordinate ids")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the launcher starts the set-id helpers that map subordinate ids"
+)]
 fn run_helper(name: &str, pid: i32, extents: &[Extent]) -> Result<(), JailError> {
     let path = find_helper(name).unwrap_or_else(|| PathBuf::from(name));
     let mut command = std::process::Command::new(&path);

@@ -68,7 +68,8 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), JailError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(doing(format!("create {}", path.display())))?;
     let found = fs::symlink_metadata(path).map_err(doing(format!("look at {}", path.display())))?;
-    let ours = found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0 && found.is_dir();
+    let ours =
+        found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0 && found.is_dir();
     if ours {
         return Ok(());
     }
@@ -78,7 +79,8 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), JailError> {
 
 fn random_name() -> Result<String, JailError> {
     let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(doing("get random bytes"))?;
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(doing("get random bytes"))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 

@@ -4,8 +4,8 @@
 //! signal and see each other, and nobody outside.
 
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetStatus, Scope,
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::io::Errno;
 
@@ -35,7 +35,11 @@ pub(crate) fn enter(spec: &RootSpec) -> Result<bool, Failed> {
     ruleset = allow(ruleset, "/".as_ref(), AccessFs::ReadDir.into())?;
     // Programs write to /proc/self and to terminals; what they may not touch there is read-only or masked.
     for path in ["/proc", "/dev"] {
-        ruleset = allow(ruleset, path.as_ref(), read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
+        ruleset = allow(
+            ruleset,
+            path.as_ref(),
+            read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
+        )?;
     }
     for (path, _, _) in WRITABLE {
         ruleset = allow(ruleset, path.as_ref(), all & !(AccessFs::MakeChar | AccessFs::MakeBlock))?;

@@ -20,7 +20,7 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use sandstorm_sys::fork::Forked;
 
-pub use protocol::{Answer, EndCause, Ended, Event, JailId, Launched, Refusal, Request, VERSION};
+pub use protocol::{Answer, EndCause, Ended, Event, JailId, Launched, Refusal, RefusalKind, Request, VERSION};
 use ward::Ward;
 
 use crate::cgroup::Hierarchies;
@@ -152,7 +152,9 @@ impl State {
                     self.wards.push(ward);
                     Ok(())
                 }
-                Err(e) => self.answer(&Answer::Refused { name: spec.name.clone(), refusal: Refusal::from(&e) }),
+                Err(e) => {
+                    self.answer(&Answer::Refused { name: spec.name.clone(), refusal: Refusal::from(&e) })
+                }
             },
             Request::Kill { name } => {
                 if let Some(ward) = self.wards.iter_mut().find(|w| w.name() == name) {
@@ -183,7 +185,8 @@ impl State {
     /// looked at. Returns whether there is a request, and which wards are due.
     fn wait(&self) -> io::Result<(bool, Vec<usize>)> {
         let now = Instant::now();
-        let timeout = self.wards.iter().filter_map(Ward::next_look).min().map(|at| at.saturating_duration_since(now));
+        let timeout =
+            self.wards.iter().filter_map(Ward::next_look).min().map(|at| at.saturating_duration_since(now));
         let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
         let mut owners = vec![None];
         for (index, ward) in self.wards.iter().enumerate() {
@@ -197,8 +200,9 @@ impl State {
             Err(e) => return Err(e.into()),
         }
         let now = Instant::now();
-        let mut due: Vec<usize> =
-            (0..self.wards.len()).filter(|i| self.wards[*i].next_look().is_some_and(|at| at <= now)).collect();
+        let mut due: Vec<usize> = (0..self.wards.len())
+            .filter(|i| self.wards[*i].next_look().is_some_and(|at| at <= now))
+            .collect();
         for (fd, owner) in fds.iter().zip(&owners) {
             if let (Some(index), false) = (owner, fd.revents().is_empty())
                 && !due.contains(index)
@@ -256,7 +260,10 @@ fn sealed(program: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd);
     file.write_all(program)?;
     rustix::fs::fchmod(&file, Mode::from_raw_mode(0o511))?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    rustix::fs::fcntl_add_seals(
+        &file,
+        SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
+    )?;
     Ok(file.into())
 }
 

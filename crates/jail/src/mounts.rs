@@ -10,7 +10,11 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 use sandstorm_sys::mount::{MountAttributes, set_attributes};
 
 /// A new file system of the given kind, not attached anywhere.
-pub(crate) fn file_system(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn file_system(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
         if value.is_empty() {
@@ -25,13 +29,15 @@ pub(crate) fn file_system(kind: &str, options: &[(&str, &str)], attributes: Moun
 
 /// A detached copy of what is at `path`, with everything mounted below it.
 pub(crate) fn clone_tree(dir: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     rustix::mount::open_tree(dir, path, flags)
 }
 
 /// Tightens a detached tree. Attributes are only ever added.
 pub(crate) fn tighten(mount: &OwnedFd, attributes: MountAttributes) -> Result<(), Errno> {
-    set_attributes(mount.as_fd(), c"", attributes, true).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+    set_attributes(mount.as_fd(), c"", attributes, true)
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 /// Attaches a detached tree at a path relative to the current directory.

@@ -23,7 +23,10 @@ use crate::{landlock, network, packet, privileges, root};
 pub(crate) enum Word {
     /// The jail stands. Comes with the descriptor of the writable file system, then those of a captured network.
     Built(Measured),
-    Failed { step: String, errno: i32 },
+    Failed {
+        step: String,
+        errno: i32,
+    },
 }
 
 /// What the launcher prepared for PID 1.
@@ -127,7 +130,8 @@ fn settle_descriptors(control: OwnedFd, agent: OwnedFd) -> Result<OwnedFd, Faile
     use rustix::fs::{Mode, OFlags};
     let control = rustix::io::fcntl_dupfd_cloexec(&control, 100).step("control socket")?;
     let agent = rustix::io::fcntl_dupfd_cloexec(&agent, 100).step("agent program")?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("null device")?;
+    let null =
+        rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("null device")?;
     for number in 0..3 {
         sandstorm_sys::process::place_descriptor(null.as_fd(), number).step("standard streams")?;
     }

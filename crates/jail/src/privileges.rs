@@ -13,7 +13,8 @@ const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).u
 pub(crate) fn reduce() -> Result<(), Failed> {
     // A capability may be made inheritable only while the bounding set still has it.
     let held = rustix::thread::capabilities(None).step("capabilities")?;
-    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: KEPT, ..held }).step("capabilities")?;
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: KEPT, ..held })
+        .step("capabilities")?;
     for one in KEPT.iter() {
         rustix::thread::configure_capability_in_ambient_set(one, true).step("ambient capabilities")?;
     }

@@ -16,8 +16,23 @@ use crate::step::{Failed, Step};
 
 /// Files that tell about the host or act on it: covered by the null device.
 const MASKED_FILES: [&str; 18] = [
-    "cmdline", "config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount",
-    "kpageflags", "latency_stats", "modules", "sched_debug", "slabinfo", "sysrq-trigger", "timer_list", "timer_stats",
+    "cmdline",
+    "config.gz",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "modules",
+    "sched_debug",
+    "slabinfo",
+    "sysrq-trigger",
+    "timer_list",
+    "timer_stats",
     "vmallocinfo",
 ];
 
@@ -52,7 +67,9 @@ pub(crate) fn attach_masked(proc: &OwnedFd, nodes: &Nodes) -> Result<NamespaceBa
         let step = || format!("mask {name}");
         if empty.is_none() {
             let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")];
-            empty = Some(file_system("tmpfs", &options, SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY).step(step())?);
+            empty = Some(
+                file_system("tmpfs", &options, SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY).step(step())?,
+            );
         }
         if let Some(empty) = &empty {
             attach(&copy_of(empty).step(step())?, &proc.join(name)).step(step())?;
@@ -78,15 +95,20 @@ impl NamespaceBan {
     fn prepare() -> Result<Self, Failed> {
         let open = |kind| {
             let path = format!("proc/sys/user/max_{kind}_namespaces");
-            let opened = OpenOptions::new().write(true).open(path).step(format!("no more {kind} namespaces"))?;
+            let opened =
+                OpenOptions::new().write(true).open(path).step(format!("no more {kind} namespaces"))?;
             Ok((kind, opened))
         };
-        ["user", "pid", "net", "mnt", "ipc", "uts", "cgroup", "time"].into_iter().map(open).collect::<Result<_, _>>().map(Self)
+        ["user", "pid", "net", "mnt", "ipc", "uts", "cgroup", "time"]
+            .into_iter()
+            .map(open)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     pub(crate) fn impose(self) -> Result<(), Failed> {
-        self.0.into_iter().try_for_each(|(kind, mut file)| {
-            file.write_all(b"0").step(format!("no more {kind} namespaces"))
-        })
+        self.0
+            .into_iter()
+            .try_for_each(|(kind, mut file)| file.write_all(b"0").step(format!("no more {kind} namespaces")))
     }
 }

@@ -68,6 +68,11 @@ pub struct Report {
 impl Report {
     /// Whether a namespace is the jail's own.
     pub fn separates(&self, namespace: &str) -> bool {
-        NAMESPACES.iter().position(|n| *n == namespace).and_then(|i| self.separated.get(i)).copied().unwrap_or(false)
+        NAMESPACES
+            .iter()
+            .position(|n| *n == namespace)
+            .and_then(|i| self.separated.get(i))
+            .copied()
+            .unwrap_or(false)
     }
 }

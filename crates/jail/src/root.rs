@@ -43,16 +43,24 @@ pub(crate) fn enter(spec: &RootSpec, payload: (u32, u32)) -> Result<OwnedFd, Fai
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
     .step("root file system")?;
-    let point = ASSEMBLY_POINTS.iter().map(Path::new).find(|p| p.is_dir()).ok_or(Errno::NOENT).step("assembly point")?;
+    let point = ASSEMBLY_POINTS
+        .iter()
+        .map(Path::new)
+        .find(|p| p.is_dir())
+        .ok_or(Errno::NOENT)
+        .step("assembly point")?;
     attach(&root, point).step("root file system")?;
     rustix::process::fchdir(&root).step("root file system")?;
 
-    for (tree, mount) in &trees {
-        make_target(tree).step(format!("place for {}", tree.target.display()))?;
-        attach(mount, relative(&tree.target)).step(format!("attach {}", tree.target.display()))?;
+    // A tree below a writable place must wait until that place is there, or it would be covered.
+    let (later, now): (Vec<_>, Vec<_>) = trees.iter().partition(|(tree, _)| is_below_writable(&tree.target));
+    for (tree, mount) in now {
+        place(tree, mount)?;
     }
     for (path, target) in &spec.links {
-        make_parents(path).and_then(|()| symlink(target, relative(path))).step(format!("link {}", path.display()))?;
+        make_parents(path)
+            .and_then(|()| symlink(target, relative(path)))
+            .step(format!("link {}", path.display()))?;
     }
     for (path, content) in &spec.files {
         write_file(path, content).step(format!("file {}", path.display()))?;
@@ -60,6 +68,9 @@ pub(crate) fn enter(spec: &RootSpec, payload: (u32, u32)) -> Result<OwnedFd, Fai
     let ban = procfs::attach_masked(&proc, &nodes)?;
     devices::attach(nodes)?;
     attach_scratch(&scratch, payload)?;
+    for (tree, mount) in later {
+        place(tree, mount)?;
+    }
     pivot()?;
     let whole = rustix::fs::open("/", DIRECTORY, rustix::fs::Mode::empty()).step("root file system")?;
     // Not recursive: the writable places below stay writable.
@@ -67,6 +78,15 @@ pub(crate) fn enter(spec: &RootSpec, payload: (u32, u32)) -> Result<OwnedFd, Fai
         .step("read-only root")?;
     ban.impose()?;
     Ok(scratch)
+}
+
+fn is_below_writable(target: &Path) -> bool {
+    WRITABLE.iter().any(|(path, _, _)| target.starts_with(path))
+}
+
+fn place(tree: &Tree, mount: &OwnedFd) -> Result<(), Failed> {
+    make_target(tree).step(format!("place for {}", tree.target.display()))?;
+    attach(mount, relative(&tree.target)).step(format!("attach {}", tree.target.display()))
 }
 
 const DIRECTORY: rustix::fs::OFlags =
@@ -88,9 +108,15 @@ fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Faile
         let step = || format!("writable {path}");
         let name = Path::new(path).file_name().unwrap_or_default();
         rustix::fs::mkdirat(scratch, name, rustix::fs::Mode::from_raw_mode(0o700)).step(step())?;
-        rustix::fs::chownat(scratch, name, owner.0, owner.1, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).step(step())?;
-        rustix::fs::chmodat(scratch, name, rustix::fs::Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
+        rustix::fs::chownat(scratch, name, owner.0, owner.1, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
             .step(step())?;
+        rustix::fs::chmodat(
+            scratch,
+            name,
+            rustix::fs::Mode::from_raw_mode(mode),
+            rustix::fs::AtFlags::empty(),
+        )
+        .step(step())?;
         let part = clone_tree(scratch.as_fd(), Path::new(name)).step(step())?;
         let mut attributes = MountAttributes::NO_SUID | MountAttributes::NO_DEV;
         if no_exec {

@@ -27,6 +27,8 @@ mod syscalls;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
 pub use compile::{Instruction, Program};
 pub use profile::Profile;
 pub use rule::Action;
@@ -35,12 +37,19 @@ pub use syscalls::Arch;
 /// The filter of code that the sandbox's user brought. Strict closes covert channels between sandboxes that share
 /// files (locks, page-cache questions) at the price of programs that need them.
 pub fn payload(arch: Arch, strict: bool) -> Program {
-    let profile = if strict { Profile::PayloadStrict } else { Profile::Payload };
-    compile::compile(profile, arch)
+    compiled(if strict { Profile::PayloadStrict } else { Profile::Payload }, arch)
 }
 
 /// The filter of our PID 1. Filters are inherited and the strictest answer wins, so it allows at least what the
 /// payload's filter allows.
 pub fn agent(arch: Arch) -> Program {
-    compile::compile(Profile::Agent, arch)
+    compiled(Profile::Agent, arch)
+}
+
+/// Each program is compiled once: a launcher asks for one at every birth.
+fn compiled(profile: Profile, arch: Arch) -> Program {
+    static PROGRAMS: [[OnceLock<Program>; Arch::ALL.len()]; Profile::ALL.len()] =
+        [const { [const { OnceLock::new() }; Arch::ALL.len()] }; Profile::ALL.len()];
+    let slot = &PROGRAMS[profile as usize][arch as usize];
+    slot.get_or_init(|| compile::compile(profile, arch)).clone()
 }

@@ -1,1 +1,35 @@
 //! The Provider trait, its errors, layers, registry, reference backend and conformance suite.
+//!
+//! A provider is anything that can hold sandboxes: a local engine, a vendor's cloud, a cluster. All of
+//! them answer the same [`Provider`] trait; what one cannot do is declared in its `Capabilities`, and
+//! [`layers::CapabilityCheck`] refuses it before the provider is asked. [`memory::MemoryProvider`] is
+//! the reference: it needs nothing and passes the suite in `conformance`.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod context;
+mod error;
+mod exec;
+mod exec_log;
+mod ext;
+mod files;
+pub mod layers;
+pub mod memory;
+mod provider;
+mod registry;
+mod sandbox;
+mod streams;
+
+pub use context::{OpContext, TraceId};
+pub use error::{Error, Result};
+pub use exec::{
+    Command, EndCause, Exec, ExecEnd, ExecEvent, ExecInput, ExecRequest, ExecSignal, ExecStatus, InputFrame,
+    OUTPUT_HARD_FACTOR, Offset, Stdin, TtySize,
+};
+pub use exec_log::{ExecLog, ListenerGuard};
+pub use ext::{Collected, ProviderExt};
+pub use files::{FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, WatchOptions};
+pub use provider::{Provider, ProviderInfo};
+pub use registry::{DuplicateProvider, Registry};
+pub use sandbox::{CreateOptions, HostMount, ListFilter, Sandbox, SnapshotKind, SnapshotOptions, Usage};
+pub use streams::{ByteStream, Duplex};

@@ -97,6 +97,8 @@ pub fn exit_now(code: i32) -> ! {
 fn refuse_threads() -> io::Result<()> {
     match fs::metadata("/proc/self/task")?.nlink() {
         3 => Ok(()),
-        links => Err(io::Error::other(format!("a process with {} threads may not fork", links.saturating_sub(2)))),
+        links => {
+            Err(io::Error::other(format!("a process with {} threads may not fork", links.saturating_sub(2))))
+        }
     }
 }

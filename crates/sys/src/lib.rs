@@ -8,4 +8,5 @@ pub mod filter;
 pub mod fork;
 pub mod lock;
 pub mod mount;
+pub mod probe;
 pub mod process;

@@ -174,9 +174,7 @@ pub fn place_descriptor(from: BorrowedFd<'_>, number: i32) -> io::Result<()> {
 /// Marks every descriptor from `first` on to be closed when a program is executed.
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: no descriptor is closed now; only flags change.
-    let result = unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -173,6 +173,7 @@ mod tests {
         for ours in ["SANDSTORM_KERNEL_FD", "sandstorm_x", "SANDSTORM_"] {
             assert_eq!(ours.parse::<EnvName>(), Err(EnvError::Reserved(ours.into())));
         }
+        assert_eq!(EnvName::ours("KERNEL_FD").as_str(), "SANDSTORM_KERNEL_FD");
     }
 
     #[test]

@@ -33,7 +33,8 @@ fn refused(archive: &[u8]) -> String {
     let outer = tempfile::tempdir().unwrap();
     fs::create_dir(outer.path().join("in")).unwrap();
     fs::write(outer.path().join("canary"), "untouched").unwrap();
-    let root = rustix::fs::open(outer.path().join("in"), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let root =
+        rustix::fs::open(outer.path().join("in"), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     let error = unpack(archive, root.as_fd(), bounds()).unwrap_err().to_string();
     assert_eq!(fs::read_to_string(outer.path().join("canary")).unwrap(), "untouched");
     assert_eq!(fs::read_dir(outer.path()).unwrap().count(), 2, "something was made outside");

@@ -22,30 +22,74 @@ pub(crate) fn stat(path: &Path) -> Result<(), FileError> {
 
 pub(crate) fn list(path: &Path, depth: u32, limit: u32) -> Result<(), FileError> {
     let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
-    let mut left = limit;
-    walk(dir.as_fd(), &[], depth.clamp(1, DEEPEST), &mut left, path)
+    let mut walk = Walk { top: path, left: limit, pattern: None };
+    walk.descend(dir.as_fd(), &[], depth.clamp(1, DEEPEST))
 }
 
-fn walk(dir: BorrowedFd<'_>, prefix: &[u8], depth: u32, left: &mut u32, top: &Path) -> Result<(), FileError> {
-    for found in sorted_names(dir).map_err(about(top))? {
-        if *left == 0 {
-            return Ok(());
+/// Names below a directory that fit a pattern.
+pub(crate) fn search(path: &Path, pattern: &[u8], limit: u32) -> Result<(), FileError> {
+    let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
+    let mut walk = Walk { top: path, left: limit, pattern: Some(pattern) };
+    walk.descend(dir.as_fd(), &[], DEEPEST)
+}
+
+struct Walk<'a> {
+    top: &'a Path,
+    /// Entries that may still be told.
+    left: u32,
+    pattern: Option<&'a [u8]>,
+}
+
+impl Walk<'_> {
+    fn descend(&mut self, dir: BorrowedFd<'_>, prefix: &[u8], depth: u32) -> Result<(), FileError> {
+        for found in sorted_names(dir).map_err(about(self.top))? {
+            if self.left == 0 {
+                return Ok(());
+            }
+            // A name may vanish between reading the directory and looking at it: then it is not listed.
+            let Ok(stat) = rustix::fs::statat(dir, found.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let mut name = prefix.to_vec();
+            name.extend_from_slice(&found);
+            let target = rustix::fs::readlinkat(dir, found.as_slice(), Vec::new())
+                .ok()
+                .map(|t| ByteBuf::from(t.into_bytes()));
+            if self.pattern.is_none_or(|pattern| fits(pattern, &found)) {
+                self.left -= 1;
+                answer(&entry(name.clone(), &stat, target))?;
+            }
+            if depth > 1 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let Ok(below) = open_directory(dir, &found) else { continue };
+                name.push(b'/');
+                self.descend(below.as_fd(), &name, depth - 1)?;
+            }
         }
-        // A name may vanish between reading the directory and looking at it: then it is not listed.
-        let Ok(stat) = rustix::fs::statat(dir, found.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        let mut name = prefix.to_vec();
-        name.extend_from_slice(&found);
-        let target =
-            rustix::fs::readlinkat(dir, found.as_slice(), Vec::new()).ok().map(|t| ByteBuf::from(t.into_bytes()));
-        *left -= 1;
-        answer(&entry(name.clone(), &stat, target))?;
-        if depth > 1 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let Ok(below) = open_directory(dir, &found) else { continue };
-            name.push(b'/');
-            walk(below.as_fd(), &name, depth - 1, left, top)?;
+        Ok(())
+    }
+}
+
+/// Whether a name fits a pattern of `*` and `?`. Linear in both: the last star is the only one ever tried again.
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut retry = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match retry {
+                Some((after, tried)) => {
+                    (p, n) = (after, tried + 1);
+                    retry = Some((after, tried + 1));
+                }
+                None => return false,
+            },
         }
     }
-    Ok(())
+    pattern[p..].iter().all(|c| *c == b'*')
 }
 
 fn open_directory(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
@@ -82,5 +126,27 @@ fn entry(name: Vec<u8>, stat: &Stat, target: Option<ByteBuf>) -> Entry {
         gid: stat.st_gid,
         modified: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64),
         target,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        for (pattern, name, wanted) in [
+            ("*", "anything", true),
+            ("*.py", "a.py", true),
+            ("*.py", "a.pyc", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b", "ab-a", false),
+            ("", "", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), wanted, "{pattern} {name}");
+        }
     }
 }

@@ -24,7 +24,8 @@ pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), FileError> {
     rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(about(path))
 }
 
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Empties a directory. Sub-directories are lifted to the top under a name of ours before they are emptied, so depth
 /// never costs more than one descriptor and no path grows.

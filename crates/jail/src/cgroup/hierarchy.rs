@@ -75,7 +75,9 @@ impl Hierarchies {
         for line in mountinfo.lines() {
             // `… mount-point options - type source super-options`; spaces in paths are octal escapes.
             let Some((front, back)) = line.split_once(" - ") else { continue };
-            let (Some(point), Some(kind)) = (front.split(' ').nth(4), back.split(' ').next()) else { continue };
+            let (Some(point), Some(kind)) = (front.split(' ').nth(4), back.split(' ').next()) else {
+                continue;
+            };
             let options = back.split(' ').nth(2).unwrap_or_default();
             match kind {
                 "cgroup2" if found.unified.is_none() => found.unified = Some(PathBuf::from(point)),
@@ -115,7 +117,8 @@ impl Hierarchies {
 
     /// Where a controller lives, if anywhere: v1 wins, since a controller is only ever bound to one.
     pub fn has(&self, controller: Controller) -> bool {
-        let implied = matches!(controller, Controller::CpuAccounting | Controller::Freezer) && self.unified.is_some();
+        let implied =
+            matches!(controller, Controller::CpuAccounting | Controller::Freezer) && self.unified.is_some();
         self.on_v1.contains_key(&controller) || self.on_unified.contains(&controller) || implied
     }
 }
@@ -151,7 +154,9 @@ mod tests {
         let both = format!("{V1}40 25 0:40 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
         let found = Hierarchies::from_mountinfo(&both, |_| String::new());
         assert_eq!(found.version(), Version::Hybrid);
-        assert!(found.on_unified.is_empty() && found.has(Controller::Memory) && found.has(Controller::Freezer));
+        assert!(
+            found.on_unified.is_empty() && found.has(Controller::Memory) && found.has(Controller::Freezer)
+        );
     }
 
     #[test]

@@ -37,7 +37,8 @@ impl Leaf {
         name: &str,
         limits: &JailLimits,
     ) -> Result<Self, JailError> {
-        let mut leaf = Self { unified: None, v1: BTreeMap::new(), homes: BTreeMap::new(), missing: Vec::new() };
+        let mut leaf =
+            Self { unified: None, v1: BTreeMap::new(), homes: BTreeMap::new(), missing: Vec::new() };
         let made = leaf.make(hierarchies, &parent.join(name), limits);
         match made {
             Ok(()) => Ok(leaf),
@@ -113,9 +114,9 @@ impl Leaf {
     fn limit(&mut self, name: &'static str, controller: Controller, files: &[(&str, String)]) {
         let reason = match self.homes.get(&controller) {
             None => Some(format!("no writable {} group", controller.name())),
-            Some(dir) => files
-                .iter()
-                .find_map(|(file, value)| fs::write(dir.join(file), value).err().map(|e| format!("{file}: {e}"))),
+            Some(dir) => files.iter().find_map(|(file, value)| {
+                fs::write(dir.join(file), value).err().map(|e| format!("{file}: {e}"))
+            }),
         };
         if let Some(reason) = reason {
             self.missing.push((name, reason));
@@ -180,10 +181,17 @@ impl Leaf {
                 }
             }),
             peak_memory_bytes: home(Controller::Memory).and_then(|dir| {
-                number(dir, if on_v1(Controller::Memory) { "memory.max_usage_in_bytes" } else { "memory.peak" })
+                number(
+                    dir,
+                    if on_v1(Controller::Memory) { "memory.max_usage_in_bytes" } else { "memory.peak" },
+                )
             }),
             memory_kills: home(Controller::Memory).and_then(|dir| {
-                keyed(dir, if on_v1(Controller::Memory) { "memory.oom_control" } else { "memory.events" }, "oom_kill")
+                keyed(
+                    dir,
+                    if on_v1(Controller::Memory) { "memory.oom_control" } else { "memory.events" },
+                    "oom_kill",
+                )
             }),
             process_refusals: home(Controller::Processes).and_then(|dir| keyed(dir, "pids.events", "max")),
             ..Counters::default()

@@ -58,16 +58,19 @@ pub(super) fn launch(
 /// The groups, or none where this user can make none.
 fn make_leaf(workshop: &mut Workshop, spec: &JailSpec) -> Result<Option<Leaf>, JailError> {
     // Without privilege there is no lease to take and nothing to sweep: namespaces end with their processes.
-    let writable = workshop.hierarchies.unified.iter().chain(workshop.hierarchies.on_v1.values()).any(|mount| {
-        rustix::fs::access(mount.join(&workshop.config.cgroup_parent), rustix::fs::Access::WRITE_OK).is_ok()
-            || rustix::fs::access(mount, rustix::fs::Access::WRITE_OK).is_ok()
-    });
+    let writable =
+        workshop.hierarchies.unified.iter().chain(workshop.hierarchies.on_v1.values()).any(|mount| {
+            rustix::fs::access(mount.join(&workshop.config.cgroup_parent), rustix::fs::Access::WRITE_OK)
+                .is_ok()
+                || rustix::fs::access(mount, rustix::fs::Access::WRITE_OK).is_ok()
+        });
     if !writable {
         return match spec.strictness {
             Strictness::BestEffort => Ok(None),
             Strictness::Strict => Err(JailError::Limit {
                 limit: "memory",
-                reason: "no control group can be made by this user; run as root, or in a delegated group".to_owned(),
+                reason: "no control group can be made by this user; run as root, or in a delegated group"
+                    .to_owned(),
             }),
         };
     }
@@ -101,7 +104,8 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(doing("make a socket"))?;
     let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
-    let side = sandstorm_sys::fork::clone(Namespaces::JAIL, leaf.and_then(Leaf::birthplace)).map_err(no_namespaces)?;
+    let side = sandstorm_sys::fork::clone(Namespaces::JAIL, leaf.and_then(Leaf::birthplace))
+        .map_err(no_namespaces)?;
     let (pid, pidfd) = match side {
         Side::Parent { pid, pidfd } => (pid, pidfd),
         Side::Child => {
@@ -170,7 +174,10 @@ fn no_namespaces(error: io::Error) -> JailError {
     let hint = if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
         Some("set the sysctl kernel.unprivileged_userns_clone to 1".to_owned())
     } else if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        Some("set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, or give sandstorm a profile".to_owned())
+        Some(
+            "set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, or give sandstorm a profile"
+                .to_owned(),
+        )
     } else if read("/proc/sys/user/max_user_namespaces") == "0" {
         Some("raise the sysctl user.max_user_namespaces".to_owned())
     } else {
@@ -178,7 +185,9 @@ fn no_namespaces(error: io::Error) -> JailError {
     };
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::StorageFull => JailError::UserNamespaces(hint, error),
-        _ if error.raw_os_error() == Some(Errno::USERS.raw_os_error()) => JailError::UserNamespaces(hint, error),
+        _ if error.raw_os_error() == Some(Errno::USERS.raw_os_error()) => {
+            JailError::UserNamespaces(hint, error)
+        }
         _ => JailError::Host { doing: "clone PID 1".to_owned(), source: error },
     }
 }
@@ -200,7 +209,12 @@ fn report(
             .collect(),
     };
     Report {
-        separated: workshop.namespaces.iter().zip(&measured.namespaces).map(|(ours, theirs)| ours != theirs).collect(),
+        separated: workshop
+            .namespaces
+            .iter()
+            .zip(&measured.namespaces)
+            .map(|(ours, theirs)| ours != theirs)
+            .collect(),
         own_ids: identity.is_own(),
         payload_uid_on_host: identity.payload_on_host(),
         landlock_abi: if measured.landlock { landlock::kernel_abi() } else { 0 },
@@ -220,12 +234,19 @@ fn check(spec: &JailSpec, report: &Report) -> Result<(), JailError> {
         return wall("namespaces", "a namespace is shared with the host");
     }
     let measured = &report.measured;
-    if !measured.own_root || measured.bounding_set != 0 || !measured.no_new_privs || measured.seccomp_mode != 2 {
+    if !measured.own_root
+        || measured.bounding_set != 0
+        || !measured.no_new_privs
+        || measured.seccomp_mode != 2
+    {
         return wall("privileges", "PID 1 measured more rights than it should have");
     }
     if spec.strictness == Strictness::Strict {
         if !report.own_ids {
-            return wall("uid_wall", "only one user id can be mapped; run as root or give the user a range in /etc/subuid");
+            return wall(
+                "uid_wall",
+                "only one user id can be mapped; run as root or give the user a range in /etc/subuid",
+            );
         }
         if !measured.no_groups {
             return wall("groups", "supplementary groups of the caller cannot be given up");
@@ -251,7 +272,8 @@ fn introduce(control: &OwnedFd, spec: &JailSpec, filter: &Program) -> Result<(),
         filter,
         rlimits: rlimits(spec),
     };
-    let frame = sandstorm_agent::frame::encode(&ToAgent::Init(init)).map_err(|e| doing("encode")(io::Error::other(e)))?;
+    let frame = sandstorm_agent::frame::encode(&ToAgent::Init(init))
+        .map_err(|e| doing("encode")(io::Error::other(e)))?;
     let mut rest = frame.as_slice();
     while !rest.is_empty() {
         let n = rustix::io::write(control, rest).map_err(doing("speak to the agent"))?;

@@ -27,8 +27,14 @@ pub enum Request {
 pub enum Answer {
     /// Comes with the agent's socket, then the descriptors of a captured network.
     Launched(Launched),
-    Refused { name: JailId, refusal: Refusal },
-    Counted { name: JailId, counters: Option<Counters> },
+    Refused {
+        name: JailId,
+        refusal: Refusal,
+    },
+    Counted {
+        name: JailId,
+        counters: Option<Counters>,
+    },
     Event(Event),
 }
 

@@ -64,7 +64,8 @@ pub(super) const JUMP_GREATER_EQUAL: u16 = 0x35;
 /// `BPF_RET | BPF_K`.
 pub(super) const RETURN: u16 = 0x06;
 
-/// Offsets into `struct seccomp_data`. Both architectures are little endian, so the low half of an argument comes first.
+/// Offsets into `struct seccomp_data`. Both architectures are little endian, so the low half of an argument comes
+/// first.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;

@@ -68,8 +68,8 @@ pub(in super::super) const GROUPS: &[Group] = &[
         ALLOW,
         "fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill pidfd_open pidfd_send_signal getpid
          getppid gettid getpgid getpgrp setpgid getsid setsid set_tid_address arch_prctl set_robust_list
-         get_robust_list rseq futex futex_waitv futex_wake futex_wait futex_requeue restart_syscall getrlimit setrlimit
-         prlimit64 getrusage times sysinfo uname getrandom",
+         get_robust_list rseq futex futex_waitv futex_wake futex_wait futex_requeue restart_syscall getrlimit
+         setrlimit prlimit64 getrusage times sysinfo uname getrandom",
     ),
     all("new tasks", CLONE, "clone"),
     // The flags lie behind a pointer, which a filter cannot read. With ENOSYS libc falls back to `clone`; with EPERM
@@ -98,8 +98,8 @@ pub(in super::super) const GROUPS: &[Group] = &[
     all(
         "identity",
         ALLOW,
-        "getuid geteuid getgid getegid getresuid getresgid getgroups setuid setgid setreuid setregid setresuid setresgid
-         setfsuid setfsgid setgroups capget capset",
+        "getuid geteuid getgid getegid getresuid getresgid getgroups setuid setgid setreuid setregid setresuid
+         setresgid setfsuid setfsgid setgroups capget capset",
     ),
     all("sockets", SOCKET, "socket socketpair"),
     all(
@@ -125,6 +125,10 @@ pub(in super::super) const GROUPS: &[Group] = &[
         strict: PRCTL_STRICT,
         agent: PRCTL_AGENT,
     },
+    // Made by code that the kernel puts into a process that the host traces; called from elsewhere they fail or end
+    // the process. Newer kernels do not ask a filter about them; on the first that had them a refusal would crash
+    // the traced process.
+    all("probe trampolines", ALLOW, "uprobe uretprobe"),
     // What strict payloads lose: questions about shared files, and kernel code that few programs need.
     Group { name: "descriptor flags and locks", calls: "fcntl", payload: ALLOW, strict: FCNTL_STRICT, agent: ALLOW },
     unless_strict("locks", EPERM, "flock"),
@@ -150,7 +154,7 @@ pub(in super::super) const GROUPS: &[Group] = &[
         "tracing",
         EPERM,
         "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd perf_event_open
-         lookup_dcookie uprobe uretprobe",
+         lookup_dcookie",
     ),
     // io_uring would also make sockets past the rule for `socket`.
     all(

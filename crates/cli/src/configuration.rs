@@ -1,0 +1,72 @@
+//! `sandstorm config`, and the configuration that the other commands work with.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use sandstorm_config::{Config, Flag, LoadInput, Loaded};
+
+use crate::arguments::{ConfigCommand, Shared};
+use crate::complaint::misuse;
+
+/// Reads the configuration and prints what is odd about it.
+pub(crate) fn load(shared: &Shared) -> anyhow::Result<Loaded> {
+    let mut input = LoadInput::of_process();
+    input.flag_path = shared.config.clone();
+    if let Some(dir) = &shared.state_dir {
+        input.flags.push(Flag::new("--state-dir", "state_dir", dir.to_string_lossy()));
+    }
+    let loaded = Config::load(input)?;
+    let mut stderr = std::io::stderr().lock();
+    for warning in &loaded.warnings {
+        let _ = writeln!(stderr, "warning: {warning}");
+    }
+    Ok(loaded)
+}
+
+pub(crate) fn serve(shared: &Shared, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
+    let mut stdout = std::io::stdout().lock();
+    match command {
+        ConfigCommand::Init { path, force } => {
+            let path = init(path.clone(), *force)?;
+            writeln!(stdout, "wrote {}", path.display())?;
+        }
+        ConfigCommand::Check => {
+            let loaded = load(shared)?;
+            match &loaded.file {
+                Some(file) => writeln!(stdout, "{} is fine", file.display())?,
+                None => writeln!(stdout, "there is no configuration file; every setting has its default")?,
+            }
+        }
+        ConfigCommand::Show { json: false } => write!(stdout, "{}", load(shared)?.show())?,
+        ConfigCommand::Show { json: true } => {
+            serde_json::to_writer_pretty(&mut stdout, &load(shared)?.settings())?;
+            writeln!(stdout)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn init(path: Option<PathBuf>, force: bool) -> anyhow::Result<PathBuf> {
+    let input = LoadInput::of_process();
+    let path = path.unwrap_or_else(|| sandstorm_config::default_file(&input.env, input.uid));
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).with_context(|| format!("could not make {}", dir.display()))?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if force { options.create(true).truncate(true) } else { options.create_new(true) };
+    match options.open(&path) {
+        Ok(mut file) => {
+            file.write_all(sandstorm_config::init_text().as_bytes())
+                .with_context(|| format!("could not write {}", path.display()))?;
+            Ok(path)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(misuse(format!("{} is there already; --force replaces it", path.display())))
+        }
+        Err(e) => Err(e).with_context(|| format!("could not write {}", path.display())),
+    }
+}

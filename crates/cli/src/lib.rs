@@ -1,1 +1,0 @@
-//! The sandstorm command.

@@ -1,0 +1,75 @@
+//! The embedded engine: launcher, runtime and provider, in that order.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use sandstorm_config::{Config, Environment, Loaded};
+use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
+use sandstorm_jail::launcher::{self, Launcher, LauncherConfig};
+use sandstorm_jail::{IdRange, Tree};
+use sandstorm_language::Roots;
+
+/// A launcher that was forked, and a runtime to talk to it.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) provider: Arc<LocalProvider>,
+    launcher_pid: i32,
+}
+
+impl Local {
+    /// Forks the launcher first: nothing before this may have started a thread.
+    pub(crate) fn start(loaded: &Loaded) -> anyhow::Result<Self> {
+        let config = &loaded.config;
+        let launcher = launcher::start(LauncherConfig {
+            ids: IdRange { start: config.ids.start, blocks: config.ids.blocks },
+            cgroup_parent: PathBuf::from(config.cgroup_parent.as_deref().unwrap_or("sandstorm")),
+            runtime_dir: runtime_dir(),
+            agent: AGENT,
+        })
+        .context("the launcher could not be started")?;
+        let pid = launcher.pid();
+        let Launcher { socket, .. } = launcher;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("the runtime could not be started")?;
+        let provider = runtime.block_on(async { provider(config, socket) })?;
+        Ok(Self { runtime, provider: Arc::new(provider), launcher_pid: pid })
+    }
+
+    /// Ends every sandbox and waits until the launcher has gone too.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        let Self { runtime, provider, launcher_pid } = self;
+        if let Some(provider) = Arc::into_inner(provider) {
+            runtime.block_on(provider.shut_down());
+        }
+        drop(runtime);
+        Launcher::join(launcher_pid).context("the launcher did not end")
+    }
+}
+
+fn provider(config: &Config, socket: OwnedFd) -> anyhow::Result<LocalProvider> {
+    let trees = config.template.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
+    let config = LocalConfig { name: "local".to_owned(), launcher: socket, trees: trees.collect() };
+    LocalProvider::new(config).context("the engine could not be started")
+}
+
+/// Where toolchains are looked for: what a sandbox sees, and what the configuration adds to that.
+pub(crate) fn roots(config: &Config) -> Roots {
+    config.template.mounts.iter().fold(Roots::host(), |roots, mount| roots.with_toolchain(mount.target.clone()))
+}
+
+/// Leases and locks live where the machine forgets them at its next start.
+fn runtime_dir() -> PathBuf {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return PathBuf::from("/run/sandstorm");
+    }
+    match Environment::of_process().get("XDG_RUNTIME_DIR") {
+        Some(dir) => PathBuf::from(dir).join("sandstorm"),
+        None => PathBuf::from(format!("/tmp/sandstorm-{}", uid.as_raw())),
+    }
+}

@@ -1,0 +1,117 @@
+//! `sandstorm run`.
+
+mod files;
+mod request;
+mod screen;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use sandstorm_control::{CompileCache, RunInput, Runner, Tools};
+use sandstorm_provider::OpContext;
+use sandstorm_types::{Enforcement, RunResult, TenantId, cli_exit_code};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::arguments::{RunCommand, Shared};
+use crate::{configuration, local};
+use request::Request;
+use screen::Screen;
+
+pub(crate) fn run(shared: &Shared, command: RunCommand) -> anyhow::Result<ExitCode> {
+    let loaded = configuration::load(shared)?;
+    let request = Request::read(&command, &loaded.config)?;
+    let cache = loaded.state_dir().ok().map(|dir| {
+        CompileCache::new(dir.join("cache/compile"), loaded.config.cache.max_bytes.as_u64())
+    });
+    let roots = local::roots(&loaded.config);
+    let engine = local::Local::start(&loaded)?;
+    let runner = Runner::new(Tools {
+        provider: Arc::clone(&engine.provider) as Arc<_>,
+        limits: loaded.config.limits,
+        roots,
+        cache,
+    });
+    let done = engine.runtime.block_on(execute(&runner, request, &command));
+    drop(runner);
+    engine.stop()?;
+    let (result, screen) = done?;
+    if command.json {
+        let mut stdout = std::io::stdout().lock();
+        serde_json::to_writer(&mut stdout, &result)?;
+        writeln!(stdout)?;
+    } else {
+        screen.conclude(&result);
+    }
+    Ok(ExitCode::from(cli_exit_code(&result)))
+}
+
+async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) -> anyhow::Result<(RunResult, Screen)> {
+    let stop = CancellationToken::new();
+    let cx = OpContext::new(TenantId::LOCAL).with_cancellation(stop.clone());
+    request.spec.enforcement.get_or_insert(Enforcement::BestEffort);
+    let prepared = runner.prepare(&request.spec, request.main.as_deref())?;
+    let limits = prepared.limits;
+    let (events, received) = mpsc::channel(64);
+    let screen = Screen::start(received, command.json, stop.clone(), limits);
+    let input = request.take_input();
+    let running = runner.run(&cx, &request.spec, prepared, input, Some(events));
+    tokio::pin!(running);
+    let finished = loop {
+        tokio::select! {
+            finished = &mut running => break finished,
+            () = interrupted() => stop.cancel(),
+        }
+    };
+    screen.flush();
+    let finished = finished?;
+    if let Some(dir) = &command.out {
+        // The run may have been cancelled; bringing files back is work of its own.
+        let cx = OpContext::new(TenantId::LOCAL);
+        let brought = files::bring_back(&finished, &cx, dir, &limits).await;
+        let result = finished.release().await?;
+        brought?;
+        return Ok((result, screen));
+    }
+    Ok((finished.release().await?, screen))
+}
+
+/// Ctrl-C, or a polite request to end.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+impl Request {
+    /// Standard input: a file that was named, or whatever comes on ours.
+    fn take_input(&mut self) -> RunInput {
+        match self.stdin.take() {
+            Some(bytes) => RunInput::Bytes(bytes),
+            None if self.code_from_stdin => RunInput::Empty,
+            None => RunInput::Stream(read_stdin()),
+        }
+    }
+}
+
+/// Reads our standard input in a thread of its own, since a read cannot be taken back. It ends with the process.
+fn read_stdin() -> mpsc::Receiver<bytes::Bytes> {
+    let (sender, receiver) = mpsc::channel(4);
+    std::thread::spawn(move || {
+        use std::io::Read;
+        let mut buffer = vec![0; 64 * 1024];
+        let mut stdin = std::io::stdin().lock();
+        while let Ok(n @ 1..) = stdin.read(&mut buffer) {
+            if sender.blocking_send(bytes::Bytes::copy_from_slice(&buffer[..n])).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,67 @@
+//! Bringing a program's files back.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use anyhow::Context;
+use futures_util::StreamExt;
+use rustix::fs::{Mode, OFlags};
+use sandstorm_agent::archive::{Bounds, unpack};
+use sandstorm_control::Finished;
+use sandstorm_provider::{ByteStream, OpContext};
+use sandstorm_types::Limits;
+use tokio::sync::mpsc;
+
+/// Unpacks the workspace into `dir`, which is made if it is missing. The archive comes from hostile code: it can only
+/// make files below `dir`, no more than the sandbox could hold.
+pub(crate) async fn bring_back(finished: &Finished, cx: &OpContext, dir: &Path, limits: &Limits) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("could not make {}", dir.display()))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let target = rustix::fs::open(dir, flags, Mode::empty())
+        .map_err(io::Error::from)
+        .with_context(|| format!("could not open {}", dir.display()))?;
+    let Some(archive) = finished.workspace(cx).await.context("the program's files could not be read")? else {
+        return Ok(());
+    };
+    let bounds = Bounds { entries: limits.inodes, bytes: limits.disk.as_u64(), depth: Bounds::SANDBOX.depth };
+    let (reader, pump) = pipe(archive);
+    let unpacking = tokio::task::spawn_blocking(move || unpack(reader, target.as_fd(), bounds));
+    let pumped = pump.await;
+    unpacking.await.context("unpacking broke off")?.with_context(|| format!("files into {}", dir.display()))?;
+    pumped
+}
+
+/// Connects a stream of bytes with a reader in another thread.
+fn pipe(mut stream: ByteStream) -> (PipeReader, impl Future<Output = anyhow::Result<()>>) {
+    let (sender, receiver) = mpsc::channel::<bytes::Bytes>(16);
+    let pump = async move {
+        while let Some(piece) = stream.next().await {
+            // A reader that stopped early has its own error to tell.
+            if sender.send(piece?).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    (PipeReader { receiver, piece: bytes::Bytes::new() }, pump)
+}
+
+struct PipeReader {
+    receiver: mpsc::Receiver<bytes::Bytes>,
+    piece: bytes::Bytes,
+}
+
+impl io::Read for PipeReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.receiver.blocking_recv() {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let n = self.piece.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&self.piece.split_to(n));
+        Ok(n)
+    }
+}

@@ -1,0 +1,146 @@
+//! Running the binary as root and as an ordinary user, and looking at what happened.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// As whom the binary runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The user who runs the tests, root in CI.
+    Root,
+    /// An ordinary user with a subordinate range of ids.
+    Ranged,
+    /// An ordinary user with one id and nothing else.
+    Single,
+}
+
+impl Who {
+    /// Everybody that this machine lets us be. In CI all of them, or the test fails.
+    pub fn all() -> Vec<Self> {
+        if rustix::process::geteuid().is_root() {
+            return vec![Self::Root, Self::Ranged, Self::Single];
+        }
+        skip("only root can run the tests as other users");
+        vec![Self::Root]
+    }
+}
+
+/// The user with a subordinate range that `scripts/setup.sh test` makes.
+const RANGED_USER: &str = "sandstorm-test";
+
+/// Says why something was left out; where nothing may be left out, fails.
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("SANDSTORM_REQUIRE_ALL").is_none(), "nothing may be skipped here, but: {reason}");
+    eprintln!("skipped: {reason}");
+}
+
+/// The binary at a place that every user can reach: a checkout may lie in somebody's home.
+pub fn binary() -> &'static Path {
+    static COPY: OnceLock<PathBuf> = OnceLock::new();
+    COPY.get_or_init(|| {
+        let dir = std::env::temp_dir().join(format!("sandstorm-it-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = dir.join("sandstorm");
+        std::fs::copy(env!("CARGO_BIN_EXE_sandstorm"), &copy).unwrap();
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        copy
+    })
+}
+
+/// A folder for one test, that every user can reach and write to.
+#[derive(Debug)]
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        Self(dir)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        path
+    }
+}
+
+/// The binary as a command with an environment of its own: nothing of the tests' configuration reaches it.
+pub fn sandstorm(who: Who) -> Command {
+    let mut command = match who {
+        Who::Root => Command::new(binary()),
+        Who::Ranged => as_user(&[&format!("--reuid={RANGED_USER}"), &format!("--regid={RANGED_USER}"), "--init-groups"]),
+        Who::Single => as_user(&["--reuid=65534", "--regid=65534", "--clear-groups"]),
+    };
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", "/nonexistent").stdin(Stdio::null());
+    let state = std::env::temp_dir().join(format!("sandstorm-it-state-{}-{who:?}", std::process::id()));
+    command.env("SANDSTORM_STATE_DIR", state);
+    command
+}
+
+fn as_user(flags: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(flags).arg("--").arg(binary());
+    command
+}
+
+/// Runs with arguments and waits for the end.
+pub fn run(who: Who, args: &[&str]) -> Output {
+    sandstorm(who).args(args).output().unwrap()
+}
+
+/// Runs with something on standard input.
+pub fn run_with_input(who: Who, args: &[&str], input: &[u8]) -> Output {
+    let mut child = sandstorm(who)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        // The program may end without reading all of it.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+/// `sandstorm run --json` with these arguments: the result, which must have come.
+pub fn result(who: Who, args: &[&str]) -> Value {
+    let mut all = vec!["run", "--json"];
+    all.extend(args);
+    let output = run(who, &all);
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("no result ({e}): {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// What a shell script printed inside a sandbox, which must have succeeded.
+pub fn shell(who: Who, script: &str) -> String {
+    let result = result(who, &["-l", "bash", "-c", script]);
+    assert_eq!(result["status"], "ok", "{script}\n{result:#}");
+    result["stdout"].as_str().unwrap().to_owned()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

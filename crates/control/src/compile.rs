@@ -1,0 +1,147 @@
+//! Compiling in a sandbox of its own, with limits of its own, once for each input.
+
+use bytes::Bytes;
+use sandstorm_language::{CompilePlan, cache_key, layout};
+use sandstorm_provider::{
+    CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, OpContext, Result,
+};
+use sandstorm_types::{
+    ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, MilliCpus, NetworkPolicy, OnEnd, SandboxSpec,
+};
+use std::time::Duration;
+
+use crate::artifact::{lay_out, unpack};
+use crate::execute::{Executed, execute};
+use crate::prepare::Prepared;
+use crate::run::{Phase, RunEvent, RunInput, Runner};
+
+/// What came of a compile.
+#[derive(Debug)]
+pub(crate) enum Compiled {
+    /// An archive of the build folder.
+    Artifact(Bytes),
+    /// The compiler said no.
+    Refused(Executed),
+}
+
+/// Largest artifact that is carried over.
+const MOST: usize = 1 << 30;
+
+impl Runner {
+    /// The artifact of a run that needs one, from the cache or fresh.
+    pub(crate) async fn compiled(
+        &self,
+        cx: &OpContext,
+        prepared: &Prepared,
+        plan: &CompilePlan,
+        enforcement: sandstorm_types::Enforcement,
+        events: Option<&tokio::sync::mpsc::Sender<RunEvent>>,
+    ) -> Result<Compiled> {
+        let files: Vec<(&str, &[u8])> =
+            prepared.files.iter().map(|(path, content)| (path.as_str(), content.as_slice())).collect();
+        let scope = cx.tenant().to_string();
+        let key = cache_key(&scope, prepared.language, &prepared.toolchain, &plan.plan, files);
+        if let Some(artifact) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
+            return Ok(Compiled::Artifact(artifact));
+        }
+        if let Some(events) = events {
+            let _ = events.send(RunEvent::Phase(Phase::Compiling(prepared.language.title.clone()))).await;
+        }
+        let spec = SandboxSpec {
+            limits: compile_limits(plan, &prepared.limits),
+            enforcement,
+            network: NetworkPolicy::None,
+            lifetime: Lifetime { after: plan.limits.wall() + Duration::from_secs(60), then: OnEnd::Delete },
+            ..SandboxSpec::default()
+        };
+        let options = CreateOptions { mounts: prepared.mounts(), ..CreateOptions::default() };
+        let id = options.id;
+        self.provider.create(cx, &spec, options).await?;
+        let compiled = self.compile_in(cx, &id, prepared, plan).await;
+        self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
+        if let (Ok(Compiled::Artifact(artifact)), Some(cache)) = (&compiled, &self.cache)
+            && let Err(error) = cache.put(&key, artifact)
+        {
+            tracing::warn!(%error, "the compile cache cannot be written");
+        }
+        compiled
+    }
+
+    async fn compile_in(
+        &self,
+        cx: &OpContext,
+        id: &sandstorm_types::SandboxId,
+        prepared: &Prepared,
+        plan: &CompilePlan,
+    ) -> Result<Compiled> {
+        let provider = &*self.provider;
+        let build = folder(layout::BUILD)?;
+        provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
+        let mut files: Vec<(GuestPath, &[u8])> =
+            prepared.files.iter().map(|(path, content)| (path.clone(), content.as_slice())).collect();
+        for support in &plan.plan.files {
+            files.push((folder(&support.path)?, support.text.as_bytes()));
+        }
+        lay_out(provider, cx, id, &files).await?;
+        let mut request = ExecRequest::program(plan.plan.argv.clone());
+        request.env = environment(&plan.plan.env)?;
+        let executed = execute(provider, cx, id, request, RunInput::Empty, None).await?;
+        if executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0) {
+            let FileReply::Archive(archive) = provider.files(cx, id, FileOp::Pack { path: build }).await? else {
+                return Err(Error::new(ErrorKind::Internal, "packing gave no archive"));
+            };
+            return archive.collect(MOST).await.map(Compiled::Artifact);
+        }
+        Ok(Compiled::Refused(executed))
+    }
+
+    /// Puts an artifact into the sandbox that will run it.
+    pub(crate) async fn place_artifact(
+        &self,
+        cx: &OpContext,
+        id: &sandstorm_types::SandboxId,
+        artifact: Bytes,
+    ) -> Result<()> {
+        let build = folder(layout::BUILD)?;
+        self.provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
+        unpack(&*self.provider, cx, id, build, artifact).await
+    }
+}
+
+/// A compiler gets what its language says, whatever the run is limited to.
+fn compile_limits(plan: &CompilePlan, run: &Limits) -> Limits {
+    Limits {
+        wall: plan.limits.wall(),
+        cpu_time: None,
+        cpus: run.cpus.max(MilliCpus::new(2000)),
+        memory: ByteSize::mib(plan.limits.memory_mib),
+        disk: ByteSize::mib(1024),
+        output: ByteSize::mib(1),
+        processes: run.processes.max(256),
+        open_files: run.open_files.max(1024),
+        inodes: run.inodes.max(100_000),
+    }
+}
+
+/// A path of ours inside a sandbox.
+pub(crate) fn folder(path: &str) -> Result<GuestPath> {
+    path.parse().map_err(|e| Error::new(ErrorKind::Internal, "a path of the catalogue is malformed").with_source(e))
+}
+
+/// Variables of a plan; the catalogue is ours, so a bad name is a bug.
+pub(crate) fn environment(env: &std::collections::BTreeMap<String, String>) -> Result<EnvMap> {
+    let mut map = EnvMap::new();
+    for (name, value) in env {
+        let bad = |e: sandstorm_types::EnvError| Error::new(ErrorKind::Internal, "a variable of the catalogue").with_source(e);
+        map.insert(name.parse().map_err(bad)?, value.clone()).map_err(bad)?;
+    }
+    Ok(map)
+}
+
+/// The limit that ended a program, if one did.
+pub(crate) fn limit(cause: EndCause) -> Option<LimitName> {
+    match cause {
+        EndCause::Limit(name) => Some(name),
+        EndCause::Program | EndCause::Caller | EndCause::Sandbox => None,
+    }
+}

@@ -1,0 +1,105 @@
+//! What compilers made, kept by everything that it depends on.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use sandstorm_language::CacheKey;
+
+/// A folder of archives, one for each key, bounded by the least recently used.
+#[derive(Debug, Clone)]
+pub struct CompileCache {
+    dir: PathBuf,
+    max_bytes: u64,
+}
+
+impl CompileCache {
+    pub fn new(dir: PathBuf, max_bytes: u64) -> Self {
+        Self { dir, max_bytes }
+    }
+
+    fn path(&self, key: &CacheKey) -> PathBuf {
+        self.dir.join(format!("{key}.tar"))
+    }
+
+    /// An earlier result. Reading counts as use.
+    pub(crate) fn get(&self, key: &CacheKey) -> Option<Bytes> {
+        let path = self.path(key);
+        let bytes = fs::read(&path).ok()?;
+        if let Ok(file) = fs::File::open(&path) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+        Some(Bytes::from(bytes))
+    }
+
+    /// Keeps a result. A reader sees all of it or nothing; a cache that cannot be written is only slower.
+    pub(crate) fn put(&self, key: &CacheKey, archive: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(&self.dir)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
+        file.write_all(archive)?;
+        file.persist(self.path(key)).map_err(|e| e.error)?;
+        self.shrink(&self.path(key))
+    }
+
+    /// Removes what was used least recently until the rest fits. What was just written stays.
+    fn shrink(&self, keep: &Path) -> io::Result<()> {
+        let mut entries: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.dir)?
+            .flatten()
+            .filter_map(|entry| {
+                let found = entry.metadata().ok()?;
+                Some((found.modified().ok()?, found.len(), entry.path()))
+            })
+            .collect();
+        entries.sort();
+        let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
+        for (_, size, path) in entries {
+            if total <= self.max_bytes {
+                break;
+            }
+            if path != keep && fs::remove_file(&path).is_ok() {
+                total -= size;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_language::{Catalogue, Job, Roots, cache_key};
+
+    use super::*;
+
+    fn key(scope: &str) -> CacheKey {
+        let language = Catalogue::embedded().get("bash").unwrap();
+        let toolchain = language.detect(&Roots::host()).expect("every Linux machine has bash");
+        let job = Job { main: "main.sh", code: "", files: &[], args: &[], memory_mib: 64 };
+        let plan = language.run_plan(&toolchain, &job).unwrap();
+        cache_key(scope, language, &toolchain, &plan, [])
+    }
+
+    #[test]
+    fn what_was_put_is_got_and_the_oldest_goes_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = CompileCache::new(dir.path().join("compile"), 10);
+        let (a, b, c) = (key("a"), key("b"), key("c"));
+        assert_eq!(cache.get(&a), None);
+        cache.put(&a, b"aaaa").unwrap();
+        cache.put(&b, b"bbbb").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(cache.get(&a).unwrap(), "aaaa");
+        cache.put(&c, b"cccc").unwrap();
+        assert_eq!(cache.get(&b), None, "the least recently used was not removed");
+        assert_eq!((cache.get(&a).unwrap(), cache.get(&c).unwrap()), (Bytes::from("aaaa"), Bytes::from("cccc")));
+    }
+
+    #[test]
+    fn one_result_larger_than_the_bound_is_still_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = CompileCache::new(dir.path().to_owned(), 1);
+        cache.put(&key("a"), b"aaaa").unwrap();
+        assert!(cache.get(&key("a")).is_some());
+    }
+}

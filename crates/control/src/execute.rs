@@ -1,0 +1,86 @@
+//! Following one program in a sandbox and keeping what it says.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use sandstorm_provider::{Error, ExecEnd, ExecEvent, ExecInput, ExecRequest, OpContext, Provider, Result};
+use sandstorm_types::{ErrorKind, SandboxId, Stream};
+use tokio::sync::mpsc;
+
+use crate::run::{RunEvent, RunInput};
+
+/// What a program wrote and how it ended.
+#[derive(Debug)]
+pub(crate) struct Executed {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) end: ExecEnd,
+}
+
+/// Runs a program to its end, passing output on as it comes. Cancelling the context ends the program.
+pub(crate) async fn execute(
+    provider: &dyn Provider,
+    cx: &OpContext,
+    sandbox: &SandboxId,
+    request: ExecRequest,
+    input: RunInput,
+    events: Option<&mpsc::Sender<RunEvent>>,
+) -> Result<Executed> {
+    let mut exec = provider.exec(cx, sandbox, request).await?;
+    let feeding = feed(exec.input.clone(), input);
+    let following = async {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let cancelled = cx.cancellation().cancelled();
+        tokio::pin!(cancelled);
+        let mut killed = false;
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = &mut cancelled, if !killed => {
+                    killed = true;
+                    // In a context of its own: the one that was cancelled refuses everything.
+                    let last = OpContext::new(cx.tenant());
+                    provider.signal(&last, &exec.id, sandstorm_provider::ExecSignal::Kill).await?;
+                    continue;
+                }
+                event = exec.events.next() => event,
+            };
+            match event {
+                Some(Ok(ExecEvent::Started)) => {}
+                Some(Ok(ExecEvent::Output { stream, bytes, .. })) => {
+                    match stream {
+                        Stream::Stdout => stdout.extend_from_slice(&bytes),
+                        Stream::Stderr => stderr.extend_from_slice(&bytes),
+                    }
+                    pass_on(events, stream, bytes).await;
+                }
+                Some(Ok(ExecEvent::Exited(end))) => return Ok(Executed { stdout, stderr, end }),
+                Some(Err(error)) => return Err(error),
+                None => return Err(Error::new(ErrorKind::Provider, "the program's events ended without its end")),
+            }
+        }
+    };
+    tokio::pin!(feeding, following);
+    tokio::select! {
+        done = &mut following => done,
+        () = &mut feeding => following.await,
+    }
+}
+
+async fn pass_on(events: Option<&mpsc::Sender<RunEvent>>, stream: Stream, bytes: Bytes) {
+    if let Some(events) = events {
+        // Nobody listening is no reason to stop the program: its result is still wanted.
+        let _ = events.send(RunEvent::Output { stream, bytes }).await;
+    }
+}
+
+/// Feeds a program that takes its input as it comes.
+async fn feed(to: ExecInput, input: RunInput) {
+    if let RunInput::Stream(mut pieces) = input {
+        while let Some(piece) = pieces.recv().await {
+            if to.write(piece).await.is_err() {
+                return;
+            }
+        }
+        let _ = to.close().await;
+    }
+}

@@ -1,0 +1,93 @@
+//! From how a program ended to the one result shape.
+
+use sandstorm_provider::{EndCause, ExecStatus, ProviderInfo, Sandbox};
+use sandstorm_types::{
+    Attempt, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls,
+};
+
+use crate::compile::limit;
+use crate::execute::Executed;
+
+/// Times of a run in milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    pub(crate) create: f64,
+    pub(crate) compile: Option<f64>,
+    pub(crate) exec: f64,
+    pub(crate) total: f64,
+}
+
+/// The result of a program that ran.
+pub(crate) fn of_run(executed: Executed, sandbox: &Sandbox, info: &ProviderInfo, times: Times) -> RunResult {
+    let walls = sandbox.walls.clone().unwrap_or_default();
+    let status = status(&executed);
+    result(executed, status, walls, info, times)
+}
+
+/// The result of a compiler that refused: its messages are the program's errors.
+pub(crate) fn of_refused_compile(mut executed: Executed, info: &ProviderInfo, times: Times) -> RunResult {
+    // Compilers differ in where they complain; the reader looks in one place.
+    let mut messages = std::mem::take(&mut executed.stdout);
+    messages.append(&mut executed.stderr);
+    if let Some(limit) = limit(executed.end.cause) {
+        messages.extend_from_slice(format!("the compiler was ended by its {limit} limit\n").as_bytes());
+    }
+    executed.stderr = messages;
+    result(executed, Status::CompileError, Walls::default(), info, times)
+}
+
+fn status(executed: &Executed) -> Status {
+    match (executed.end.cause, executed.end.status) {
+        (EndCause::Limit(LimitName::Wall), _) => Status::Timeout,
+        (EndCause::Limit(LimitName::CpuTime), _) => Status::Cpu,
+        (EndCause::Limit(LimitName::Memory), _) => Status::Memory,
+        (EndCause::Limit(LimitName::Output), _) => Status::Output,
+        (EndCause::Caller, _) => Status::Killed,
+        (EndCause::Program, ExecStatus::Code(0)) => Status::Ok,
+        (EndCause::Program | EndCause::Sandbox | EndCause::Limit(_), _) => Status::Error,
+    }
+}
+
+fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo, times: Times) -> RunResult {
+    let end = executed.end;
+    let (exit_code, signal) = match end.status {
+        ExecStatus::Code(code) => (Some(code), None),
+        ExecStatus::Signal(signal) => (None, Some(signal)),
+    };
+    let mut result = RunResult {
+        id: RunId::random().to_string(),
+        status,
+        success: status == Status::Ok,
+        exit_code,
+        signal,
+        stdout: String::new(),
+        stderr: String::new(),
+        truncated: end.truncated,
+        base64: PerStream::default(),
+        results: Vec::new(),
+        error: None,
+        limits_hit: end.limits_hit.iter().collect(),
+        walls,
+        metrics: Metrics {
+            queue_ms: 0.0,
+            create_ms: times.create,
+            compile_ms: times.compile,
+            exec_ms: times.exec,
+            total_ms: times.total,
+            cpu_ms: end.usage.cpu.as_secs_f64() * 1000.0,
+            peak_memory_bytes: end.usage.peak_memory.as_u64(),
+            stdout_bytes: end.written.stdout,
+            stderr_bytes: end.written.stderr,
+        },
+        route: Route {
+            provider: info.name.clone(),
+            isolator: Some(info.kind.clone()),
+            region: info.region.clone(),
+            reason: "the only provider".to_owned(),
+            attempts: vec![Attempt { provider: info.name.clone(), outcome: "ok".to_owned(), ms: times.total }],
+            cost_usd: 0.0,
+        },
+    };
+    result.set_output(executed.stdout, executed.stderr);
+    result
+}

@@ -1,0 +1,76 @@
+//! Before any sandbox exists: which language, which toolchain, which commands.
+
+use std::os::unix::fs::MetadataExt;
+
+use sandstorm_language::{Catalogue, CompilePlan, Job, Language, Plan, PlanError, Roots, Toolchain};
+use sandstorm_provider::{Error, HostMount, Result};
+use sandstorm_types::{ErrorKind, GuestPath, Limits, RunSpec};
+
+/// A run whose every decision is made.
+#[derive(Debug)]
+pub struct Prepared {
+    pub language: &'static Language,
+    pub toolchain: Toolchain,
+    pub limits: Limits,
+    /// The user's files with the main one, as paths in the sandbox.
+    pub files: Vec<(GuestPath, Vec<u8>)>,
+    pub compile: Option<CompilePlan>,
+    pub run: Plan,
+}
+
+impl Prepared {
+    /// Decides everything, or says what is wrong with the request or missing on this machine.
+    pub fn new(spec: &RunSpec, main: Option<&str>, defaults: &Limits, roots: &Roots) -> Result<Self> {
+        let invalid = |message: String| Error::new(ErrorKind::InvalidRequest, message);
+        spec.validate().map_err(|e| invalid(e.to_string()))?;
+        let language = Catalogue::embedded().get(spec.language.as_str()).map_err(|e| invalid(e.to_string()))?;
+        let limits = spec.limits.apply(defaults).map_err(|errors| {
+            invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        })?;
+        if spec.code.contains('\0') {
+            return Err(invalid("the code holds a NUL character; is it a program's text?".to_owned()));
+        }
+        let mut toolchain = language.detect(roots).map_err(|missing| {
+            let what = missing.absent.join(", ");
+            let how = missing.install.command();
+            Error::new(ErrorKind::InvalidRequest, format!("{} is not installed: {what} not found", language.title))
+                .with("install", how)
+        })?;
+        toolchain.version = Some(stamp(&toolchain));
+        let main = main.map_or_else(|| language.main_file_name(&spec.code), str::to_owned);
+        let mut names: Vec<String> = Vec::new();
+        let workspace = GuestPath::workspace();
+        for path in spec.files.keys() {
+            names.extend(path.relative_to(&workspace).map(str::to_owned));
+        }
+        let memory_mib = limits.memory.as_u64() >> 20;
+        let job = Job { main: &main, code: &spec.code, files: &names, args: &spec.args, memory_mib };
+        let plan_error = |e: PlanError| invalid(e.to_string());
+        let compile = language.compile_plan(&toolchain, &job).map_err(plan_error)?;
+        let run = language.run_plan(&toolchain, &job).map_err(plan_error)?;
+        let main_path = workspace.join(&main).map_err(|e| invalid(e.to_string()))?;
+        if spec.files.contains_key(&main_path) {
+            return Err(invalid(format!("the file {main_path} is given twice: as code and as a file")));
+        }
+        let mut files: Vec<(GuestPath, Vec<u8>)> =
+            spec.files.iter().map(|(path, blob)| (path.clone(), blob.as_bytes().to_vec())).collect();
+        files.push((main_path, spec.code.clone().into_bytes()));
+        Ok(Self { language, toolchain, limits, files, compile, run })
+    }
+
+    /// What the toolchain needs beside the host's own trees.
+    pub(crate) fn mounts(&self) -> Vec<HostMount> {
+        self.toolchain.mounts.iter().map(|path| HostMount { source: path.clone(), target: path.clone() }).collect()
+    }
+}
+
+/// Tells toolchains apart without starting them: a new version is another file.
+fn stamp(toolchain: &Toolchain) -> String {
+    let mut stamp = String::new();
+    for path in toolchain.programs.values() {
+        if let Ok(found) = std::fs::metadata(path) {
+            stamp.push_str(&format!("{}:{}:{}.{};", path.display(), found.size(), found.mtime(), found.mtime_nsec()));
+        }
+    }
+    stamp
+}

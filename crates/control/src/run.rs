@@ -1,0 +1,211 @@
+//! A one-shot run, from request to result.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sandstorm_language::Roots;
+use sandstorm_provider::{
+    CreateOptions, Error, ExecRequest, FileOp, FileReply, ByteStream, OpContext, Provider, Result, Stdin,
+};
+use sandstorm_types::{
+    Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec, Stream,
+};
+use tokio::sync::mpsc;
+
+use crate::artifact::lay_out;
+use crate::compile::{Compiled, environment};
+use crate::compile_cache::CompileCache;
+use crate::execute::execute;
+use crate::outcome::{self, Times};
+use crate::prepare::Prepared;
+
+/// What a runner works with.
+#[derive(Debug)]
+pub struct Tools {
+    pub provider: Arc<dyn Provider>,
+    /// Limits of runs that ask for nothing.
+    pub limits: Limits,
+    pub roots: Roots,
+    pub cache: Option<CompileCache>,
+}
+
+/// Runs code once, each time in a fresh sandbox.
+#[derive(Debug)]
+pub struct Runner {
+    pub(crate) provider: Arc<dyn Provider>,
+    limits: Limits,
+    roots: Roots,
+    pub(crate) cache: Option<CompileCache>,
+}
+
+/// What happens on the way, as it happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEvent {
+    Phase(Phase),
+    Output { stream: Stream, bytes: Bytes },
+}
+
+/// Work that takes time and is not the program's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// Names the language.
+    Compiling(String),
+    Running,
+}
+
+/// Where the program's standard input comes from.
+#[derive(Debug)]
+pub enum RunInput {
+    Empty,
+    Bytes(Bytes),
+    /// Pieces as they come; the end of the channel is the end of input.
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+/// A run that is over, with its sandbox still there to take files from. [`Finished::release`] ends it.
+#[derive(Debug)]
+pub struct Finished {
+    pub result: RunResult,
+    provider: Arc<dyn Provider>,
+    sandbox: Option<SandboxId>,
+    tenant: sandstorm_types::TenantId,
+}
+
+impl Finished {
+    /// The workspace as a tar archive, as hostile as the program that wrote it. `None`: there is no sandbox any more.
+    pub async fn workspace(&self, cx: &OpContext) -> Result<Option<ByteStream>> {
+        let Some(sandbox) = &self.sandbox else { return Ok(None) };
+        let op = FileOp::Pack { path: GuestPath::workspace() };
+        match self.provider.files(cx, sandbox, op).await? {
+            FileReply::Archive(archive) => Ok(Some(archive)),
+            _ => Err(Error::new(ErrorKind::Internal, "packing gave no archive")),
+        }
+    }
+
+    /// Ends the sandbox. Nothing of it is left when this returns.
+    pub async fn release(mut self) -> Result<RunResult> {
+        if let Some(sandbox) = self.sandbox.take() {
+            self.provider.destroy(&OpContext::new(self.tenant), &sandbox).await?;
+        }
+        Ok(self.result)
+    }
+}
+
+impl Runner {
+    pub fn new(tools: Tools) -> Self {
+        Self { provider: tools.provider, limits: tools.limits, roots: tools.roots, cache: tools.cache }
+    }
+
+    /// Decides everything about a run without starting anything. `main` names the main file, where the caller has one.
+    pub fn prepare(&self, spec: &RunSpec, main: Option<&str>) -> Result<Prepared> {
+        Prepared::new(spec, main, &self.limits, &self.roots)
+    }
+
+    /// Runs to the end. Cancelling the context ends the program and gives its result so far; dropping the future leaves
+    /// sandboxes for the provider's own clean-up.
+    pub async fn run(
+        &self,
+        cx: &OpContext,
+        spec: &RunSpec,
+        prepared: Prepared,
+        input: RunInput,
+        events: Option<mpsc::Sender<RunEvent>>,
+    ) -> Result<Finished> {
+        let began = Instant::now();
+        let enforcement = spec.enforcement.unwrap_or(Enforcement::Strict);
+        let mut times = Times::default();
+        let mut artifact = None;
+        if let Some(plan) = &prepared.compile {
+            let compile_began = Instant::now();
+            let compiled = self.compiled(cx, &prepared, plan, enforcement, events.as_ref()).await?;
+            times.compile = Some(milliseconds(compile_began));
+            match compiled {
+                Compiled::Artifact(bytes) => artifact = Some(bytes),
+                Compiled::Refused(executed) => {
+                    times.total = milliseconds(began);
+                    let result = outcome::of_refused_compile(executed, self.provider.info(), times);
+                    return Ok(self.finished(cx, result, None));
+                }
+            }
+        }
+        let options = CreateOptions { mounts: prepared.mounts(), ..CreateOptions::default() };
+        let id = options.id;
+        let ran = self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;
+        times.total = milliseconds(began);
+        match ran {
+            Ok((executed, sandbox)) => {
+                let result = outcome::of_run(executed, &sandbox, self.provider.info(), times);
+                Ok(self.finished(cx, result, Some(id)))
+            }
+            Err(error) => {
+                self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
+                Err(error)
+            }
+        }
+    }
+
+    fn finished(&self, cx: &OpContext, result: RunResult, sandbox: Option<SandboxId>) -> Finished {
+        Finished { result, provider: Arc::clone(&self.provider), sandbox, tenant: cx.tenant() }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the stages of one run, called from one place")]
+    async fn run_in(
+        &self,
+        cx: &OpContext,
+        spec: &RunSpec,
+        prepared: &Prepared,
+        options: CreateOptions,
+        artifact: Option<Bytes>,
+        input: RunInput,
+        events: Option<&mpsc::Sender<RunEvent>>,
+        times: &mut Times,
+    ) -> Result<(crate::execute::Executed, sandstorm_provider::Sandbox)> {
+        let provider = &*self.provider;
+        let wanted = SandboxSpec {
+            limits: prepared.limits,
+            enforcement: spec.enforcement.unwrap_or(Enforcement::Strict),
+            env: spec.env.clone(),
+            network: spec.network.clone(),
+            lifetime: Lifetime { after: prepared.limits.wall + Duration::from_secs(60), then: OnEnd::Delete },
+            ..SandboxSpec::default()
+        };
+        let id = options.id;
+        let create_began = Instant::now();
+        let sandbox = provider.create(cx, &wanted, options).await?;
+        let files: Vec<(GuestPath, &[u8])> =
+            prepared.files.iter().map(|(path, content)| (path.clone(), content.as_slice())).collect();
+        lay_out(provider, cx, &id, &files).await?;
+        if let Some(artifact) = artifact {
+            self.place_artifact(cx, &id, artifact).await?;
+        }
+        times.create = milliseconds(create_began);
+        if let Some(events) = events {
+            let _ = events.send(RunEvent::Phase(Phase::Running)).await;
+        }
+        let mut request = ExecRequest::program(prepared.run.argv.clone());
+        request.env = environment(&prepared.run.env)?;
+        request.env.extend(&spec.env).map_err(|e| {
+            Error::new(ErrorKind::InvalidRequest, "the environment is too large").with_source(e)
+        })?;
+        let input = match input {
+            RunInput::Bytes(bytes) => {
+                request.stdin = Stdin::Given(bytes);
+                RunInput::Empty
+            }
+            RunInput::Stream(pieces) => {
+                request.stdin = Stdin::Stream;
+                RunInput::Stream(pieces)
+            }
+            RunInput::Empty => RunInput::Empty,
+        };
+        let exec_began = Instant::now();
+        let executed = execute(provider, cx, &id, request, input, events).await?;
+        times.exec = milliseconds(exec_began);
+        Ok((executed, sandbox))
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
+}

@@ -1,0 +1,59 @@
+//! Bytes towards a task, never more than the agent has room for.
+
+use std::sync::Arc;
+
+use sandstorm_agent::protocol::{CHUNK, InputStream, TaskId, ToAgent, WINDOW};
+use serde_bytes::ByteBuf;
+use tokio::sync::Semaphore;
+
+use crate::agent::AgentError;
+use crate::agent::link::Link;
+
+/// Room in the agent's window for one input stream.
+#[derive(Debug)]
+pub(crate) struct Gate(Semaphore);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(Semaphore::new(WINDOW as usize))
+    }
+
+    /// The agent passed bytes on. More credit than was ever used would be a lie; it is ignored.
+    pub(crate) fn credit(&self, bytes: u32) {
+        let used = (WINDOW as usize).saturating_sub(self.0.available_permits());
+        self.0.add_permits((bytes as usize).min(used));
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// Writes to one input stream of a task. Cloning gives another hand on the same stream.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskInput {
+    pub(crate) link: Arc<Link>,
+    pub(crate) id: TaskId,
+    pub(crate) to: InputStream,
+}
+
+impl TaskInput {
+    /// Sends bytes, waiting while the task does not read. Dropping the future leaves a prefix sent.
+    pub(crate) async fn write(&self, bytes: &[u8]) -> Result<(), AgentError> {
+        let gate = self.link.gate(self.id, self.to).ok_or(AgentError::Gone)?;
+        for piece in bytes.chunks(CHUNK) {
+            let room = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            gate.0.acquire_many(room).await.map_err(|_| AgentError::Gone)?.forget();
+            self.say(ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(piece) })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&self) -> Result<(), AgentError> {
+        self.say(ToAgent::CloseInput { id: self.id, to: self.to })
+    }
+
+    pub(crate) fn say(&self, message: ToAgent) -> Result<(), AgentError> {
+        self.link.outbound.send(message).map_err(|_| AgentError::Gone)
+    }
+}

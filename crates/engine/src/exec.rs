@@ -1,0 +1,314 @@
+//! Programs in a sandbox: started, followed, ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sandstorm_agent::protocol::{Ending, InputStream, Program, StartFailure, Stream as AgentStream, Task, TerminalSize, ToAgent};
+use sandstorm_provider::{
+    EndCause, Error, Exec, ExecEnd, ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, InputFrame, Result, Stdin,
+    TtySize, Usage,
+};
+use sandstorm_types::{ErrorKind, ExecId, LimitName, PerStream, Stream, User};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
+use crate::living::{Living, limit_of, limits_hit, usage_of};
+use crate::tasks::Tasks;
+
+/// How long an agent may take to report the end of a program that was killed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What every program starts with, unless the caller says otherwise.
+const ENVIRONMENT: [(&str, &str); 5] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/home/user"),
+    ("USER", "user"),
+    ("LOGNAME", "user"),
+    ("LANG", "C.UTF-8"),
+];
+
+/// A program that the engine follows.
+#[derive(Debug, Clone)]
+pub(crate) struct Followed {
+    pub(crate) sandbox: sandstorm_types::SandboxId,
+    pub(crate) log: ExecLog,
+    pub(crate) input: ExecInput,
+    task: TaskInput,
+    /// Cancelled when a caller wants the program ended.
+    kill: CancellationToken,
+}
+
+impl Followed {
+    pub(crate) fn signal(&self, signal: ExecSignal) -> Result<()> {
+        if self.log.has_ended() {
+            return Ok(());
+        }
+        let id = self.task.id;
+        let message = match signal {
+            ExecSignal::Kill => {
+                self.kill.cancel();
+                return Ok(());
+            }
+            ExecSignal::CloseStdin => ToAgent::CloseInput { id, to: InputStream::Main },
+            ExecSignal::Resize(size) => ToAgent::Resize { id, size: terminal_size(size) },
+            other => ToAgent::Signal { id, signal: other.number().unwrap_or_default() },
+        };
+        self.task.say(message).map_err(lost)
+    }
+}
+
+/// Starts a program. Dropping the future before it resolves may leave the program running until its sandbox ends.
+pub(crate) async fn start(living: &Arc<Living>, request: ExecRequest, tasks: &Tasks) -> Result<(Exec, Followed)> {
+    living.check_ready()?;
+    let program = program(living, &request);
+    let mut handle = living.agent.start(Task::Program(program)).map_err(lost)?;
+    wait_for_start(&mut handle).await?;
+
+    let log = ExecLog::new(request.output.unwrap_or(living.spec.limits.output));
+    let kill = CancellationToken::new();
+    let (input, frames) = ExecInput::channel(16);
+    let channel = request.channel.then(|| side_channel(&handle, tasks));
+    let (channel, side) = channel.unzip();
+    feed(&handle, request.stdin, frames, tasks).await?;
+    let followed = Followed {
+        sandbox: living.id,
+        log: log.clone(),
+        input: input.clone(),
+        task: handle.input.clone(),
+        kill: kill.clone(),
+    };
+    // A foreground program ends when nobody listens any more.
+    let guard = (!request.background).then(|| Box::new(kill.clone().drop_guard()) as Box<_>);
+    let events = log.paced_events(guard);
+    let timeout = request.timeout.unwrap_or(living.spec.limits.wall);
+    let follower = Follower { living: Arc::clone(living), handle, log, kill, timeout, side };
+    tasks.start("exec", follower.run());
+    let exec = Exec { id: ExecId::random(), events, input, channel };
+    Ok((exec, followed))
+}
+
+fn program(living: &Living, request: &ExecRequest) -> Program {
+    let mut env: std::collections::BTreeMap<String, String> =
+        ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    if request.tty.is_some() {
+        env.insert("TERM".to_owned(), "xterm-256color".to_owned());
+    }
+    for (name, value) in living.spec.env.iter().chain(request.env.iter()) {
+        env.insert(name.to_string(), value.to_owned());
+    }
+    Program {
+        argv: request.argv(),
+        env: env.into_iter().collect(),
+        cwd: request.cwd.as_ref().map_or_else(|| "/workspace".to_owned(), |cwd| cwd.as_str().to_owned()),
+        root: request.user.unwrap_or(living.spec.user) == User::Root,
+        terminal: request.tty.map(terminal_size),
+        side_channel: request.channel,
+    }
+}
+
+fn terminal_size(size: TtySize) -> TerminalSize {
+    TerminalSize { rows: size.rows, columns: size.cols }
+}
+
+/// A program that began has measured its walls; what it measured must be what was promised.
+async fn wait_for_start(handle: &mut TaskHandle) -> Result<()> {
+    match handle.next().await {
+        Some(TaskEvent::Started(walls)) if walls.capabilities == 0 && walls.no_new_privs && walls.seccomp_mode == 2 => {
+            Ok(())
+        }
+        Some(TaskEvent::Started(walls)) => Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
+            .with("measured", format!("{walls:?}"))),
+        Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure)),
+        Some(_) => Err(lost(AgentError::Protocol("an event before the start"))),
+        None => Err(lost(AgentError::Gone)),
+    }
+}
+
+fn start_failure(failure: &StartFailure) -> Error {
+    let cause = std::io::Error::from_raw_os_error(failure.errno);
+    let kind = match failure.step.as_str() {
+        "execute" | "working directory" | "arguments" | "program" => ErrorKind::InvalidRequest,
+        "fork" => ErrorKind::Capacity,
+        _ => ErrorKind::Isolation,
+    };
+    Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause)
+}
+
+pub(crate) fn lost(error: AgentError) -> Error {
+    Error::new(ErrorKind::Provider, "the sandbox cannot be reached").with_source(error)
+}
+
+/// Passes standard input on, from the request or as the caller writes it.
+async fn feed(handle: &TaskHandle, stdin: Stdin, frames: mpsc::Receiver<InputFrame>, tasks: &Tasks) -> Result<()> {
+    let input = handle.input.clone();
+    match stdin {
+        Stdin::Empty => input.close().map_err(lost),
+        Stdin::Given(bytes) => {
+            tasks.start("exec input", async move {
+                // The program may end without reading all of it: that is its right.
+                let _ = input.write(&bytes).await;
+                let _ = input.close();
+            });
+            Ok(())
+        }
+        Stdin::Stream => {
+            tasks.start("exec input", pass_on(input, frames));
+            Ok(())
+        }
+    }
+}
+
+async fn pass_on(input: TaskInput, mut frames: mpsc::Receiver<InputFrame>) {
+    while let Some(frame) = frames.recv().await {
+        let passed = match frame {
+            InputFrame::Data(bytes) => input.write(&bytes).await,
+            InputFrame::Close => {
+                let _ = input.close();
+                return;
+            }
+        };
+        if passed.is_err() {
+            return;
+        }
+    }
+}
+
+/// The caller's end of descriptor 3, and the way in for what comes from there.
+fn side_channel(handle: &TaskHandle, tasks: &Tasks) -> (sandstorm_provider::Duplex, mpsc::Sender<Bytes>) {
+    let (theirs, ours) = tokio::io::duplex(64 * 1024);
+    let (mut reading, writing) = tokio::io::split(ours);
+    let input = TaskInput { to: InputStream::Side, ..handle.input.clone() };
+    tasks.start("side channel in", async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(n @ 1..) = reading.read(&mut buffer).await {
+            if input.write(&buffer[..n]).await.is_err() {
+                return;
+            }
+        }
+        let _ = input.close();
+    });
+    let (sender, receiver) = mpsc::channel(16);
+    tasks.start("side channel out", write_side(writing, receiver));
+    (sandstorm_provider::Duplex::new(theirs), sender)
+}
+
+async fn write_side(mut writing: tokio::io::WriteHalf<DuplexStream>, mut receiver: mpsc::Receiver<Bytes>) {
+    while let Some(bytes) = receiver.recv().await {
+        if writing.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    let _ = writing.shutdown().await;
+}
+
+/// Follows one program to its end.
+struct Follower {
+    living: Arc<Living>,
+    handle: TaskHandle,
+    log: ExecLog,
+    kill: CancellationToken,
+    timeout: Duration,
+    side: Option<mpsc::Sender<Bytes>>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let deadline = tokio::time::sleep(self.timeout);
+        let flooded = self.log.flooded().clone();
+        let kill = self.kill.clone();
+        let cause = tokio::select! {
+            ended = self.follow() => return self.close(ended, None).await,
+            () = deadline => EndCause::Limit(LimitName::Wall),
+            () = flooded.cancelled() => EndCause::Limit(LimitName::Output),
+            () = kill.cancelled() => EndCause::Caller,
+        };
+        let _ = self.handle.input.say(ToAgent::Signal { id: self.handle.id, signal: 9 });
+        let ended = tokio::time::timeout(LAST_WORDS, self.discard()).await.unwrap_or(None);
+        self.close(ended, Some(cause)).await;
+    }
+
+    /// Passes output on until the program ends. `None`: its sandbox ended first.
+    async fn follow(&mut self) -> Option<(Ending, Usage)> {
+        while let Some(event) = self.handle.next().await {
+            match event {
+                TaskEvent::Output { stream: AgentStream::Output, bytes } => self.log.write(Stream::Stdout, bytes),
+                TaskEvent::Output { stream: AgentStream::Error, bytes } => self.log.write(Stream::Stderr, bytes),
+                TaskEvent::Output { stream: AgentStream::Side, bytes } => {
+                    if let Some(side) = &self.side {
+                        let _ = side.send(bytes).await;
+                    }
+                }
+                TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
+                // The program was not executed although its walls stood, such as a script without an interpreter.
+                TaskEvent::Failed(failure) => {
+                    let message = format!("{}\n", std::io::Error::from_raw_os_error(failure.errno));
+                    self.log.write(Stream::Stderr, Bytes::from(message));
+                }
+                TaskEvent::Started(_) | TaskEvent::Closed => {}
+            }
+            self.log.pace().await;
+        }
+        None
+    }
+
+    /// After a kill: what it still wrote is kept up to the limit, but nobody is waited for.
+    async fn discard(&mut self) -> Option<(Ending, Usage)> {
+        while let Some(event) = self.handle.next().await {
+            match event {
+                TaskEvent::Output { stream: AgentStream::Output, bytes } => self.log.write(Stream::Stdout, bytes),
+                TaskEvent::Output { stream: AgentStream::Error, bytes } => self.log.write(Stream::Stderr, bytes),
+                TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Decides what ended it, from the kernel's counters, and closes the log.
+    async fn close(self, ended: Option<(Ending, Usage)>, forced: Option<EndCause>) {
+        let counters = self.living.counters().await;
+        let over_memory = counters.memory_kills.is_some_and(|kills| kills > 0);
+        let jail_limit = match (&ended, forced) {
+            // The sandbox went first: its launcher knows why.
+            (None, None) => limit_of(self.living.end().await.cause),
+            _ => self.living.ended.borrow().as_ref().and_then(|ended| limit_of(ended.cause)),
+        };
+        let killed = matches!(ended, None | Some((Ending::Signal(_), _))) || jail_limit.is_some();
+        let cause = match (forced, jail_limit) {
+            (Some(forced), _) => forced,
+            (None, Some(limit)) => EndCause::Limit(limit),
+            (None, None) if over_memory && killed => EndCause::Limit(LimitName::Memory),
+            (None, None) if ended.is_none() => EndCause::Sandbox,
+            (None, None) => EndCause::Program,
+        };
+        let mut usage = usage_of(&counters);
+        if counters.cpu_time.is_none()
+            && let Some((_, own)) = &ended
+        {
+            (usage.cpu, usage.peak_memory) = (own.cpu, own.peak_memory);
+        }
+        self.log.end(ExecEnd {
+            status: match ended {
+                Some((Ending::Code(code), _)) => ExecStatus::Code(code),
+                Some((Ending::Signal(signal), _)) => ExecStatus::Signal(signal),
+                None => ExecStatus::Signal(9),
+            },
+            cause,
+            limits_hit: limits_hit(&counters),
+            written: PerStream::default(),
+            truncated: PerStream::default(),
+            usage,
+        });
+    }
+}
+
+fn usage_from(usage: sandstorm_agent::protocol::TaskUsage) -> Usage {
+    Usage {
+        cpu: Duration::from_micros(usage.user_microseconds.saturating_add(usage.system_microseconds)),
+        peak_memory: sandstorm_types::ByteSize::bytes(usage.peak_memory_bytes),
+        ..Usage::default()
+    }
+}

@@ -1,0 +1,147 @@
+//! A sandbox that lives in a jail.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use sandstorm_jail::cgroup::Counters;
+use sandstorm_jail::launcher::{EndCause as JailEnd, Ended};
+use sandstorm_provider::{Error, Result, Sandbox, Usage};
+use sandstorm_types::{ByteSize, ErrorKind, LimitName, LimitSet, SandboxId, SandboxSpec, State, Step, Walls};
+use tokio::sync::watch;
+
+use crate::agent::AgentClient;
+use crate::launcher::LauncherClient;
+use crate::network::Egress;
+
+/// One sandbox of this engine.
+#[derive(Debug)]
+pub(crate) struct Living {
+    pub(crate) id: SandboxId,
+    pub(crate) spec: SandboxSpec,
+    pub(crate) agent: AgentClient,
+    pub(crate) launcher: LauncherClient,
+    pub(crate) walls: Walls,
+    pub(crate) created_at: SystemTime,
+    state: Mutex<State>,
+    /// Set once the launcher said that nothing is left.
+    pub(crate) ended: watch::Sender<Option<Ended>>,
+    /// The way out, where the policy has one. It goes with the sandbox.
+    pub(crate) _egress: Option<Egress>,
+}
+
+impl Living {
+    pub(crate) fn new(
+        id: SandboxId,
+        spec: SandboxSpec,
+        agent: AgentClient,
+        launcher: LauncherClient,
+        walls: Walls,
+        egress: Option<Egress>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            spec,
+            agent,
+            launcher,
+            walls,
+            created_at: SystemTime::now(),
+            state: Mutex::new(State::Ready),
+            ended: watch::Sender::new(None),
+            _egress: egress,
+        })
+    }
+
+    /// The jail's name at the launcher.
+    pub(crate) fn name(&self) -> String {
+        self.id.bare()
+    }
+
+    pub(crate) fn describe(&self) -> Sandbox {
+        let expires_at = self.created_at.checked_add(self.spec.lifetime.after);
+        Sandbox {
+            id: self.id,
+            state: self.state.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            template: self.spec.template.clone(),
+            limits: self.spec.limits,
+            labels: self.spec.labels.clone(),
+            isolation: self.walls.tier,
+            walls: Some(self.walls.clone()),
+            created_at: self.created_at,
+            expires_at,
+            region: None,
+        }
+    }
+
+    /// Takes a step of the state machine; one that it does not allow changes nothing.
+    pub(crate) fn step(&self, step: Step) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(next) = state.after(step) {
+            *state = next;
+        }
+    }
+
+    pub(crate) fn check_ready(&self) -> Result<()> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_ready() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Conflict, "the sandbox is not ready").with("sandbox", self.id).with("state", &*state))
+    }
+
+    /// What the kernel counted, from the living jail or from its last reading.
+    pub(crate) async fn counters(&self) -> Counters {
+        if let Some(ended) = &*self.ended.borrow() {
+            return ended.counters.clone();
+        }
+        match self.launcher.count(&self.name()).await {
+            Ok(Some(counters)) => counters,
+            Ok(None) => self.end().await.counters,
+            Err(_) => Counters::default(),
+        }
+    }
+
+    /// Waits until nothing is left of the jail.
+    pub(crate) async fn end(&self) -> Ended {
+        let mut ended = self.ended.subscribe();
+        match ended.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone().unwrap_or_else(|| gone(&self.name())),
+            Err(_) => gone(&self.name()),
+        }
+    }
+}
+
+fn gone(name: &str) -> Ended {
+    Ended { name: name.to_owned(), cause: JailEnd::Gone, counters: Counters::default(), stuck: Vec::new() }
+}
+
+/// Which limit, if any, ended a jail.
+pub(crate) fn limit_of(cause: JailEnd) -> Option<LimitName> {
+    match cause {
+        JailEnd::Memory => Some(LimitName::Memory),
+        JailEnd::CpuTime => Some(LimitName::CpuTime),
+        JailEnd::Lifetime => Some(LimitName::Wall),
+        JailEnd::Gone | JailEnd::Asked => None,
+    }
+}
+
+/// Limits that were touched without ending anything.
+pub(crate) fn limits_hit(counters: &Counters) -> LimitSet {
+    [
+        (counters.disk_full, LimitName::Disk),
+        (counters.inodes_full, LimitName::Inodes),
+        (counters.process_refusals.is_some_and(|n| n > 0), LimitName::Processes),
+    ]
+    .into_iter()
+    .filter_map(|(hit, name)| hit.then_some(name))
+    .collect()
+}
+
+pub(crate) fn usage_of(counters: &Counters) -> Usage {
+    Usage {
+        cpu: counters.cpu_time.unwrap_or_default(),
+        peak_memory: ByteSize::bytes(counters.peak_memory_bytes.unwrap_or(0)),
+        disk: ByteSize::bytes(counters.disk_used_bytes.unwrap_or(0)),
+        inodes: counters.inodes_used.unwrap_or(0),
+        ..Usage::default()
+    }
+}

@@ -1,0 +1,41 @@
+//! The data files, compiled in.
+
+/// Name and text of every language's file.
+pub(crate) const LANGUAGES: &[(&str, &str)] = &[
+    ("bash", include_str!("../data/bash.toml")),
+    ("c", include_str!("../data/c.toml")),
+    ("cpp", include_str!("../data/cpp.toml")),
+    ("csharp", include_str!("../data/csharp.toml")),
+    ("go", include_str!("../data/go.toml")),
+    ("java", include_str!("../data/java.toml")),
+    ("javascript", include_str!("../data/javascript.toml")),
+    ("lua", include_str!("../data/lua.toml")),
+    ("perl", include_str!("../data/perl.toml")),
+    ("php", include_str!("../data/php.toml")),
+    ("python", include_str!("../data/python.toml")),
+    ("r", include_str!("../data/r.toml")),
+    ("ruby", include_str!("../data/ruby.toml")),
+    ("rust", include_str!("../data/rust.toml")),
+    ("sql", include_str!("../data/sql.toml")),
+    ("typescript", include_str!("../data/typescript.toml")),
+];
+
+/// Files that a compiler needs beside the user's.
+pub(crate) const SUPPORT: &[(&str, &str)] = &[("node.d.ts", include_str!("../support/node.d.ts"))];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_and_folder_agree() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let mut found: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        found.sort();
+        let listed: Vec<String> = LANGUAGES.iter().map(|(name, _)| format!("{name}.toml")).collect();
+        assert_eq!(found, listed);
+    }
+}

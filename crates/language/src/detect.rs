@@ -1,0 +1,135 @@
+//! Finding a language's toolchain.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use crate::language::{Install, Language};
+use crate::plan::Context;
+use crate::roots::Roots;
+use crate::version::version_in;
+
+/// A language's programs, as the sandbox will see them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toolchain {
+    /// Paths by the names that the data file uses.
+    pub programs: BTreeMap<String, PathBuf>,
+    /// Folders that the sandbox has to show, read-only and under the same path, for the programs to work.
+    pub mounts: Vec<PathBuf>,
+    /// What the programs say about themselves; see [`Language::find_version`].
+    pub version: Option<String>,
+}
+
+/// A language that this host does not have, or not all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Programs and files that were looked for in vain.
+    pub absent: Vec<String>,
+    pub install: Install,
+}
+
+impl Language {
+    /// Looks for the toolchain where the sandbox would see it. Starts nothing, so the version is still unknown.
+    pub fn detect(&self, roots: &Roots) -> Result<Toolchain, Missing> {
+        let mut programs = BTreeMap::new();
+        let mut absent = Vec::new();
+        for (name, candidates) in &self.programs {
+            match candidates.iter().find_map(|candidate| roots.program(candidate)) {
+                Some(path) => drop(programs.insert(name.clone(), path)),
+                None => absent.extend(candidates.first().cloned()),
+            }
+        }
+        absent.extend(self.requires.iter().filter(|path| !roots.shows(path)).cloned());
+        if !absent.is_empty() {
+            return Err(Missing { absent, install: self.install.clone() });
+        }
+        let mounts = self.mounts.iter().flat_map(|pattern| roots.folders(pattern)).collect();
+        Ok(Toolchain { programs, mounts, version: None })
+    }
+
+    /// Asks the toolchain for its version and keeps the answer in it. `run` starts the command, inside a sandbox, and
+    /// returns what it printed on both streams.
+    pub fn find_version(
+        &self,
+        toolchain: &mut Toolchain,
+        run: &mut dyn FnMut(&[String]) -> io::Result<String>,
+    ) -> io::Result<()> {
+        let argv = Context::new(self, toolchain, None).expand(&self.version).map_err(io::Error::other)?;
+        let printed = run(&argv)?;
+        toolchain.version = version_in(&printed).map(str::to_owned);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Catalogue;
+
+    fn fake(files: &[&str]) -> (TempDir, Roots) {
+        let base = TempDir::new().unwrap();
+        for file in files {
+            let path = base.path().join(file.trim_start_matches('/'));
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let roots = Roots::at(base.path());
+        (base, roots)
+    }
+
+    #[test]
+    fn an_empty_system_has_no_language() {
+        let (_base, roots) = fake(&["/usr/share/doc"]);
+        for language in Catalogue::embedded().iter() {
+            let missing = language.detect(&roots).unwrap_err();
+            assert!(!missing.absent.is_empty(), "{}", language.name);
+            assert!(missing.install.command().starts_with("sudo apt-get install "), "{}", language.name);
+        }
+    }
+
+    #[test]
+    fn every_program_and_file_is_needed() {
+        let java = Catalogue::embedded().get("java").unwrap();
+        let (_base, roots) = fake(&["/usr/bin/java"]);
+        assert_eq!(java.detect(&roots).unwrap_err().absent, ["javac"]);
+        let c = Catalogue::embedded().get("c").unwrap();
+        let (_base, roots) = fake(&["/usr/bin/gcc"]);
+        assert_eq!(c.detect(&roots).unwrap_err().absent, ["/usr/include/stdio.h"]);
+        let (_base, roots) = fake(&["/usr/bin/clang", "/usr/include/stdio.h"]);
+        assert_eq!(c.detect(&roots).unwrap().programs["cc"], PathBuf::from("/usr/bin/clang"));
+    }
+
+    #[test]
+    fn configuration_comes_with_the_toolchain() {
+        let java = Catalogue::embedded().get("java").unwrap();
+        let (_base, roots) =
+            fake(&["/usr/bin/java", "/usr/bin/javac", "/etc/java-17-openjdk/jvm.cfg", "/etc/shadow"]);
+        let toolchain = java.detect(&roots).unwrap();
+        assert_eq!(toolchain.mounts, [PathBuf::from("/etc/java-17-openjdk")]);
+    }
+
+    #[test]
+    fn versions_are_asked_for_and_failures_are_told() {
+        let python = Catalogue::embedded().get("python").unwrap();
+        let (_base, roots) = fake(&["/usr/bin/python3"]);
+        let mut toolchain = python.detect(&roots).unwrap();
+        assert_eq!(toolchain.version, None);
+        let mut asked = Vec::new();
+        python
+            .find_version(&mut toolchain, &mut |argv| {
+                asked.extend_from_slice(argv);
+                Ok("Python 3.11.2\n".to_owned())
+            })
+            .unwrap();
+        assert_eq!(asked, ["/usr/bin/python3", "--version"]);
+        assert_eq!(toolchain.version.as_deref(), Some("3.11.2"));
+        let failed = python.find_version(&mut toolchain, &mut |_| Err(io::ErrorKind::NotFound.into()));
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

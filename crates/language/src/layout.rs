@@ -1,0 +1,14 @@
+//! Where things lie inside a sandbox, for whoever makes the sandbox that a plan runs in.
+
+/// The user's files, and the working folder of every plan.
+pub const WORKSPACE: &str = "/workspace";
+
+/// What a compile leaves for the run. It lies outside the user's files; it exists and is empty before a compile, and
+/// is all that is carried from the compile's sandbox to the run's, besides the user's files.
+pub const BUILD: &str = "/tmp/build";
+
+/// Files of ours that a plan asks for ([`crate::Plan::files`]) lie here.
+pub const SUPPORT: &str = "/tmp/support";
+
+/// What [`crate::Language::warm_plan`] fills. Later compiles see it read-only here, or as an empty writable folder.
+pub const WARM: &str = "/tmp/warm";

@@ -1,0 +1,261 @@
+//! Running a program in a sandbox: what is asked for, what comes back, how it is steered.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use sandstorm_types::{
+    ByteSize, EnvMap, ErrorKind, ExecId, GuestPath, LimitName, LimitSet, PerStream, Stream, User,
+};
+use tokio::sync::mpsc;
+
+use crate::{Duplex, Error, Result, Usage};
+
+/// A program that writes more than this many times its output limit is ended; below that the surplus is
+/// counted and dropped.
+pub const OUTPUT_HARD_FACTOR: u64 = 8;
+
+/// A program to run.
+#[derive(Debug, Clone)]
+pub struct ExecRequest {
+    pub command: Command,
+    /// Over the variables of the sandbox.
+    pub env: EnvMap,
+    /// The workspace unless given.
+    pub cwd: Option<GuestPath>,
+    /// The sandbox's user unless given.
+    pub user: Option<User>,
+    /// A terminal of this size; all output then comes as standard output.
+    pub tty: Option<TtySize>,
+    pub stdin: Stdin,
+    /// Whether it runs on when nobody listens. Otherwise dropping the stream of events ends it.
+    pub background: bool,
+    /// Whether the program gets a byte channel of its own as descriptor 3, apart from its streams.
+    pub channel: bool,
+    /// Time by the clock; the sandbox's limit unless given.
+    pub timeout: Option<Duration>,
+    /// Bytes of output that are kept; the sandbox's limit unless given.
+    pub output: Option<ByteSize>,
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// A program and its arguments, started without a shell.
+    Program(Vec<String>),
+    /// A line for the sandbox's `/bin/sh`.
+    Shell(String),
+}
+
+/// Where a program's standard input comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Stdin {
+    /// There is none: the program reads the end at once.
+    #[default]
+    Empty,
+    /// All of it is known.
+    Given(Bytes),
+    /// It is written to [`Exec::input`] as it comes.
+    Stream,
+}
+
+/// Size of a terminal in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TtySize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+/// A program that was started or attached to.
+pub struct Exec {
+    pub id: ExecId,
+    /// `Started`, output in order within each stream, then one `Exited` and the end. An error instead means
+    /// that the provider lost sight of the program.
+    pub events: BoxStream<'static, Result<ExecEvent>>,
+    pub input: ExecInput,
+    /// The other end of descriptor 3, when it was asked for; attaching gives none.
+    pub channel: Option<Duplex>,
+}
+
+/// What happened to a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExecEvent {
+    Started,
+    Output {
+        stream: Stream,
+        /// Place of the first byte in its stream.
+        offset: u64,
+        bytes: Bytes,
+    },
+    Exited(ExecEnd),
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecEnd {
+    pub status: ExecStatus,
+    pub cause: EndCause,
+    /// Limits that were touched without ending it.
+    pub limits_hit: LimitSet,
+    /// Bytes that the program wrote, kept or not.
+    pub written: PerStream<u64>,
+    /// Which streams were longer than what was kept.
+    pub truncated: PerStream<bool>,
+    pub usage: Usage,
+}
+
+/// What the kernel said at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecStatus {
+    Code(i32),
+    Signal(i32),
+}
+
+/// Who ended a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndCause {
+    /// The program, or another one in its sandbox.
+    Program,
+    Limit(LimitName),
+    /// A caller: by a signal that the program did not survive, by cancelling or by going away.
+    Caller,
+    /// The end of its sandbox.
+    Sandbox,
+}
+
+/// A message to a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecSignal {
+    Kill,
+    Interrupt,
+    Terminate,
+    /// A signal by its Linux number.
+    Number(i32),
+    Resize(TtySize),
+    CloseStdin,
+}
+
+impl ExecSignal {
+    /// The Linux signal, if it is one.
+    pub fn number(self) -> Option<i32> {
+        match self {
+            Self::Interrupt => Some(2),
+            Self::Kill => Some(9),
+            Self::Terminate => Some(15),
+            Self::Number(number) => Some(number),
+            Self::Resize(_) | Self::CloseStdin => None,
+        }
+    }
+}
+
+/// How many bytes of each stream a listener has already.
+pub type Offset = PerStream<u64>;
+
+impl ExecRequest {
+    /// A program with arguments and nothing else asked for.
+    pub fn program(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::new(Command::Program(argv.into_iter().map(Into::into).collect()))
+    }
+
+    /// A shell line with nothing else asked for.
+    pub fn shell(line: impl Into<String>) -> Self {
+        Self::new(Command::Shell(line.into()))
+    }
+
+    pub fn new(command: Command) -> Self {
+        Self {
+            command,
+            env: EnvMap::new(),
+            cwd: None,
+            user: None,
+            tty: None,
+            stdin: Stdin::Empty,
+            background: false,
+            channel: false,
+            timeout: None,
+            output: None,
+        }
+    }
+
+    /// The argument vector, with the shell spelled out.
+    pub fn argv(&self) -> Vec<String> {
+        match &self.command {
+            Command::Program(argv) => argv.clone(),
+            Command::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+        }
+    }
+}
+
+/// The way to a program's standard input. Writing waits while the program does not read. Dropping it
+/// closes nothing: another listener may hold it too, so the end of input is said with [`ExecInput::close`].
+#[derive(Debug, Clone)]
+pub struct ExecInput(Option<mpsc::Sender<InputFrame>>);
+
+/// What travels to a program's standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputFrame {
+    Data(Bytes),
+    Close,
+}
+
+impl ExecInput {
+    /// The input of a program that takes none.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// An input and the end that a backend reads from.
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<InputFrame>) {
+        let (sender, receiver) = mpsc::channel(capacity);
+        (Self(Some(sender)), receiver)
+    }
+
+    pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
+        self.send(InputFrame::Data(bytes.into())).await
+    }
+
+    /// Ends the input. A program that has ended has no input left, which is as good.
+    pub async fn close(&self) -> Result<()> {
+        match self.send(InputFrame::Close).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn send(&self, frame: InputFrame) -> Result<()> {
+        let Some(sender) = &self.0 else {
+            return Err(Error::new(ErrorKind::InvalidRequest, "the program was started without input"));
+        };
+        sender
+            .send(frame)
+            .await
+            .map_err(|_| Error::new(ErrorKind::Conflict, "the program takes no more input"))
+    }
+}
+
+impl fmt::Debug for Exec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exec").field("id", &self.id).field("input", &self.input).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn input_says_why_it_cannot_be_written() {
+        assert_eq!(ExecInput::none().write("x").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+        let (input, reader) = ExecInput::channel(1);
+        input.write("x").await.unwrap();
+        drop(reader);
+        assert_eq!(input.write("y").await.unwrap_err().kind(), ErrorKind::Conflict);
+        input.close().await.unwrap();
+    }
+
+    #[test]
+    fn a_shell_line_is_a_program_too() {
+        assert_eq!(ExecRequest::shell("exit 3").argv(), ["/bin/sh", "-c", "exit 3"]);
+    }
+}

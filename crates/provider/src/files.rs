@@ -1,0 +1,95 @@
+//! Operations on the files of a sandbox, and what comes back.
+
+use std::time::SystemTime;
+
+use sandstorm_types::{ByteSize, GuestPath};
+
+use crate::ByteStream;
+
+/// An operation on files, other than reading and writing one.
+#[derive(Debug)]
+pub enum FileOp {
+    /// What is at a path; a link is described, not followed.
+    Stat { path: GuestPath },
+    /// What lies below a folder down to `depth` levels, sorted by path, at most `limit` entries.
+    List { path: GuestPath, depth: u32, limit: usize },
+    /// Makes a folder and those above it; an existing folder is success.
+    MakeDir { path: GuestPath },
+    /// Renames; a file in the way is replaced, folders above the target are made.
+    Move { from: GuestPath, to: GuestPath },
+    /// Removes a file, a link or a folder; a folder that holds something only if `recursive`.
+    Remove { path: GuestPath, recursive: bool },
+    /// Sets the permission bits; those above `0o777` are refused.
+    SetMode { path: GuestPath, mode: u32 },
+    /// Paths below `root` whose last part fits `pattern` (`*` and `?`), at most `limit`.
+    Search { root: GuestPath, pattern: String, limit: usize },
+    /// A folder as a tar archive with names relative to it.
+    Pack { path: GuestPath },
+    /// Unpacks a tar archive below a folder. Names that would leave it, devices and links out of it are
+    /// refused, and nothing outside is touched.
+    Unpack { path: GuestPath, archive: ByteStream },
+}
+
+/// What a [`FileOp`] gives.
+#[derive(Debug)]
+pub enum FileReply {
+    Done,
+    Info(FileInfo),
+    List {
+        entries: Vec<FileInfo>,
+        /// Whether there was more than the limit let through.
+        more: bool,
+    },
+    Found {
+        paths: Vec<GuestPath>,
+        more: bool,
+    },
+    Archive(ByteStream),
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileInfo {
+    pub path: GuestPath,
+    pub kind: FileKind,
+    pub size: ByteSize,
+    /// Permission bits.
+    pub mode: u32,
+    pub modified: SystemTime,
+    /// Where a link points, as it is written.
+    pub target: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    File,
+    Directory,
+    Link,
+    /// A pipe, socket or device; it is listed but never opened.
+    Other,
+}
+
+/// How to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WatchOptions {
+    /// Whether folders below are watched too.
+    pub recursive: bool,
+}
+
+/// A change that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEvent {
+    pub path: GuestPath,
+    pub change: FileChange,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileChange {
+    Created,
+    Modified,
+    Removed,
+    /// Renamed from another watched path.
+    MovedFrom(GuestPath),
+    /// Changes came faster than they could be told; some below `path` are missing.
+    Lost,
+}

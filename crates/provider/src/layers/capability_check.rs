@@ -1,0 +1,202 @@
+//! Refuses what a provider does not offer, so that no backend has to guess and none emulates in silence.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use sandstorm_types::{
+    Capabilities, ExecId, GuestPath, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet, User,
+};
+
+use crate::{
+    ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply,
+    ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox, SnapshotKind, SnapshotOptions,
+    Stdin, Usage, WatchOptions,
+};
+
+/// Asks the provider only for what its capabilities name.
+#[derive(Debug, Clone)]
+pub struct CapabilityCheck {
+    inner: Arc<dyn Provider>,
+    can: Capabilities,
+}
+
+impl CapabilityCheck {
+    pub fn new(inner: Arc<dyn Provider>) -> Self {
+        let can = inner.capabilities();
+        Self { inner, can }
+    }
+
+    /// Refuses the operation with every need that is not met.
+    fn require(&self, operation: &'static str, needs: &[Need]) -> Result<()> {
+        let lacking = |need: &&Need| need.asked && !need.offered;
+        let unmet: Vec<_> = needs.iter().filter(lacking).map(Need::unmet).collect();
+        if unmet.is_empty() { Ok(()) } else { Err(self.refuse(operation, unmet)) }
+    }
+
+    fn refuse(&self, operation: &'static str, unmet: Vec<Unmet>) -> Error {
+        Error::unmet(unmet).with_operation(operation).with_provider(&self.inner.info().name)
+    }
+}
+
+/// A field of the capabilities, whether it is asked for and whether it is there.
+struct Need {
+    feature: &'static str,
+    asked: bool,
+    offered: bool,
+}
+
+impl Need {
+    fn always(feature: &'static str, offered: bool) -> Self {
+        Self { feature, asked: true, offered }
+    }
+
+    fn when(asked: bool, feature: &'static str, offered: bool) -> Self {
+        Self { feature, asked, offered }
+    }
+
+    fn unmet(&self) -> Unmet {
+        Unmet::new(self.feature, "yes", "no", "this provider does not have it")
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Provider for CapabilityCheck {
+    fn info(&self) -> &ProviderInfo {
+        self.inner.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.can
+    }
+
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
+        let mut unmet = self.can.unmet(spec);
+        if let Err(more) = self.inner.admits(spec) {
+            let known: Vec<_> = unmet.iter().map(|unmet| unmet.feature.clone()).collect();
+            unmet.extend(more.into_iter().filter(|unmet| !known.contains(&unmet.feature)));
+        }
+        if unmet.is_empty() { Ok(()) } else { Err(unmet) }
+    }
+
+    async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
+        self.admits(spec).map_err(|unmet| self.refuse("create", unmet))?;
+        self.inner.create(cx, spec, opts).await
+    }
+
+    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
+        self.inner.get(cx, id).await
+    }
+
+    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
+        self.inner.list(cx, filter)
+    }
+
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        let can = &self.can;
+        self.require(
+            "exec",
+            &[
+                Need::always("exec", can.exec),
+                Need::when(req.stdin == Stdin::Stream, "exec_stdin", can.exec_stdin),
+                Need::when(req.tty.is_some(), "exec_tty", can.exec_tty),
+                Need::when(req.background, "exec_background", can.exec_background),
+                Need::when(req.channel, "exec_channel", can.exec_channel),
+                Need::when(req.user == Some(User::Root), "exec_root", can.exec_root),
+            ],
+        )?;
+        self.inner.exec(cx, id, req).await
+    }
+
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
+        self.require("attach", &[Need::always("exec_attach", self.can.exec_attach)])?;
+        self.inner.attach(cx, exec, from).await
+    }
+
+    async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
+        let need = match signal {
+            ExecSignal::Kill => Need::always("exec", self.can.exec),
+            ExecSignal::Interrupt | ExecSignal::Terminate | ExecSignal::Number(_) => {
+                Need::always("exec_signals", self.can.exec_signals)
+            }
+            ExecSignal::Resize(_) => Need::always("exec_tty", self.can.exec_tty),
+            ExecSignal::CloseStdin => Need::always("exec_stdin", self.can.exec_stdin),
+        };
+        self.require("signal", &[need])?;
+        self.inner.signal(cx, exec, signal).await
+    }
+
+    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
+        self.require("read_file", &[Need::always("files", self.can.files)])?;
+        self.inner.read_file(cx, id, path).await
+    }
+
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
+        self.require("write_file", &[Need::always("files", self.can.files)])?;
+        self.inner.write_file(cx, id, path, body).await
+    }
+
+    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+        let archive = matches!(op, FileOp::Pack { .. } | FileOp::Unpack { .. });
+        let search = matches!(op, FileOp::Search { .. });
+        self.require(
+            "files",
+            &[
+                Need::always("files", self.can.files),
+                Need::when(archive, "files_archive", self.can.files_archive),
+                Need::when(search, "files_search", self.can.files_search),
+            ],
+        )?;
+        self.inner.files(cx, id, op).await
+    }
+
+    async fn watch(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        opts: WatchOptions,
+    ) -> Result<BoxStream<'static, Result<FileEvent>>> {
+        self.require("watch", &[Need::always("files_watch", self.can.files_watch)])?;
+        self.inner.watch(cx, id, path, opts).await
+    }
+
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
+        self.require("connect", &[Need::always("connect", self.can.connect)])?;
+        self.inner.connect(cx, id, port).await
+    }
+
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
+        self.require("usage", &[Need::always("usage", self.can.usage)])?;
+        self.inner.usage(cx, id).await
+    }
+
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
+        self.require("transition", &[Need::always("pause", self.can.pause)])?;
+        self.inner.transition(cx, id, to).await
+    }
+
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+        let need = match opts.kind {
+            SnapshotKind::Files => Need::always("snapshot_files", self.can.snapshot_files),
+            SnapshotKind::Memory => Need::always("snapshot_memory", self.can.snapshot_memory),
+        };
+        self.require("snapshot", &[need])?;
+        self.inner.snapshot(cx, id, opts).await
+    }
+
+    async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
+        self.inner.destroy(cx, id).await
+    }
+
+    async fn health(&self, cx: &OpContext) -> Result<()> {
+        self.inner.health(cx).await
+    }
+}

@@ -1,0 +1,348 @@
+//! The reference backend: sandboxes in this process's memory.
+//!
+//! It has a file tree with quotas, programs that run, wait, take signals and end, pauses and snapshots, but
+//! no isolation and no real programs: a handful of commands under their usual paths (`echo`, `cat`,
+//! `sleep`, `printf`, `pwd`, `test`, `stty size`, `true`, `false`) and as much of `sh -c` as to combine them.
+//! It shows what each method of the trait means, and tests of what lies above need no machine.
+
+mod archive;
+mod error;
+mod process;
+mod programs;
+mod shell;
+mod tree;
+mod world;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_types::{
+    Capabilities, ExecId, GuestPath, Isolation, LimitName, LimitSet, SandboxId, SandboxSpec, SnapshotId,
+    Template, Transition, Unmet,
+};
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinSet;
+
+use self::error::MemoryError;
+use self::process::Process;
+use self::tree::Tree;
+use self::world::{Running, World};
+use crate::{
+    ByteStream, CreateOptions, Duplex, Error, Exec, ExecInput, ExecLog, ExecRequest, ExecSignal, FileChange,
+    FileEvent, FileOp, FileReply, ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox,
+    SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+};
+
+/// Size of the pieces in which files are read.
+const PIECE: usize = 64 * 1024;
+
+/// A provider whose sandboxes live in memory.
+#[derive(Debug)]
+pub struct MemoryProvider {
+    info: ProviderInfo,
+    world: World,
+    /// Programs that run. Dropping the provider ends them.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Default for MemoryProvider {
+    fn default() -> Self {
+        Self::named("memory")
+    }
+}
+
+impl MemoryProvider {
+    pub fn named(name: &str) -> Self {
+        let info = ProviderInfo { name: name.to_owned(), kind: "memory".to_owned(), region: None };
+        Self { info, world: World::default(), tasks: Mutex::default() }
+    }
+
+    fn spawn(&self, process: Process) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(process.run_to_end());
+    }
+
+    /// Names the operation and the provider in an error.
+    fn told<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.with_operation(operation).with_provider(&self.info.name))
+    }
+}
+
+#[async_trait]
+impl Provider for MemoryProvider {
+    fn info(&self) -> &ProviderInfo {
+        &self.info
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            isolation: Isolation::Process,
+            template_host: true,
+            template_snapshot: true,
+            exec: true,
+            exec_stdin: true,
+            exec_tty: true,
+            exec_background: true,
+            exec_attach: true,
+            exec_signals: true,
+            exec_channel: true,
+            exec_root: true,
+            files: true,
+            files_archive: true,
+            files_search: true,
+            files_watch: true,
+            usage: true,
+            pause: true,
+            snapshot_files: true,
+            network_none: true,
+            writable_root: true,
+            limits: LimitSet::EMPTY
+                .with(LimitName::Wall)
+                .with(LimitName::Disk)
+                .with(LimitName::Inodes)
+                .with(LimitName::Output),
+            ..Capabilities::default()
+        }
+    }
+
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
+        let unmet = self.capabilities().unmet(spec);
+        if unmet.is_empty() { Ok(()) } else { Err(unmet) }
+    }
+
+    async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
+        let work = async {
+            self.admits(spec).map_err(Error::unmet)?;
+            // A point at which a cancelled creation stops; nothing exists before the insertion below.
+            tokio::task::yield_now().await;
+            let tree = match &spec.template {
+                Template::Host => Tree::new(&spec.limits, spec.writable_root),
+                Template::Snapshot(id) => {
+                    self.world.snapshot(id)?.with_limits(&spec.limits, spec.writable_root)
+                }
+                Template::Image(_) => unreachable!("the capabilities name no images"),
+            };
+            Ok(self.world.add(opts.id, spec, tree, SystemTime::now())?)
+        };
+        self.told("create", cx.run("create", work).await)
+    }
+
+    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
+        self.told("get", cx.run("get", async { Ok(self.world.get(id)?) }).await)
+    }
+
+    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
+        let all = match cx.check("list") {
+            Ok(()) => self.world.list(&filter).into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        };
+        stream::iter(all).boxed()
+    }
+
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        let work = async {
+            let (process, exec) = self.prepare(id, req)?;
+            self.spawn(process);
+            Ok(exec)
+        };
+        self.told("exec", cx.run("exec", work).await)
+    }
+
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
+        let work = async {
+            let running = self.world.running(exec)?;
+            let events = running.log.events(from);
+            Ok(Exec { id: *exec, events, input: running.input, channel: None })
+        };
+        self.told("attach", cx.run("attach", work).await)
+    }
+
+    async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
+        let work = async {
+            let running = self.world.running(exec)?;
+            match signal {
+                ExecSignal::CloseStdin => running.input.close().await?,
+                ExecSignal::Resize(size) => running.resize(size)?,
+                other => running.kill(other.number().unwrap_or_default())?,
+            }
+            Ok(())
+        };
+        self.told("signal", cx.run("signal", work).await)
+    }
+
+    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
+        let work = async {
+            let mut rest: Bytes = self.world.read_tree(id, |tree| tree.read(path))??;
+            let pieces = std::iter::from_fn(move || {
+                let piece = rest.split_to(rest.len().min(PIECE));
+                (!piece.is_empty()).then_some(Ok(piece))
+            });
+            Ok(ByteStream::new(stream::iter(pieces)))
+        };
+        self.told("read_file", cx.run("read_file", work).await)
+    }
+
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
+        let work = async {
+            let most = usize::try_from(self.world.get(id)?.limits.disk.as_u64()).unwrap_or(usize::MAX);
+            let bytes = body.collect(most).await.map_err(|error| MemoryError::of_body(error, path))?;
+            Ok(self.world.change_tree(id, |tree| tree.write(path, bytes))?)
+        };
+        self.told("write_file", cx.run("write_file", work).await)
+    }
+
+    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+        self.told("files", cx.run("files", self.file_op(id, op)).await)
+    }
+
+    async fn watch(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        opts: WatchOptions,
+    ) -> Result<BoxStream<'static, Result<FileEvent>>> {
+        let work = async {
+            self.world.read_tree(id, |tree| tree.stat(path))??;
+            let changes = self.world.changes(id)?;
+            Ok(watched(changes, path.clone(), opts))
+        };
+        self.told("watch", cx.run("watch", work).await)
+    }
+
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
+        let work = async {
+            self.world.ready(id)?;
+            Err(MemoryError::Refused { port }.into())
+        };
+        self.told("connect", cx.run("connect", work).await)
+    }
+
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
+        self.told("usage", cx.run("usage", async { Ok(self.world.usage(id)?) }).await)
+    }
+
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
+        self.told("transition", cx.run("transition", async { Ok(self.world.transition(id, to)?) }).await)
+    }
+
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+        let work = async {
+            match opts.kind {
+                SnapshotKind::Files => Ok(self.world.save(id)?),
+                SnapshotKind::Memory => Err(MemoryError::NoMemorySnapshots.into()),
+            }
+        };
+        self.told("snapshot", cx.run("snapshot", work).await)
+    }
+
+    async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
+        let work = async {
+            for log in self.world.remove(id) {
+                log.ended().await;
+            }
+            Ok(())
+        };
+        self.told("destroy", cx.run("destroy", work).await)
+    }
+
+    async fn health(&self, cx: &OpContext) -> Result<()> {
+        cx.check("health")
+    }
+}
+
+impl MemoryProvider {
+    /// Everything that a program needs, and the caller's ends of it.
+    fn prepare(&self, id: &SandboxId, req: ExecRequest) -> Result<(Process, Exec), MemoryError> {
+        let place = self.world.ready(id)?;
+        let log = ExecLog::new(req.output.unwrap_or(place.sandbox.limits.output));
+        let exec_id = ExecId::random();
+        let (input, stdin) = match &req.stdin {
+            Stdin::Stream => {
+                let (input, frames) = ExecInput::channel(16);
+                (input, programs::Input::from(frames))
+            }
+            Stdin::Given(bytes) => (ExecInput::none(), programs::Input::from(bytes.clone())),
+            Stdin::Empty => (ExecInput::none(), programs::Input::from(Bytes::new())),
+        };
+        let (ours, theirs) = req.channel.then(|| tokio::io::duplex(PIECE)).unzip();
+        let (signals, received) = mpsc::channel(8);
+        let running = Running::new(log.clone(), signals, input.clone(), req.tty);
+        let process = Process::new(self.world.clone(), place, &running, received, stdin, theirs, &req)?;
+        self.world.start(id, exec_id, running.clone())?;
+        let events = match req.background {
+            true => log.events(Offset::default()),
+            false => log.paced_events(Some(Box::new(running.kill_on_drop()))),
+        };
+        Ok((process, Exec { id: exec_id, events, input, channel: ours.map(Duplex::new) }))
+    }
+
+    async fn file_op(&self, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+        let reply = match op {
+            FileOp::Stat { path } => FileReply::Info(self.world.read_tree(id, |tree| tree.stat(&path))??),
+            FileOp::List { path, depth, limit } => {
+                let (entries, more) = self.world.read_tree(id, |tree| tree.list(&path, depth, limit))??;
+                FileReply::List { entries, more }
+            }
+            FileOp::Search { root, pattern, limit } => {
+                let (paths, more) =
+                    self.world.read_tree(id, |tree| tree.search(&root, &pattern, limit))??;
+                FileReply::Found { paths, more }
+            }
+            FileOp::Pack { path } => {
+                let archive = self.world.read_tree(id, |tree| archive::pack(tree, &path))??;
+                FileReply::Archive(ByteStream::from(archive))
+            }
+            FileOp::Unpack { path, archive } => {
+                let bytes = archive.collect(archive::MAX_ARCHIVE).await?;
+                self.world.change_tree(id, |tree| archive::unpack(tree, &path, &bytes))?;
+                FileReply::Done
+            }
+            change => {
+                self.world.change_tree(id, |tree| match change {
+                    FileOp::MakeDir { path } => tree.make_dir(&path),
+                    FileOp::Move { from, to } => tree.rename(&from, &to),
+                    FileOp::Remove { path, recursive } => tree.remove(&path, recursive),
+                    FileOp::SetMode { path, mode } => tree.set_mode(&path, mode),
+                    _ => unreachable!("the other operations are handled above"),
+                })?;
+                FileReply::Done
+            }
+        };
+        Ok(reply)
+    }
+}
+
+/// Changes at or below `path`; only its own entries unless recursive.
+fn watched(
+    changes: broadcast::Receiver<FileEvent>,
+    path: GuestPath,
+    opts: WatchOptions,
+) -> BoxStream<'static, Result<FileEvent>> {
+    stream::unfold((changes, path), move |(mut changes, path)| async move {
+        loop {
+            let event = match changes.recv().await {
+                Ok(event) => event,
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    FileEvent { path: path.clone(), change: FileChange::Lost }
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            };
+            let near = event.path == path || event.path.parent().as_ref() == Some(&path);
+            if near || (opts.recursive && event.path.is_within(&path)) {
+                return Some((Ok(event), (changes, path)));
+            }
+        }
+    })
+    .boxed()
+}

@@ -1,0 +1,111 @@
+//! The trait that everything which holds sandboxes implements.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use sandstorm_types::{
+    Capabilities, ExecId, GuestPath, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
+};
+
+use crate::{
+    ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply,
+    ListFilter, Offset, OpContext, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+};
+
+/// Who a provider is. Never holds secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderInfo {
+    /// Unique among registered providers: `local`, `e2b`, `cluster-eu`.
+    pub name: String,
+    /// What it is: `jail`, `docker`, `e2b`, `memory`.
+    pub kind: String,
+    pub region: Option<String>,
+}
+
+/// Anything that can hold sandboxes.
+///
+/// State lives behind `&self` and ids, so that a restart loses nothing and callers do not queue. No method
+/// has a default body: every backend states what it does. Methods name the field of [`Capabilities`] that they
+/// need; [`crate::layers::CapabilityCheck`] refuses calls without it, so that backends need not.
+///
+/// Every method ends early, with `Cancelled` or `Timeout`, when its context says so. An id that is not known
+/// is `NotFound`; a sandbox in the wrong state is `Conflict`. Who owns a sandbox is the caller's matter.
+#[async_trait]
+pub trait Provider: fmt::Debug + Send + Sync + 'static {
+    fn info(&self) -> &ProviderInfo;
+
+    /// What it can do. Constant: callers may keep it.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Whether it could hold such a sandbox; otherwise every reason why not. Pure.
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>>;
+
+    /// Makes a sandbox that is ready when this returns. Creating twice with one id is a conflict.
+    ///
+    /// Dropping or cancelling it leaves either nothing or what `destroy` of `opts.id` removes.
+    async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox>;
+
+    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox>;
+
+    /// Every sandbox that it holds and the filter lets through, whoever made it.
+    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>>;
+
+    /// Starts a program; needs `exec`, and `exec_stdin`, `exec_tty`, `exec_background`, `exec_channel`,
+    /// `exec_root` as the request says. A program that cannot be started is an error or exits with 126 or 127.
+    ///
+    /// The context covers the start only. Dropping the events ends a foreground program.
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec>;
+
+    /// Listens to a program from an offset on, also after its end while its output is kept; needs
+    /// `exec_attach`. Dropping the events ends nothing.
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec>;
+
+    /// Sends a message to a program; one that has ended takes it in silence. A signal goes to the program and
+    /// those that it started in its process group. Other signals than `Kill` need
+    /// `exec_signals`, `Resize` needs `exec_tty`, `CloseStdin` needs `exec_stdin`.
+    async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()>;
+
+    /// Reads a file; needs `files`. The content is that of the moment of opening.
+    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream>;
+
+    /// Writes a file whole, making folders above it; needs `files`. Readers see the old content or the new,
+    /// and a body that fails midway changes nothing.
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()>;
+
+    /// Other file operations; needs `files`, and `files_search` or `files_archive` for those.
+    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply>;
+
+    /// Changes below a path from now on; needs `files_watch`. The stream ends with the sandbox.
+    async fn watch(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        opts: WatchOptions,
+    ) -> Result<BoxStream<'static, Result<FileEvent>>>;
+
+    /// Connects to a TCP port inside; needs `connect`.
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex>;
+
+    /// What the sandbox uses; needs `usage`.
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage>;
+
+    /// Pauses or resumes; needs `pause`. A paused sandbox keeps its programs but they do not run.
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox>;
+
+    /// Saves a sandbox; needs `snapshot_files` or `snapshot_memory`. Starting from it is `create`.
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId>;
+
+    /// Ends a sandbox and everything in it. Idempotent: absent is success. When it returns nothing is left.
+    async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()>;
+
+    /// Whether it can be reached and used.
+    async fn health(&self, cx: &OpContext) -> Result<()>;
+}

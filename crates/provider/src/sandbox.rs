@@ -1,0 +1,81 @@
+//! Sandboxes as a provider sees them, and the options of operations on them.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use sandstorm_types::{ByteSize, Isolation, Labels, Limits, SandboxId, State, Template, Walls};
+
+/// A sandbox as observed. The backend's own state: what callers are shown is put together above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    pub id: SandboxId,
+    pub state: State,
+    pub template: Template,
+    pub limits: Limits,
+    pub labels: Labels,
+    pub isolation: Isolation,
+    /// Measured walls, where the provider can measure.
+    pub walls: Option<Walls>,
+    pub created_at: SystemTime,
+    /// When its lifetime ends, where the provider keeps it.
+    pub expires_at: Option<SystemTime>,
+    pub region: Option<String>,
+}
+
+/// Options of a creation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// The id to give, chosen by the caller so that what a cancelled creation left can be destroyed.
+    pub id: SandboxId,
+    /// Whether a prepared sandbox may serve; otherwise it is made from nothing.
+    pub pooled: bool,
+    /// Trees of this machine to mount read-only: toolchains and layers that the platform chose. Never taken from a
+    /// request; a provider elsewhere has none to mount.
+    pub mounts: Vec<HostMount>,
+}
+
+/// A tree of this machine, shown read-only inside a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostMount {
+    pub source: PathBuf,
+    pub target: PathBuf,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self { id: SandboxId::random(), pooled: true, mounts: Vec::new() }
+    }
+}
+
+/// Which sandboxes to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListFilter {
+    /// Only those that have all of these.
+    pub labels: Labels,
+}
+
+/// Options of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotOptions {
+    pub kind: SnapshotKind,
+}
+
+/// What a snapshot saves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SnapshotKind {
+    Files,
+    Memory,
+}
+
+/// What a sandbox or program uses. Zero where the provider cannot tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time so far.
+    pub cpu: Duration,
+    pub memory: ByteSize,
+    pub peak_memory: ByteSize,
+    pub processes: u32,
+    /// Bytes and entries in writable file systems.
+    pub disk: ByteSize,
+    pub inodes: u64,
+}

@@ -1,0 +1,266 @@
+//! Backends that break one promise each: the suite has to find every one, by the right case.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_provider::conformance;
+use sandstorm_provider::memory::MemoryProvider;
+use sandstorm_provider::{
+    ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal, ExecStatus,
+    FileEvent, FileOp, FileReply, ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox,
+    SnapshotOptions, Usage, WatchOptions,
+};
+use sandstorm_types::{
+    Capabilities, ExecId, GuestPath, SandboxId, SandboxSpec, SnapshotId, State, Stream, Transition, Unmet,
+};
+
+/// A promise to break.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    /// Claims other capabilities than it has.
+    Claims(Capabilities),
+    LosesStderr,
+    ShiftsOffsets,
+    HidesExitCodes,
+    BlamesProgramsForLimits,
+    TellsNoEnd,
+    ForgetsInput,
+    IgnoresSignals,
+    KeepsDestroyed,
+    FailsSecondDestroy,
+    IgnoresCancellation,
+    IgnoresTimeouts,
+    UnpacksAnything,
+    KeepsOldContent,
+    ListsEverything,
+    SharesFiles,
+    NeverTellsChanges,
+    PausesInName,
+    AttachesFromTheStart,
+    KeepsForegroundAlive,
+}
+
+#[derive(Debug)]
+pub(crate) struct Broken {
+    inner: MemoryProvider,
+    fault: Fault,
+}
+
+impl Broken {
+    pub(crate) fn new(fault: Fault) -> Self {
+        Self { inner: MemoryProvider::default(), fault }
+    }
+
+    /// What becomes of an event on its way to the listener; `None` loses it.
+    fn bend(fault: Fault, event: ExecEvent) -> Option<ExecEvent> {
+        match (fault, event) {
+            (Fault::LosesStderr, ExecEvent::Output { stream: Stream::Stderr, .. }) => None,
+            (Fault::TellsNoEnd, ExecEvent::Exited(_)) => None,
+            (Fault::ShiftsOffsets, ExecEvent::Output { stream, offset, bytes }) => {
+                Some(ExecEvent::Output { stream, offset: offset + 1, bytes })
+            }
+            (Fault::HidesExitCodes, ExecEvent::Exited(mut end)) => {
+                end.status = ExecStatus::Code(0);
+                Some(ExecEvent::Exited(end))
+            }
+            (Fault::BlamesProgramsForLimits, ExecEvent::Exited(mut end)) => {
+                if matches!(end.cause, EndCause::Limit(_)) {
+                    end.cause = EndCause::Program;
+                }
+                Some(ExecEvent::Exited(end))
+            }
+            (_, event) => Some(event),
+        }
+    }
+
+    fn bent(&self, exec: Exec) -> Exec {
+        let fault = self.fault;
+        let events = exec
+            .events
+            .filter_map(move |event| async move { event.map(|event| Self::bend(fault, event)).transpose() });
+        Exec { events: events.boxed(), ..exec }
+    }
+}
+
+/// The whole of the inner provider with one promise broken.
+#[async_trait]
+impl Provider for Broken {
+    fn info(&self) -> &ProviderInfo {
+        self.inner.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self.fault {
+            Fault::Claims(claimed) => claimed,
+            _ => self.inner.capabilities(),
+        }
+    }
+
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
+        self.inner.admits(spec)
+    }
+
+    async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
+        let unbound = OpContext::new(cx.tenant());
+        let cx = if matches!(self.fault, Fault::IgnoresCancellation) { &unbound } else { cx };
+        self.inner.create(cx, spec, opts).await
+    }
+
+    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
+        self.inner.get(cx, id).await
+    }
+
+    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
+        let filter =
+            if matches!(self.fault, Fault::ListsEverything) { ListFilter::default() } else { filter };
+        self.inner.list(cx, filter)
+    }
+
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, mut req: ExecRequest) -> Result<Exec> {
+        match self.fault {
+            Fault::ForgetsInput => req.stdin = Default::default(),
+            Fault::IgnoresTimeouts => req.timeout = Some(std::time::Duration::from_secs(45)),
+            Fault::KeepsForegroundAlive => req.background = true,
+            _ => {}
+        }
+        Ok(self.bent(self.inner.exec(cx, id, req).await?))
+    }
+
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
+        let from = if matches!(self.fault, Fault::AttachesFromTheStart) { Offset::default() } else { from };
+        Ok(self.bent(self.inner.attach(cx, exec, from).await?))
+    }
+
+    async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
+        match self.fault {
+            Fault::IgnoresSignals => Ok(()),
+            _ => self.inner.signal(cx, exec, signal).await,
+        }
+    }
+
+    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
+        if matches!(self.fault, Fault::SharesFiles) {
+            return Ok(ByteStream::from(Bytes::from_static(b"secret")));
+        }
+        self.inner.read_file(cx, id, path).await
+    }
+
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
+        if matches!(self.fault, Fault::KeepsOldContent) && self.inner.read_file(cx, id, path).await.is_ok() {
+            return Ok(());
+        }
+        self.inner.write_file(cx, id, path, body).await
+    }
+
+    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+        let unpacking = matches!(op, FileOp::Unpack { .. });
+        match self.inner.files(cx, id, op).await {
+            Err(_) if unpacking && matches!(self.fault, Fault::UnpacksAnything) => Ok(FileReply::Done),
+            other => other,
+        }
+    }
+
+    async fn watch(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        opts: WatchOptions,
+    ) -> Result<BoxStream<'static, Result<FileEvent>>> {
+        let events = self.inner.watch(cx, id, path, opts).await?;
+        match self.fault {
+            Fault::NeverTellsChanges => Ok(stream::empty().boxed()),
+            _ => Ok(events),
+        }
+    }
+
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
+        self.inner.connect(cx, id, port).await
+    }
+
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
+        self.inner.usage(cx, id).await
+    }
+
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
+        if !matches!(self.fault, Fault::PausesInName) {
+            return self.inner.transition(cx, id, to).await;
+        }
+        let state = if to == Transition::Pause { State::Paused } else { State::Ready };
+        Ok(Sandbox { state, ..self.inner.get(cx, id).await? })
+    }
+
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+        self.inner.snapshot(cx, id, opts).await
+    }
+
+    async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
+        match self.fault {
+            Fault::KeepsDestroyed => Ok(()),
+            Fault::FailsSecondDestroy => {
+                self.inner.get(cx, id).await?;
+                self.inner.destroy(cx, id).await
+            }
+            _ => self.inner.destroy(cx, id).await,
+        }
+    }
+
+    async fn health(&self, cx: &OpContext) -> Result<()> {
+        self.inner.health(cx).await
+    }
+}
+
+/// Each fault fails the case that is about it. The clock is paused, so that waiting in vain takes no time.
+#[tokio::test(start_paused = true)]
+async fn the_suite_finds_every_fault() {
+    let memory = MemoryProvider::default().capabilities();
+    let connects = Capabilities { connect: true, ..memory };
+    let faults = [
+        (Fault::LosesStderr, "exec_streams/streams_are_kept_apart"),
+        (Fault::ShiftsOffsets, "exec_streams/large_binary_output_is_whole"),
+        (Fault::HidesExitCodes, "exec_streams/streams_are_kept_apart"),
+        (Fault::TellsNoEnd, "exec_streams/starts_once_and_ends_once"),
+        (Fault::ForgetsInput, "exec_stdin/given_input_is_read"),
+        (Fault::IgnoresSignals, "exec_stdin/a_signal_closes_input"),
+        (Fault::IgnoresSignals, "signals/kill_ends_at_once"),
+        (Fault::BlamesProgramsForLimits, "limits/wall_time_ends_a_program"),
+        (Fault::BlamesProgramsForLimits, "limits/a_flood_of_output_ends_a_program"),
+        (Fault::IgnoresTimeouts, "limits/wall_time_ends_a_program"),
+        (Fault::KeepsDestroyed, "lifecycle/comes_and_goes"),
+        (Fault::KeepsDestroyed, "destroy_twice/programs_end_with_it"),
+        (Fault::FailsSecondDestroy, "destroy_twice/absent_is_success"),
+        (Fault::IgnoresCancellation, "cancel_create/cancelled_before_it_starts"),
+        (Fault::UnpacksAnything, "archives/hostile_entries_are_refused"),
+        (Fault::KeepsOldContent, "files/writing_replaces_all"),
+        (Fault::ListsEverything, "lifecycle/labels_find_sandboxes"),
+        (Fault::SharesFiles, "lifecycle/sandboxes_do_not_share_files"),
+        (Fault::NeverTellsChanges, "watch/changes_are_told"),
+        (Fault::PausesInName, "pause/programs_stand_still"),
+        (Fault::AttachesFromTheStart, "background_and_attach/listeners_start_at_their_offset"),
+        (Fault::KeepsForegroundAlive, "background_and_attach/foreground_ends_with_its_listener"),
+        (
+            Fault::Claims(Capabilities { limits: sandstorm_types::LimitSet::all(), ..memory }),
+            "limits/memory_ends_a_program",
+        ),
+    ];
+    // A provider that refuses every connection refuses a closed port rightly, so only this claim holds.
+    let honest =
+        conformance::run_cases(&Broken::new(Fault::Claims(connects)), "network/a_closed_port_is_refused")
+            .await;
+    assert!(honest.passed(), "{honest}");
+    let found = faults.map(|(fault, case)| async move {
+        let report = conformance::run_cases(&Broken::new(fault), case).await;
+        (fault, case, report)
+    });
+    for (fault, case, report) in futures_util::future::join_all(found).await {
+        let failed: Vec<_> =
+            report.failures().map(|found| format!("{}/{}", found.suite, found.name)).collect();
+        assert!(failed.iter().any(|found| found == case), "{fault:?} is not found by {case}:\n{report}");
+    }
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# Installs what this machine still lacks, and says nothing when nothing is missing.
+#
+#   scripts/setup.sh run     what `sandstorm run` needs for Python and JavaScript
+#   scripts/setup.sh test    run, plus every language and tool that the tests use
+#   scripts/setup.sh bench   run, plus what the benches compare against
+#
+# Exit codes: 0 ready, 1 an install failed, 2 bad usage, 3 something is missing and only root can install it.
+set -euo pipefail
+
+CARGO_DENY_VERSION=0.20.2
+
+# Each entry is package=path[|path...]: when any of the paths exists the package counts as present, so that a
+# toolchain which did not come through apt is left alone and the usual check costs no process at all. An entry
+# without a path is looked up with dpkg-query.
+RUN_PACKAGES=(
+  python3=/usr/bin/python3
+  python3-venv
+  "nodejs=/usr/bin/node|/usr/local/bin/node"
+)
+
+LANGUAGE_PACKAGES=(
+  bash=/usr/bin/bash
+  gcc=/usr/bin/gcc
+  g++=/usr/bin/g++
+  libc6-dev
+  "golang-go=/usr/bin/go|/usr/local/go/bin/go"
+  rustc=/usr/bin/rustc
+  "default-jdk-headless=/usr/bin/javac"
+  mono-mcs=/usr/bin/mcs
+  mono-runtime=/usr/bin/mono
+  libmono-system-runtime-serialization4.0-cil
+  libmono-system-net-http4.0-cil
+  libmono-system-xml-linq4.0-cil
+  node-typescript=/usr/bin/tsc
+  ruby=/usr/bin/ruby
+  php-cli=/usr/bin/php
+  perl=/usr/bin/perl
+  lua5.4=/usr/bin/lua5.4
+  r-base-core=/usr/bin/Rscript
+  sqlite3=/usr/bin/sqlite3
+)
+
+TEST_PACKAGES=(
+  bubblewrap=/usr/bin/bwrap
+  uidmap=/usr/bin/newuidmap
+  nftables=/usr/sbin/nft
+  iproute2=/usr/sbin/ip
+  strace=/usr/bin/strace
+  tmux=/usr/bin/tmux
+  procps=/usr/bin/pgrep
+  curl=/usr/bin/curl
+  jq=/usr/bin/jq
+  make=/usr/bin/make
+)
+
+BENCH_PACKAGES=(
+  bubblewrap=/usr/bin/bwrap
+  runc=/usr/sbin/runc
+  docker.io=/usr/sbin/dockerd
+  gcc=/usr/bin/gcc
+  libc6-dev
+  make=/usr/bin/make
+)
+
+usage() {
+  echo "usage: scripts/setup.sh run|test|bench" >&2
+  exit 2
+}
+
+# Prints the packages among the given entries that are not there.
+missing_packages() {
+  local entry package paths path found unchecked=()
+  for entry in "$@"; do
+    package=${entry%%=*}
+    if [[ $entry != *=* ]]; then
+      unchecked+=("$package")
+      continue
+    fi
+    found=
+    IFS='|' read -ra paths <<<"${entry#*=}"
+    for path in "${paths[@]}"; do
+      [[ -e $path ]] && found=1 && break
+    done
+    [[ -n $found ]] || echo "$package"
+  done
+  [[ ${#unchecked[@]} -eq 0 ]] && return
+  local installed
+  # dpkg-query fails when it knows nothing of one of the names; what it did print still counts.
+  # shellcheck disable=SC2016
+  installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "${unchecked[@]}" 2>/dev/null || true)
+  for package in "${unchecked[@]}"; do
+    grep -qx "ii  $package" <<<"$installed" || echo "$package"
+  done
+}
+
+# Debian 12 keeps rustc at 1.63 and ships a current compiler as rustc-web; elsewhere rustc is recent.
+prefer_current_rustc() {
+  local package
+  for package in "$@"; do
+    if [[ $package == rustc ]] && archive_has rustc-web; then
+      package=rustc-web
+    fi
+    echo "$package"
+  done
+}
+
+# A name that only other packages mention, as all names are when no index was fetched yet, is not in the archive.
+archive_has() {
+  apt-cache show --no-all-versions "$1" >/dev/null 2>&1
+}
+
+apt_install() {
+  # RUNLEVEL=1 keeps packages from starting their daemons: the tests start what they need themselves.
+  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
+}
+
+install_packages() {
+  local wanted=("$@") package
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: this script installs with apt; install these by other means: ${wanted[*]}" >&2
+    exit 1
+  fi
+  if [[ $(id -u) -ne 0 ]]; then
+    mapfile -t wanted < <(prefer_current_rustc "${wanted[@]}")
+    echo "setup: missing packages; run:" >&2
+    echo "  sudo apt-get install --no-install-recommends ${wanted[*]}" >&2
+    exit 3
+  fi
+  for package in "${wanted[@]}"; do
+    if ! archive_has "$package"; then
+      apt-get update -q
+      break
+    fi
+  done
+  mapfile -t wanted < <(prefer_current_rustc "${wanted[@]}")
+  echo "setup: installing ${wanted[*]}"
+  # An index from another day names files that the mirror has since replaced: refresh it once and try again.
+  apt_install "${wanted[@]}" || { apt-get update -q && apt_install "${wanted[@]}"; }
+}
+
+install_cargo_deny() {
+  command -v cargo-deny >/dev/null && return
+  [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo-deny ]] && return
+  if ! command -v cargo >/dev/null; then
+    echo "setup: cargo is missing: install Rust with rustup, then run this again" >&2
+    exit 1
+  fi
+  echo "setup: installing cargo-deny $CARGO_DENY_VERSION (some minutes)"
+  cargo install cargo-deny --locked --version "$CARGO_DENY_VERSION" --quiet
+}
+
+[[ $# -eq 1 ]] || usage
+case $1 in
+  run) entries=("${RUN_PACKAGES[@]}") ;;
+  test) entries=("${RUN_PACKAGES[@]}" "${LANGUAGE_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
+  bench) entries=("${RUN_PACKAGES[@]}" "${BENCH_PACKAGES[@]}") ;;
+  *) usage ;;
+esac
+
+mapfile -t missing < <(missing_packages "${entries[@]}")
+if [[ ${#missing[@]} -gt 0 ]]; then
+  install_packages "${missing[@]}"
+fi
+if [[ $1 == test ]]; then
+  install_cargo_deny
+fi
