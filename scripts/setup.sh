@@ -151,6 +151,15 @@ install_cargo_deny() {
   cargo install cargo-deny --locked --version "$CARGO_DENY_VERSION" --quiet
 }
 
+# The tests also run as an ordinary user that has a range of subordinate ids.
+make_test_user() {
+  local user=sandstorm-test
+  [[ $(id -u) -eq 0 ]] || return 0
+  id "$user" >/dev/null 2>&1 || useradd --no-create-home --shell /usr/sbin/nologin "$user"
+  grep -q "^$user:" /etc/subuid || usermod --add-subuids 300000000-300065535 "$user"
+  grep -q "^$user:" /etc/subgid || usermod --add-subgids 300000000-300065535 "$user"
+}
+
 [[ $# -eq 1 ]] || usage
 case $1 in
   run) entries=("${RUN_PACKAGES[@]}") ;;
@@ -165,4 +174,5 @@ if [[ ${#missing[@]} -gt 0 ]]; then
 fi
 if [[ $1 == test ]]; then
   install_cargo_deny
+  make_test_user
 fi
