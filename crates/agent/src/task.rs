@@ -195,8 +195,11 @@ impl Running {
         if let Some(status) = &self.status {
             interests.push((Port::Status, status.as_fd(), PollFlags::IN));
         }
+        // While output waits for credit, the side channel waits too, or it would overtake it.
+        let stuck = self.outputs.iter().any(|o| o.stream != Stream::Side && o.fd.is_some() && o.credit == 0);
         for output in &self.outputs {
-            if let (Some(fd), true) = (&output.fd, roomy && output.credit > 0) {
+            let waits = output.stream == Stream::Side && stuck;
+            if let (Some(fd), true) = (&output.fd, roomy && output.credit > 0 && !waits) {
                 interests.push((Port::Output(output.stream), fd.as_fd(), PollFlags::IN));
             }
         }
@@ -212,6 +215,7 @@ impl Running {
     pub(crate) fn advance(&mut self, port: Port) -> Vec<FromAgent> {
         match port {
             Port::Status => self.read_status(),
+            Port::Output(Stream::Side) => self.read_side(),
             Port::Output(stream) => self.read_output(stream).into_iter().collect(),
             Port::Input(to) => self.write_input(to).into_iter().collect(),
         }
@@ -240,6 +244,31 @@ impl Running {
         said
     }
 
+    /// What a program says on its side channel comes after what it printed before. A pipe holds no more than one
+    /// chunk, so one that gave a chunk, or is empty, holds nothing from before any more.
+    fn read_side(&mut self) -> Vec<FromAgent> {
+        let mut said = Vec::new();
+        for stream in [Stream::Output, Stream::Error] {
+            let mut taken = 0;
+            while let Some(message) = self.read_output(stream) {
+                if let FromAgent::Output { bytes, .. } = &message {
+                    taken += bytes.len();
+                }
+                said.push(message);
+                if taken >= CHUNK {
+                    break;
+                }
+            }
+            let settled = |o: &Output| o.fd.is_none() || o.empty || taken >= CHUNK;
+            if !self.outputs.iter().filter(|o| o.stream == stream).all(settled) {
+                // No credit left to read it: the side channel waits with it.
+                return said;
+            }
+        }
+        said.extend(self.read_output(Stream::Side));
+        said
+    }
+
     fn read_output(&mut self, stream: Stream) -> Option<FromAgent> {
         let output = self.outputs.iter_mut().find(|o| o.stream == stream)?;
         let fd = output.fd.as_ref()?;
@@ -251,6 +280,7 @@ impl Running {
             Ok(n) if n > 0 => {
                 buffer.truncate(n);
                 output.credit -= n as u32;
+                output.empty = false;
                 Some(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(buffer) })
             }
             Err(Errno::AGAIN | Errno::INTR) => {

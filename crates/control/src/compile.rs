@@ -6,7 +6,8 @@ use sandstorm_provider::{
     CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, OpContext, Result,
 };
 use sandstorm_types::{
-    ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, MilliCpus, NetworkPolicy, OnEnd, SandboxSpec,
+    ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, MilliCpus, NetworkPolicy, OnEnd,
+    SandboxSpec,
 };
 use std::time::Duration;
 
@@ -87,7 +88,8 @@ impl Runner {
         request.env = environment(&plan.plan.env)?;
         let executed = execute(provider, cx, id, request, RunInput::Empty, None).await?;
         if executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0) {
-            let FileReply::Archive(archive) = provider.files(cx, id, FileOp::Pack { path: build }).await? else {
+            let FileReply::Archive(archive) = provider.files(cx, id, FileOp::Pack { path: build }).await?
+            else {
                 return Err(Error::new(ErrorKind::Internal, "packing gave no archive"));
             };
             return archive.collect(MOST).await.map(Compiled::Artifact);
@@ -125,14 +127,17 @@ fn compile_limits(plan: &CompilePlan, run: &Limits) -> Limits {
 
 /// A path of ours inside a sandbox.
 pub(crate) fn folder(path: &str) -> Result<GuestPath> {
-    path.parse().map_err(|e| Error::new(ErrorKind::Internal, "a path of the catalogue is malformed").with_source(e))
+    path.parse()
+        .map_err(|e| Error::new(ErrorKind::Internal, "a path of the catalogue is malformed").with_source(e))
 }
 
 /// Variables of a plan; the catalogue is ours, so a bad name is a bug.
 pub(crate) fn environment(env: &std::collections::BTreeMap<String, String>) -> Result<EnvMap> {
     let mut map = EnvMap::new();
     for (name, value) in env {
-        let bad = |e: sandstorm_types::EnvError| Error::new(ErrorKind::Internal, "a variable of the catalogue").with_source(e);
+        let bad = |e: sandstorm_types::EnvError| {
+            Error::new(ErrorKind::Internal, "a variable of the catalogue").with_source(e)
+        };
         map.insert(name.parse().map_err(bad)?, value.clone()).map_err(bad)?;
     }
     Ok(map)

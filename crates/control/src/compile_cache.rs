@@ -92,7 +92,10 @@ mod tests {
         assert_eq!(cache.get(&a).unwrap(), "aaaa");
         cache.put(&c, b"cccc").unwrap();
         assert_eq!(cache.get(&b), None, "the least recently used was not removed");
-        assert_eq!((cache.get(&a).unwrap(), cache.get(&c).unwrap()), (Bytes::from("aaaa"), Bytes::from("cccc")));
+        assert_eq!(
+            (cache.get(&a).unwrap(), cache.get(&c).unwrap()),
+            (Bytes::from("aaaa"), Bytes::from("cccc"))
+        );
     }
 
     #[test]

@@ -7,11 +7,13 @@
 mod artifact;
 mod compile;
 mod compile_cache;
+mod context;
 mod execute;
 mod outcome;
 mod prepare;
 mod run;
 
 pub use compile_cache::CompileCache;
+pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter};
 pub use prepare::Prepared;
 pub use run::{Finished, Phase, RunEvent, RunInput, Runner, Tools};

@@ -1,9 +1,7 @@
 //! From how a program ended to the one result shape.
 
 use sandstorm_provider::{EndCause, ExecStatus, ProviderInfo, Sandbox};
-use sandstorm_types::{
-    Attempt, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls,
-};
+use sandstorm_types::{Attempt, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls};
 
 use crate::compile::limit;
 use crate::execute::Executed;
@@ -84,7 +82,11 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
             isolator: Some(info.kind.clone()),
             region: info.region.clone(),
             reason: "the only provider".to_owned(),
-            attempts: vec![Attempt { provider: info.name.clone(), outcome: "ok".to_owned(), ms: times.total }],
+            attempts: vec![Attempt {
+                provider: info.name.clone(),
+                outcome: "ok".to_owned(),
+                ms: times.total,
+            }],
             cost_usd: 0.0,
         },
     };

@@ -23,7 +23,8 @@ impl Prepared {
     pub fn new(spec: &RunSpec, main: Option<&str>, defaults: &Limits, roots: &Roots) -> Result<Self> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidRequest, message);
         spec.validate().map_err(|e| invalid(e.to_string()))?;
-        let language = Catalogue::embedded().get(spec.language.as_str()).map_err(|e| invalid(e.to_string()))?;
+        let language =
+            Catalogue::embedded().get(spec.language.as_str()).map_err(|e| invalid(e.to_string()))?;
         let limits = spec.limits.apply(defaults).map_err(|errors| {
             invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
@@ -33,8 +34,11 @@ impl Prepared {
         let mut toolchain = language.detect(roots).map_err(|missing| {
             let what = missing.absent.join(", ");
             let how = missing.install.command();
-            Error::new(ErrorKind::InvalidRequest, format!("{} is not installed: {what} not found", language.title))
-                .with("install", how)
+            Error::new(
+                ErrorKind::InvalidRequest,
+                format!("{} is not installed: {what} not found", language.title),
+            )
+            .with("install", how)
         })?;
         toolchain.version = Some(stamp(&toolchain));
         let main = main.map_or_else(|| language.main_file_name(&spec.code), str::to_owned);
@@ -60,7 +64,11 @@ impl Prepared {
 
     /// What the toolchain needs beside the host's own trees.
     pub(crate) fn mounts(&self) -> Vec<HostMount> {
-        self.toolchain.mounts.iter().map(|path| HostMount { source: path.clone(), target: path.clone() }).collect()
+        self.toolchain
+            .mounts
+            .iter()
+            .map(|path| HostMount { source: path.clone(), target: path.clone() })
+            .collect()
     }
 }
 
@@ -69,7 +77,13 @@ fn stamp(toolchain: &Toolchain) -> String {
     let mut stamp = String::new();
     for path in toolchain.programs.values() {
         if let Ok(found) = std::fs::metadata(path) {
-            stamp.push_str(&format!("{}:{}:{}.{};", path.display(), found.size(), found.mtime(), found.mtime_nsec()));
+            stamp.push_str(&format!(
+                "{}:{}:{}.{};",
+                path.display(),
+                found.size(),
+                found.mtime(),
+                found.mtime_nsec()
+            ));
         }
     }
     stamp

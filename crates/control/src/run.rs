@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sandstorm_language::Roots;
 use sandstorm_provider::{
-    CreateOptions, Error, ExecRequest, FileOp, FileReply, ByteStream, OpContext, Provider, Result, Stdin,
+    ByteStream, CreateOptions, Error, ExecRequest, FileOp, FileReply, OpContext, Provider, Result, Stdin,
 };
 use sandstorm_types::{
-    Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec, Stream,
+    Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec,
+    Stream,
 };
 use tokio::sync::mpsc;
 
@@ -131,7 +132,8 @@ impl Runner {
         }
         let options = CreateOptions { mounts: prepared.mounts(), ..CreateOptions::default() };
         let id = options.id;
-        let ran = self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;
+        let ran =
+            self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;
         times.total = milliseconds(began);
         match ran {
             Ok((executed, sandbox)) => {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sandstorm_agent::protocol::{Ending, InputStream, Program, StartFailure, Stream as AgentStream, Task, TerminalSize, ToAgent};
+use sandstorm_agent::protocol::{
+    Ending, InputStream, Program, StartFailure, Stream as AgentStream, Task, TerminalSize, ToAgent,
+};
 use sandstorm_provider::{
-    EndCause, Error, Exec, ExecEnd, ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, InputFrame, Result, Stdin,
-    TtySize, Usage,
+    EndCause, Error, Exec, ExecEnd, ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, InputFrame,
+    Result, Stdin, TtySize, Usage,
 };
 use sandstorm_types::{ErrorKind, ExecId, LimitName, PerStream, Stream, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -61,13 +63,21 @@ impl Followed {
 }
 
 /// Starts a program. Dropping the future before it resolves may leave the program running until its sandbox ends.
-pub(crate) async fn start(living: &Arc<Living>, request: ExecRequest, tasks: &Tasks) -> Result<(Exec, Followed)> {
+pub(crate) async fn start(
+    living: &Arc<Living>,
+    request: ExecRequest,
+    tasks: &Tasks,
+) -> Result<(Exec, Followed)> {
     living.check_ready()?;
     let program = program(living, &request);
     let mut handle = living.agent.start(Task::Program(program)).map_err(lost)?;
     wait_for_start(&mut handle).await?;
 
-    let log = ExecLog::new(request.output.unwrap_or(living.spec.limits.output));
+    let log = if request.replay {
+        ExecLog::new(request.output.unwrap_or(living.spec.limits.output))
+    } else {
+        ExecLog::flowing()
+    };
     let kill = CancellationToken::new();
     let (input, frames) = ExecInput::channel(16);
     let channel = request.channel.then(|| side_channel(&handle, tasks));
@@ -116,11 +126,15 @@ fn terminal_size(size: TtySize) -> TerminalSize {
 /// A program that began has measured its walls; what it measured must be what was promised.
 async fn wait_for_start(handle: &mut TaskHandle) -> Result<()> {
     match handle.next().await {
-        Some(TaskEvent::Started(walls)) if walls.capabilities == 0 && walls.no_new_privs && walls.seccomp_mode == 2 => {
+        Some(TaskEvent::Started(walls))
+            if walls.capabilities == 0 && walls.no_new_privs && walls.seccomp_mode == 2 =>
+        {
             Ok(())
         }
-        Some(TaskEvent::Started(walls)) => Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
-            .with("measured", format!("{walls:?}"))),
+        Some(TaskEvent::Started(walls)) => {
+            Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
+                .with("measured", format!("{walls:?}")))
+        }
         Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure)),
         Some(_) => Err(lost(AgentError::Protocol("an event before the start"))),
         None => Err(lost(AgentError::Gone)),
@@ -142,7 +156,12 @@ pub(crate) fn lost(error: AgentError) -> Error {
 }
 
 /// Passes standard input on, from the request or as the caller writes it.
-async fn feed(handle: &TaskHandle, stdin: Stdin, frames: mpsc::Receiver<InputFrame>, tasks: &Tasks) -> Result<()> {
+async fn feed(
+    handle: &TaskHandle,
+    stdin: Stdin,
+    frames: mpsc::Receiver<InputFrame>,
+    tasks: &Tasks,
+) -> Result<()> {
     let input = handle.input.clone();
     match stdin {
         Stdin::Empty => input.close().map_err(lost),
@@ -234,8 +253,12 @@ impl Follower {
     async fn follow(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
             match event {
-                TaskEvent::Output { stream: AgentStream::Output, bytes } => self.log.write(Stream::Stdout, bytes),
-                TaskEvent::Output { stream: AgentStream::Error, bytes } => self.log.write(Stream::Stderr, bytes),
+                TaskEvent::Output { stream: AgentStream::Output, bytes } => {
+                    self.log.write(Stream::Stdout, bytes)
+                }
+                TaskEvent::Output { stream: AgentStream::Error, bytes } => {
+                    self.log.write(Stream::Stderr, bytes)
+                }
                 TaskEvent::Output { stream: AgentStream::Side, bytes } => {
                     if let Some(side) = &self.side {
                         let _ = side.send(bytes).await;
@@ -258,8 +281,12 @@ impl Follower {
     async fn discard(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
             match event {
-                TaskEvent::Output { stream: AgentStream::Output, bytes } => self.log.write(Stream::Stdout, bytes),
-                TaskEvent::Output { stream: AgentStream::Error, bytes } => self.log.write(Stream::Stderr, bytes),
+                TaskEvent::Output { stream: AgentStream::Output, bytes } => {
+                    self.log.write(Stream::Stdout, bytes)
+                }
+                TaskEvent::Output { stream: AgentStream::Error, bytes } => {
+                    self.log.write(Stream::Stderr, bytes)
+                }
                 TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
                 _ => {}
             }

@@ -65,7 +65,9 @@ pub(crate) async fn operate(living: &Living, op: FileOp) -> Result<FileReply> {
             return Ok(FileReply::Done);
         }
         FileOp::SetMode { mode, .. } if mode > 0o777 => {
-            return Err(Error::new(ErrorKind::InvalidRequest, "only permission bits can be set").with("mode", mode));
+            return Err(
+                Error::new(ErrorKind::InvalidRequest, "only permission bits can be set").with("mode", mode)
+            );
         }
         FileOp::SetMode { path, mode } => FileTask::SetMode { path: bytes(&path), mode },
         FileOp::MakeDir { path } => FileTask::MakeDirectory { path: bytes(&path), mode: 0o755 },
@@ -83,7 +85,13 @@ pub(crate) async fn watch(
     options: WatchOptions,
 ) -> Result<BoxStream<'static, Result<FileEvent>>> {
     let handle = start(living, FileTask::Watch { path: bytes(path), recursive: options.recursive })?;
-    let mut watching = Watching { handle, decoder: Decoder::default(), errors: Decoder::default(), top: path.clone(), from: None };
+    let mut watching = Watching {
+        handle,
+        decoder: Decoder::default(),
+        errors: Decoder::default(),
+        top: path.clone(),
+        from: None,
+    };
     match watching.next().await {
         Some(Ok(None)) => {}
         Some(Ok(Some(_))) | None => return Err(lost(AgentError::Protocol("a watch that did not begin"))),
@@ -126,7 +134,8 @@ impl Verdict {
             }
             TaskEvent::Failed(failure) => {
                 let cause = std::io::Error::from_raw_os_error(failure.errno);
-                Some(Err(Error::new(ErrorKind::Provider, "the file operation could not be started").with_source(cause)))
+                Some(Err(Error::new(ErrorKind::Provider, "the file operation could not be started")
+                    .with_source(cause)))
             }
             TaskEvent::Exited { ending: Ending::Code(0), .. } => Some(Ok(())),
             TaskEvent::Exited { .. } => Some(Err(match self.errors.take::<FileError>() {
@@ -140,13 +149,14 @@ impl Verdict {
 
 fn file_error(error: &FileError) -> Error {
     // The message comes from inside the sandbox and may say anything: bounded and on one line.
-    let message: String = error.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect();
+    let message: String =
+        error.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect();
     let kind = match std::io::Error::from_raw_os_error(error.errno).kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
         std::io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
-        std::io::ErrorKind::InvalidInput | std::io::ErrorKind::IsADirectory | std::io::ErrorKind::NotADirectory => {
-            ErrorKind::InvalidRequest
-        }
+        std::io::ErrorKind::InvalidInput
+        | std::io::ErrorKind::IsADirectory
+        | std::io::ErrorKind::NotADirectory => ErrorKind::InvalidRequest,
         _ => ErrorKind::FileSystem,
     };
     Error::new(kind, message)
@@ -245,7 +255,9 @@ async fn answers(mut handle: TaskHandle) -> Result<Vec<Entry>> {
                 return Err(lost(AgentError::Protocol("an answer without end")));
             }
             decoder.push(bytes);
-            while let Some(entry) = decoder.take().map_err(|_| lost(AgentError::Protocol("a malformed answer")))? {
+            while let Some(entry) =
+                decoder.take().map_err(|_| lost(AgentError::Protocol("a malformed answer")))?
+            {
                 entries.push(entry);
             }
         }

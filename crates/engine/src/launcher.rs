@@ -52,7 +52,10 @@ struct Waiting {
 }
 
 impl LauncherClient {
-    #[expect(deprecated, reason = "sound here: the descriptor is owned and never replaced; the successor is unsafe")]
+    #[expect(
+        deprecated,
+        reason = "sound here: the descriptor is owned and never replaced; the successor is unsafe"
+    )]
     pub(crate) fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let shared = Arc::new(Shared { socket: AsyncFd::new(socket)?, waiting: Mutex::default() });

@@ -85,7 +85,9 @@ impl Living {
         if state.is_ready() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Conflict, "the sandbox is not ready").with("sandbox", self.id).with("state", &*state))
+        Err(Error::new(ErrorKind::Conflict, "the sandbox is not ready")
+            .with("sandbox", self.id)
+            .with("state", &*state))
     }
 
     /// What the kernel counted, from the living jail or from its last reading.

@@ -12,12 +12,13 @@ use sandstorm_egress::SystemResolver;
 use sandstorm_jail::Tree;
 use sandstorm_jail::launcher::RefusalKind;
 use sandstorm_provider::{
-    ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply, ListFilter,
-    Offset, OpContext, Provider, ProviderInfo, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply,
+    ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox, SnapshotOptions, Usage,
+    WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitSet, SandboxId, SandboxSpec, SnapshotId, Step,
-    Transition, Unmet,
+    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitSet, SandboxId, SandboxSpec,
+    SnapshotId, Step, Transition, Unmet,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -102,9 +103,12 @@ impl LocalProvider {
         self.admits(spec).map_err(Error::unmet)?;
         let id = options.id;
         if self.sandboxes().contains_key(&id) {
-            return Err(Error::new(ErrorKind::Conflict, "there is such a sandbox already").with("sandbox", id));
+            return Err(
+                Error::new(ErrorKind::Conflict, "there is such a sandbox already").with("sandbox", id)
+            );
         }
-        let mounts = options.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
+        let mounts =
+            options.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
         let trees = self.trees.iter().cloned().chain(mounts).collect();
         let jail = plan::jail(spec, &options, trees);
         // A creation that is dropped on the way must not leave a jail: the guard asks for its end.
@@ -266,7 +270,10 @@ impl Provider for LocalProvider {
     }
 
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
-        let sent = cx.check("signal").and_then(|()| self.followed(exec)).and_then(|followed| followed.signal(signal));
+        let sent = cx
+            .check("signal")
+            .and_then(|()| self.followed(exec))
+            .and_then(|followed| followed.signal(signal));
         self.told("signal", sent)
     }
 
@@ -275,7 +282,13 @@ impl Provider for LocalProvider {
         self.told("read_file", opened)
     }
 
-    async fn write_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath, body: ByteStream) -> Result<()> {
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
         let work = async { files::write(&*self.living(id)?, path, body).await };
         self.told("write_file", cx.run("write_file", work).await)
     }
@@ -349,7 +362,11 @@ fn connect(living: &Living, port: u16, tasks: &Tasks) -> Result<Duplex> {
     tasks.start("connection out", async move {
         while let Some(event) = handle.next().await {
             match event {
-                TaskEvent::Output { stream: Stream::Output, bytes } if writing.write_all(&bytes).await.is_err() => break,
+                TaskEvent::Output { stream: Stream::Output, bytes }
+                    if writing.write_all(&bytes).await.is_err() =>
+                {
+                    break;
+                }
                 TaskEvent::Exited { .. } | TaskEvent::Failed(_) => break,
                 _ => {}
             }

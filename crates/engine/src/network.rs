@@ -25,14 +25,21 @@ impl Egress {
             return Ok(None);
         }
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
-            Error::new(ErrorKind::Isolation, "the way out of the sandbox could not be made").with_source(source)
+            Error::new(ErrorKind::Isolation, "the way out of the sandbox could not be made")
+                .with_source(source)
         };
         let captured = Captured::from_fds(descriptors).map_err(|e| failed(e.into()))?;
         let sockets = Sockets { tcp: captured.tcp, dns_udp: captured.dns_udp, dns_tcp: captured.dns_tcp };
-        let upstream = Upstream { resolver: std::sync::Arc::new(resolver.for_sandbox()), ..Upstream::default() };
-        let proxy =
-            EgressProxy::start(sockets, policy.clone(), upstream, Options::default(), CancellationToken::new())
-                .map_err(|e| failed(e.into()))?;
+        let upstream =
+            Upstream { resolver: std::sync::Arc::new(resolver.for_sandbox()), ..Upstream::default() };
+        let proxy = EgressProxy::start(
+            sockets,
+            policy.clone(),
+            upstream,
+            Options::default(),
+            CancellationToken::new(),
+        )
+        .map_err(|e| failed(e.into()))?;
         Ok(Some(Self { _proxy: proxy }))
     }
 }

@@ -11,7 +11,8 @@ use sandstorm_types::{Enforcement, NetworkPolicy, OnEnd, SandboxSpec};
 pub(crate) fn jail(spec: &SandboxSpec, options: &CreateOptions, trees: Vec<Tree>) -> JailSpec {
     let limits = &spec.limits;
     let captured = spec.network != NetworkPolicy::None;
-    let additions = Additions { trees, name_server: captured.then(|| sandstorm_jail::network::NAMESERVER.into()) };
+    let additions =
+        Additions { trees, name_server: captured.then(|| sandstorm_jail::network::NAMESERVER.into()) };
     JailSpec {
         name: options.id.bare(),
         hostname: "sandbox".to_owned(),

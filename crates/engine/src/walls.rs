@@ -3,8 +3,8 @@
 use sandstorm_jail::Report;
 use sandstorm_jail::cgroup::{Controller, Version};
 use sandstorm_types::{
-    CapsWall, CgroupVersion, CgroupWall, Isolation, LandlockWall, LimitName, LimitsWall, MissingLimit, NetMode,
-    NetWall, NetworkPolicy, ProcWall, SeccompWall, Walls,
+    CapsWall, CgroupVersion, CgroupWall, Isolation, LandlockWall, LimitName, LimitsWall, MissingLimit,
+    NetMode, NetWall, NetworkPolicy, ProcWall, SeccompWall, Walls,
 };
 
 pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: bool) -> Walls {

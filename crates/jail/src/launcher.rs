@@ -20,7 +20,9 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use sandstorm_sys::fork::Forked;
 
-pub use protocol::{Answer, EndCause, Ended, Event, JailId, Launched, Refusal, RefusalKind, Request, VERSION};
+pub use protocol::{
+    Answer, EndCause, Ended, Event, JailId, Launched, Refusal, RefusalKind, Request, VERSION,
+};
 use ward::Ward;
 
 use crate::cgroup::Hierarchies;

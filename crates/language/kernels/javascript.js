@@ -26,6 +26,7 @@ const MAX_JSON_VALUE = 1 << 20;
 const MAX_UNSENT = 64 << 20;
 const MAX_LINE = 24 << 10;
 const MORE = 0x80000000;
+const NO_ID_CHECKS = '--no-force-async-hooks-checks';
 
 // Indices of the memory that the threads share: bytes that the controller has not written yet, a number that the sentinel
 // sleeps on, and how often it has begun to watch.
@@ -551,7 +552,8 @@ class Evaluator {
 }
 
 // Termination unwinds a timer's callback past Node's bookkeeping of async ids, and Node aborts when it then finds them
-// unbalanced. That check is for Node's own developers: it goes, and an interrupt resets the ids.
+// unbalanced. That check is for Node's own developers: the flag turns it off. Where the binding is still to be had (before
+// Node 24) it does so without the flag, and clears the ids after an interrupt, which else only misname async resources.
 function relaxAsyncIds() {
   const quiet = process.noDeprecation;
   process.noDeprecation = true;
@@ -793,7 +795,7 @@ function startSentinel({ controller, shared }) {
 function startRelay(nonce) {
   const { spawn } = require('node:child_process');
   const environment = { ...process.env, SANDSTORM_KERNEL_FD: '3' };
-  const kernel = spawn(process.execPath, [...process.execArgv, __filename], {
+  const kernel = spawn(process.execPath, [NO_ID_CHECKS, ...process.execArgv, __filename], {
     env: environment,
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
     detached: true,

@@ -20,22 +20,36 @@ pub(crate) const LANGUAGES: &[(&str, &str)] = &[
     ("typescript", include_str!("../data/typescript.toml")),
 ];
 
+/// Name and text of every package manager's recipe.
+pub(crate) const PACKAGES: &[(&str, &str)] = &[
+    ("pip", include_str!("../packages/pip.toml")),
+    ("uv", include_str!("../packages/uv.toml")),
+];
+
 /// Files that a compiler needs beside the user's.
 pub(crate) const SUPPORT: &[(&str, &str)] = &[("node.d.ts", include_str!("../support/node.d.ts"))];
+
+/// Kernels of contexts.
+pub(crate) const KERNELS: &[(&str, &str)] = &[
+    ("javascript.js", include_str!("../kernels/javascript.js")),
+    ("python.py", include_str!("../kernels/python.py")),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn list_and_folder_agree() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
-        let mut found: Vec<String> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        found.sort();
-        let listed: Vec<String> = LANGUAGES.iter().map(|(name, _)| format!("{name}.toml")).collect();
-        assert_eq!(found, listed);
+    fn lists_and_folders_agree() {
+        for (folder, list) in [("data", LANGUAGES), ("packages", PACKAGES)] {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            let mut found: Vec<String> = std::fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            found.sort();
+            let listed: Vec<String> = list.iter().map(|(name, _)| format!("{name}.toml")).collect();
+            assert_eq!(found, listed);
+        }
     }
 }

@@ -27,7 +27,7 @@ pub struct Language {
     /// Who installs its packages.
     pub packages: Option<PackageManager>,
     /// The program that keeps variables alive between pieces of code, where there is one.
-    pub kernel: Option<String>,
+    pub(crate) kernel: Option<Kernel>,
     pub install: Install,
     pub(crate) source: Source,
     /// Names of the toolchain's programs, each with what it may be called on a host, best first.
@@ -52,6 +52,20 @@ pub enum PackageManager {
     Go,
     Maven,
     Gem,
+}
+
+impl PackageManager {
+    /// As configuration and recipes name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pip => "pip",
+            Self::Npm => "npm",
+            Self::Cargo => "cargo",
+            Self::Go => "go",
+            Self::Maven => "maven",
+            Self::Gem => "gem",
+        }
+    }
 }
 
 /// How to get a language that is missing.
@@ -146,6 +160,16 @@ impl CompileLimits {
     }
 }
 
+/// See `kernels/README.md`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kernel {
+    /// A file of `kernels/`.
+    pub(crate) file: String,
+    /// What starts it; the file comes after.
+    pub(crate) argv: Vec<Template>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Run {
@@ -216,6 +240,11 @@ impl Language {
         {
             return Err(format!("no support file {name:?}"));
         }
+        if let Some(kernel) = &self.kernel
+            && !data::KERNELS.iter().any(|(known, _)| *known == kernel.file)
+        {
+            return Err(format!("no kernel file {:?}", kernel.file));
+        }
         let mut unused: BTreeSet<&str> = self.programs.keys().map(String::as_str).collect();
         for token in self.templates().flat_map(Template::tokens) {
             let Token::Program(name) = token else { continue };
@@ -236,7 +265,8 @@ impl Language {
             let warm = compile.warm.iter().flat_map(|warm| &warm.argv);
             compile.argv.iter().chain(when).chain(warm).chain(compile.env.values())
         });
-        self.run.argv.iter().chain(self.run.env.values()).chain(&self.version).chain(compile)
+        let kernel = self.kernel.iter().flat_map(|kernel| &kernel.argv);
+        self.run.argv.iter().chain(self.run.env.values()).chain(&self.version).chain(compile).chain(kernel)
     }
 }
 

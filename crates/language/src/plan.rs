@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::data;
 use crate::detect::Toolchain;
 use crate::error::PlanError;
 use crate::language::{CompileLimits, Language, SourcesFrom, extension, support_text};
@@ -74,6 +75,18 @@ impl Language {
         let context = self.context(toolchain, job)?;
         let (argv, env) = (context.expand(&self.run.argv)?, context.environment(&self.run.env)?);
         Ok(Plan { argv, env, cwd: WORKSPACE, files: Vec::new() })
+    }
+
+    /// How to start the program that keeps variables alive between pieces of code, where the language has one.
+    pub fn kernel_plan(&self, toolchain: &Toolchain) -> Result<Option<Plan>, PlanError> {
+        let Some(kernel) = &self.kernel else { return Ok(None) };
+        let Some((_, text)) = data::KERNELS.iter().find(|(name, _)| *name == kernel.file) else { return Ok(None) };
+        let context = Context::new(self, toolchain, None);
+        let path = format!("{SUPPORT}/{}", kernel.file);
+        let mut argv = context.expand(&kernel.argv)?;
+        argv.push(path.clone());
+        let env = context.environment(&self.run.env)?;
+        Ok(Some(Plan { argv, env, cwd: WORKSPACE, files: vec![SupportFile { path, text }] }))
     }
 
     /// How to fill [`WARM`] once per toolchain, so that later compiles are quick. It reads nothing of any user's, so

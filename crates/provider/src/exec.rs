@@ -37,6 +37,9 @@ pub struct ExecRequest {
     pub timeout: Option<Duration>,
     /// Bytes of output that are kept; the sandbox's limit unless given.
     pub output: Option<ByteSize>,
+    /// Whether output is kept for those who attach later. Otherwise it is gone once the listener has it, and has no
+    /// limit: for programs that live long and write much.
+    pub replay: bool,
 }
 
 /// What to run.
@@ -175,6 +178,7 @@ impl ExecRequest {
             channel: false,
             timeout: None,
             output: None,
+            replay: true,
         }
     }
 

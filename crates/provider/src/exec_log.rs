@@ -5,6 +5,7 @@
 //! does the program.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -38,14 +39,35 @@ struct Shared {
 
 #[derive(Debug)]
 struct Content {
-    events: Vec<ExecEvent>,
-    limit: u64,
+    /// The events from number `first` on.
+    events: VecDeque<ExecEvent>,
+    first: usize,
+    /// Bytes that are kept; `None` keeps nothing that the listener which sets the pace has taken.
+    limit: Option<u64>,
     kept: PerStream<u64>,
     written: PerStream<u64>,
     ended: bool,
 }
 
 impl Content {
+    /// How many events there have been.
+    fn length(&self) -> usize {
+        self.first + self.events.len()
+    }
+
+    fn event(&self, number: usize) -> Option<&ExecEvent> {
+        self.events.get(number.checked_sub(self.first)?)
+    }
+
+    /// The listener that sets the pace has taken everything before `number`.
+    fn forget_before(&mut self, number: usize) {
+        if self.limit.is_none() {
+            while self.first < number && self.events.pop_front().is_some() {
+                self.first += 1;
+            }
+        }
+    }
+
     fn truncated(&self) -> PerStream<bool> {
         let (written, kept) = (self.written, self.kept);
         PerStream { stdout: written.stdout > kept.stdout, stderr: written.stderr > kept.stderr }
@@ -60,10 +82,21 @@ fn of<T>(both: &mut PerStream<T>, stream: Stream) -> &mut T {
 }
 
 impl ExecLog {
+    /// A log that keeps output up to a limit.
     pub fn new(limit: ByteSize) -> Self {
+        Self::with_limit(Some(limit.as_u64()))
+    }
+
+    /// A log that keeps only what its listener has not taken yet.
+    pub fn flowing() -> Self {
+        Self::with_limit(None)
+    }
+
+    fn with_limit(limit: Option<u64>) -> Self {
         let content = Content {
-            events: vec![ExecEvent::Started],
-            limit: limit.as_u64(),
+            events: VecDeque::from([ExecEvent::Started]),
+            first: 0,
+            limit,
             kept: PerStream::default(),
             written: PerStream::default(),
             ended: false,
@@ -83,18 +116,18 @@ impl ExecLog {
     pub fn write(&self, stream: Stream, mut bytes: Bytes) {
         let mut content = self.content();
         *of(&mut content.written, stream) += bytes.len() as u64;
-        let room = content.limit.saturating_sub(content.kept.stdout + content.kept.stderr);
+        let limit = content.limit.unwrap_or(u64::MAX);
+        let room = limit.saturating_sub(content.kept.stdout + content.kept.stderr);
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         if !bytes.is_empty() {
             let offset = *of(&mut content.kept, stream);
             *of(&mut content.kept, stream) += bytes.len() as u64;
-            content.events.push(ExecEvent::Output { stream, offset, bytes });
+            content.events.push_back(ExecEvent::Output { stream, offset, bytes });
         }
-        if content.written.stdout + content.written.stderr > content.limit.saturating_mul(OUTPUT_HARD_FACTOR)
-        {
+        if content.written.stdout + content.written.stderr > limit.saturating_mul(OUTPUT_HARD_FACTOR) {
             self.0.flooded.cancel();
         }
-        self.0.length.send_replace(content.events.len());
+        self.0.length.send_replace(content.length());
     }
 
     /// Waits while the listener that sets the pace lags behind.
@@ -119,9 +152,9 @@ impl ExecLog {
             return;
         }
         let end = ExecEnd { written: content.written, truncated: content.truncated(), ..end };
-        content.events.push(ExecEvent::Exited(end));
+        content.events.push_back(ExecEvent::Exited(end));
         content.ended = true;
-        self.0.length.send_replace(content.events.len());
+        self.0.length.send_replace(content.length());
     }
 
     pub fn has_ended(&self) -> bool {
@@ -185,8 +218,12 @@ impl Listener {
     async fn next(&mut self) -> Option<ExecEvent> {
         loop {
             let event = {
-                let content = self.log.content();
-                let event = content.events.get(self.next).cloned();
+                let mut content = self.log.content();
+                self.next = self.next.max(content.first);
+                let event = content.event(self.next).cloned();
+                if event.is_some() && self.pace.is_some() {
+                    content.forget_before(self.next + 1);
+                }
                 if event.is_none() && content.ended {
                     return None;
                 }
@@ -279,6 +316,26 @@ mod tests {
             ExecEvent::Output { stream: Stream::Stdout, offset: 4, bytes: Bytes::from_static(b"ef") }
         );
         assert_eq!(events.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_flowing_log_keeps_nothing_that_was_taken() {
+        let log = ExecLog::flowing();
+        let mut events = log.paced_events(None);
+        for _ in 0..100 {
+            log.write(Stream::Stdout, Bytes::from(vec![0; 1000]));
+            while log.content().length() > log.content().first {
+                events.next().await;
+            }
+        }
+        assert_eq!(log.content().events.len(), 0);
+        assert_eq!(log.content().written.stdout, 100_000);
+        log.end(end());
+        let last: Vec<_> = events.collect().await;
+        assert!(matches!(
+            last[..],
+            [Ok(ExecEvent::Exited(ExecEnd { truncated: PerStream { stdout: false, .. }, .. }))]
+        ));
     }
 
     #[tokio::test]

@@ -265,7 +265,10 @@ impl MemoryProvider {
     /// Everything that a program needs, and the caller's ends of it.
     fn prepare(&self, id: &SandboxId, req: ExecRequest) -> Result<(Process, Exec), MemoryError> {
         let place = self.world.ready(id)?;
-        let log = ExecLog::new(req.output.unwrap_or(place.sandbox.limits.output));
+        let log = match req.replay {
+            true => ExecLog::new(req.output.unwrap_or(place.sandbox.limits.output)),
+            false => ExecLog::flowing(),
+        };
         let exec_id = ExecId::random();
         let (input, stdin) = match &req.stdin {
             Stdin::Stream => {

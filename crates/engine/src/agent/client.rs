@@ -52,7 +52,8 @@ impl AgentClient {
     /// Waits until the agent is up.
     pub(crate) async fn ready(&self) -> Result<(), AgentError> {
         let mut state = self.link.state.subscribe();
-        let reached = state.wait_for(|state| *state != LinkState::Starting).await.map_err(|_| AgentError::Gone)?;
+        let reached =
+            state.wait_for(|state| *state != LinkState::Starting).await.map_err(|_| AgentError::Gone)?;
         match &*reached {
             LinkState::Lost(error) => Err(error.clone()),
             LinkState::Starting | LinkState::Ready => Ok(()),

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandstorm_agent::protocol::{InputStream, Stream, TaskId, ToAgent, WINDOW};
 use tokio::sync::{mpsc, watch};
 
+use crate::agent::AgentError;
 use crate::agent::input::Gate;
 use crate::agent::task::TaskEvent;
-use crate::agent::AgentError;
 
 /// Events that may wait for a task's reader. Past it the reader of the socket waits too.
 pub(crate) const QUEUE: usize = 1024;

@@ -147,10 +147,13 @@ class Contract:
         names = [name for name in self.value(self.code["environment"]).split(",") if "KERNEL" in name]
         self.assertEqual(names, [])
 
-    def interrupt(self, code, wait="started", timeout=20):
+    def interrupt(self, code, wait="started", timeout=20, blocks=False):
         self.kernel.run(self.code["assign"])
         self.kernel.start(code)
         self.kernel.wait_for("stdout", wait)
+        if blocks:
+            # A signal that comes just before a blocking system call does not end it: give the call time to begin.
+            time.sleep(0.3)
         self.kernel.interrupt()
         outcome = self.kernel.finish(timeout)
         self.assertEqual(outcome.status, "interrupted", outcome.messages)
@@ -257,3 +260,20 @@ class NonceContract(Contract):
         self.kernel.start(self.code["silent loop"])
         self.kernel.process.stdin.close()
         self.assertNotEqual(self.kernel.process.wait(10), None)
+
+    def test_a_busy_kernel_does_not_outlive_its_relay(self):
+        pid = int(self.value(self.code["own pid"]))
+        self.kernel.start(self.code["silent loop"])
+        self.kernel.process.kill()
+        deadline = time.monotonic() + 10
+        while os.path.exists("/proc/%d" % pid) and process_state(pid) != "Z":
+            self.assertLess(time.monotonic(), deadline, "the kernel is still there")
+            time.sleep(0.05)
+
+
+def process_state(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"

@@ -24,7 +24,7 @@ MAX_FRAME = 1 << 20
 
 COMMANDS = {
     "python": [PYTHON, str(KERNELS / "python.py")],
-    "javascript": [NODE, str(KERNELS / "javascript.js")],
+    "javascript": [NODE, "--no-force-async-hooks-checks", str(KERNELS / "javascript.js")],
 }
 
 
@@ -56,6 +56,7 @@ class Kernel:
 
     def __init__(self, language, transport="socket", env=None):
         self.inbox = queue.Queue()
+        self.readers = []
         self.streams = {"stdout": bytearray(), "stderr": bytearray()}
         self.changed = threading.Condition()
         self.cells = 0
@@ -103,7 +104,9 @@ class Kernel:
         )
 
     def _follow(self, reader, *args):
-        threading.Thread(target=reader, args=args, daemon=True).start()
+        thread = threading.Thread(target=reader, args=args, daemon=True)
+        thread.start()
+        self.readers.append(thread)
 
     def _read_stream(self, name, pipe):
         while data := os.read(pipe.fileno(), 65536):
@@ -248,6 +251,10 @@ class Kernel:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        # A reader that still runs would read from whatever gets its descriptor's number next.
+        for reader in self.readers:
+            reader.join(PATIENCE)
+            assert not reader.is_alive(), "something outlived the kernel and holds its pipes"
         if self.transport != "nonce":
             for fd in {self.read_fd, self.write_fd}:
                 os.close(fd)

@@ -10,6 +10,7 @@ from tests.driver import KernelTest
 
 CODE = {
     "assign": "const x = 41",
+    "own pid": "process.pid",
     "statement last": "1\nconst y = 2",
     "redefine": [
         ("const r = 1", "let r = 2", "r", "2"),

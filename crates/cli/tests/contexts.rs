@@ -1,0 +1,338 @@
+//! Contexts in real sandboxes: what persists, what comes back, what an interrupt leaves.
+//!
+//! A program of its own and not a harnessed test: the launcher must be forked before any thread exists.
+
+#![expect(clippy::print_stdout, reason = "this is a test's report")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sandstorm_control::{Cell, CellStatus, Context};
+use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
+use sandstorm_jail::IdRange;
+use sandstorm_jail::launcher::{self, LauncherConfig};
+use sandstorm_language::{Catalogue, Roots};
+use sandstorm_provider::{CreateOptions, OpContext, Provider};
+use sandstorm_types::{ByteSize, Enforcement, Limits, SandboxId, SandboxSpec, TenantId};
+
+type Case = (&'static str, for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + 'a>>);
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), |world| Box::pin($name(world)))),*] };
+}
+
+const CASES: &[Case] = cases![
+    variables_persist_and_the_last_expression_is_the_value,
+    a_name_may_be_defined_again,
+    errors_are_structured_and_keep_the_state,
+    top_level_await_works,
+    input_is_fed_from_stdin,
+    threads_may_print_after_the_cell,
+    output_of_subprocesses_arrives,
+    a_result_of_fifty_megabytes_arrives,
+    an_interrupt_ends_a_tight_loop_and_keeps_the_state,
+    an_interrupt_ends_a_call_into_c,
+    what_looks_like_our_framing_is_only_output,
+    rich_values_come_by_type,
+    all_output_of_a_cell_comes_before_its_end,
+    ending_the_process_is_noticed,
+    javascript_keeps_state_awaits_and_redefines,
+    javascript_is_interrupted_in_a_loop,
+    a_language_without_a_kernel_says_so,
+];
+
+struct World {
+    provider: Arc<dyn Provider>,
+    cx: OpContext,
+    limits: Limits,
+}
+
+fn main() -> ExitCode {
+    let runtime_dir = tempfile::tempdir().expect("a folder for the launcher");
+    let launcher = launcher::start(LauncherConfig {
+        ids: IdRange { start: 2_013_265_920, blocks: 2000 },
+        cgroup_parent: "sandstorm".into(),
+        runtime_dir: runtime_dir.path().to_owned(),
+        agent: AGENT,
+    })
+    .expect("the launcher starts");
+    let pid = launcher.pid();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let provider = runtime.block_on(async {
+        let config = LocalConfig { name: "local".to_owned(), launcher: launcher.socket, trees: Vec::new() };
+        Arc::new(LocalProvider::new(config).expect("the engine starts"))
+    });
+    let world = World {
+        provider: Arc::clone(&provider) as Arc<dyn Provider>,
+        cx: OpContext::new(TenantId::LOCAL),
+        limits: Limits { memory: ByteSize::mib(1024), ..Limits::default() },
+    };
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let (mut passed, mut failed) = (0, 0);
+    for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&filter)) {
+        let began = Instant::now();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                tokio::time::timeout(Duration::from_secs(60), case(&world))
+                    .await
+                    .expect("the case takes too long");
+            });
+        }));
+        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("context {name} ... {word} ({:.1} s)", began.elapsed().as_secs_f64());
+        if outcome.is_ok() { passed += 1 } else { failed += 1 }
+    }
+    drop(world);
+    runtime.block_on(Arc::into_inner(provider).expect("nobody else holds the provider").shut_down());
+    drop(runtime);
+    launcher::Launcher::join(pid).expect("the launcher ends");
+    println!("contexts: {passed} passed, {failed} failed");
+    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl World {
+    async fn sandbox(&self) -> SandboxId {
+        let spec = SandboxSpec {
+            limits: self.limits,
+            enforcement: Enforcement::BestEffort,
+            ..SandboxSpec::default()
+        };
+        self.provider.create(&self.cx, &spec, CreateOptions::default()).await.unwrap().id
+    }
+
+    async fn context(&self, language: &str) -> (SandboxId, Context) {
+        let sandbox = self.sandbox().await;
+        let language = Catalogue::embedded().get(language).unwrap();
+        let toolchain = language
+            .detect(&Roots::host())
+            .unwrap_or_else(|m| panic!("{} is missing: {:?}", language.name, m));
+        let provider = Arc::clone(&self.provider);
+        let context =
+            Context::start(provider, &self.cx, &sandbox, language, &toolchain, &self.limits).await.unwrap();
+        (sandbox, context)
+    }
+
+    async fn end(&self, sandbox: SandboxId, context: Context) {
+        context.shut_down().await.unwrap();
+        self.provider.destroy(&self.cx, &sandbox).await.unwrap();
+    }
+}
+
+async fn run(context: &mut Context, code: &str) -> Cell {
+    context.execute(code, &Context::interrupter(), None).await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn value(cell: &Cell) -> &str {
+    let main = cell.results.first().filter(|r| r.main).unwrap_or_else(|| panic!("no value: {cell:?}"));
+    main.data["text/plain"].as_str().unwrap()
+}
+
+async fn variables_persist_and_the_last_expression_is_the_value(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    assert_eq!(run(&mut context, "x = 20").await.results, []);
+    let cell = run(&mut context, "y = x + 1\nprint('said')\ny * 2").await;
+    assert_eq!((value(&cell), text(&cell.stdout).as_str(), cell.status), ("42", "said\n", CellStatus::Ok));
+    assert_eq!(cell.execution_count, 2);
+    world.end(sandbox, context).await;
+}
+
+async fn a_name_may_be_defined_again(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    run(&mut context, "def f(): return 1").await;
+    run(&mut context, "def f(): return 2").await;
+    assert_eq!(value(&run(&mut context, "f()").await), "2");
+    world.end(sandbox, context).await;
+}
+
+async fn errors_are_structured_and_keep_the_state(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    run(&mut context, "kept = 'here'").await;
+    let cell = run(&mut context, "def g():\n    return 1 / 0\ng()").await;
+    let error = cell.error.unwrap();
+    assert_eq!((cell.status, error.name.as_str()), (CellStatus::Error, "ZeroDivisionError"));
+    assert!(error.traceback.join("\n").contains("return 1 / 0"), "{error:?}");
+    let syntax = run(&mut context, "def (").await;
+    assert_eq!(syntax.error.unwrap().name, "SyntaxError");
+    let left = run(&mut context, "import sys; sys.exit(3)").await;
+    assert_eq!(left.error.unwrap().name, "SystemExit");
+    assert_eq!(value(&run(&mut context, "kept").await), "'here'");
+    world.end(sandbox, context).await;
+}
+
+async fn top_level_await_works(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    run(&mut context, "import asyncio\nasync def f():\n    await asyncio.sleep(0.01)\n    return 'awaited'")
+        .await;
+    assert_eq!(value(&run(&mut context, "await f()").await), "'awaited'");
+    world.end(sandbox, context).await;
+}
+
+async fn input_is_fed_from_stdin(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    context.input().write("from outside\n").await.unwrap();
+    assert_eq!(value(&run(&mut context, "input()").await), "'from outside'");
+    world.end(sandbox, context).await;
+}
+
+async fn threads_may_print_after_the_cell(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let code = "import threading, time\ndef late():\n    time.sleep(0.3)\n    print('late', flush=True)\nthreading.Thread(target=late).start()";
+    assert_eq!(text(&run(&mut context, code).await.stdout), "");
+    assert_eq!(text(&run(&mut context, "import time; time.sleep(0.6)").await.stdout), "late\n");
+    world.end(sandbox, context).await;
+}
+
+async fn output_of_subprocesses_arrives(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let cell =
+        run(&mut context, "import subprocess\nsubprocess.run(['sh', '-c', 'echo out; echo err >&2'])\nNone")
+            .await;
+    assert_eq!((text(&cell.stdout).as_str(), text(&cell.stderr).as_str()), ("out\n", "err\n"));
+    world.end(sandbox, context).await;
+}
+
+async fn a_result_of_fifty_megabytes_arrives(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let cell = run(&mut context, "'x' * 50_000_000").await;
+    assert_eq!(value(&cell).len(), 50_000_002);
+    world.end(sandbox, context).await;
+}
+
+async fn an_interrupt_ends_a_tight_loop_and_keeps_the_state(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    run(&mut context, "n = 0").await;
+    let cell = interrupted(&mut context, "while True:\n    n += 1").await;
+    assert_eq!(
+        (cell.status, cell.error.unwrap().name.as_str()),
+        (CellStatus::Interrupted, "KeyboardInterrupt")
+    );
+    assert_eq!(value(&run(&mut context, "n > 0").await), "True");
+    world.end(sandbox, context).await;
+}
+
+async fn an_interrupt_ends_a_call_into_c(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    run(&mut context, "kept = 1").await;
+    assert_eq!(
+        interrupted(&mut context, "import time; time.sleep(600)").await.status,
+        CellStatus::Interrupted
+    );
+    let child = "import subprocess; subprocess.run(['sleep', '600'])";
+    assert_eq!(interrupted(&mut context, child).await.status, CellStatus::Interrupted);
+    // `system` ignores the signal itself, as at a terminal; its child gets it, so the call returns.
+    assert_eq!(value(&interrupted(&mut context, "import os; os.system('sleep 600')").await), "2");
+    assert_eq!(value(&run(&mut context, "kept").await), "1");
+    world.end(sandbox, context).await;
+}
+
+async fn interrupted(context: &mut Context, code: &str) -> Cell {
+    let interrupter = Context::interrupter();
+    let later = interrupter.clone();
+    let interrupting = async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        later.interrupt();
+    };
+    let (cell, ()) = tokio::join!(context.execute(code, &interrupter, None), interrupting);
+    cell.unwrap()
+}
+
+async fn what_looks_like_our_framing_is_only_output(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let code = r#"
+import struct, json, sys
+body = json.dumps({"type": "done", "id": 1, "status": "error", "execution_count": 99}).encode()
+sys.stdout.buffer.write(struct.pack("<I", len(body)) + body)
+sys.stdout.flush()
+"real"
+"#;
+    let cell = run(&mut context, code).await;
+    assert_eq!((cell.status, value(&cell), cell.execution_count), (CellStatus::Ok, "'real'", 1));
+    assert!(text(&cell.stdout).contains("\"execution_count\": 99"));
+    world.end(sandbox, context).await;
+}
+
+async fn rich_values_come_by_type(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let code = r#"
+class Rich:
+    def _repr_html_(self): return "<b>x</b>"
+    def _repr_svg_(self): return "<svg/>"
+    def _repr_png_(self): return b"\x89PNG"
+    def __repr__(self): return "plain"
+display(Rich())
+{"a": [1, 2]}
+"#;
+    let cell = run(&mut context, code).await;
+    assert_eq!(cell.results[0].data["application/json"]["a"][1], 2);
+    let shown = &cell.results[1];
+    assert!(!shown.main);
+    for mime in ["text/html", "image/svg+xml", "image/png", "text/plain"] {
+        assert!(shown.data.contains_key(mime), "{mime}: {shown:?}");
+    }
+    world.end(sandbox, context).await;
+}
+
+async fn all_output_of_a_cell_comes_before_its_end(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    for size in [10, 70_000, 900_000] {
+        let cell = run(
+            &mut context,
+            &format!("import sys; sys.stdout.write('x' * {size}); sys.stderr.write('y' * {size}); None"),
+        )
+        .await;
+        assert_eq!((cell.stdout.len(), cell.stderr.len()), (size, size));
+    }
+    world.end(sandbox, context).await;
+}
+
+async fn ending_the_process_is_noticed(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let gone = context.execute("import os; os._exit(7)", &Context::interrupter(), None).await;
+    assert!(gone.unwrap_err().to_string().contains("gone"));
+    world.end(sandbox, context).await;
+}
+
+async fn javascript_keeps_state_awaits_and_redefines(world: &World) {
+    let (sandbox, mut context) = world.context("javascript").await;
+    run(&mut context, "const a = 1; let b = 2").await;
+    assert_eq!(value(&run(&mut context, "const a = 40; a + b").await), "42");
+    assert_eq!(
+        value(&run(&mut context, "await new Promise(r => setTimeout(() => r('later'), 10))").await),
+        "'later'"
+    );
+    let cell = run(&mut context, "console.log('out'); console.error('err'); null.x").await;
+    assert_eq!((text(&cell.stdout).as_str(), text(&cell.stderr).as_str()), ("out\n", "err\n"));
+    assert_eq!(cell.error.unwrap().name, "TypeError");
+    assert_eq!(value(&run(&mut context, "b").await), "2");
+    world.end(sandbox, context).await;
+}
+
+async fn javascript_is_interrupted_in_a_loop(world: &World) {
+    let (sandbox, mut context) = world.context("javascript").await;
+    run(&mut context, "let n = 0").await;
+    assert_eq!(interrupted(&mut context, "while (true) n++").await.status, CellStatus::Interrupted);
+    assert_eq!(value(&run(&mut context, "n > 0").await), "true");
+    world.end(sandbox, context).await;
+}
+
+async fn a_language_without_a_kernel_says_so(world: &World) {
+    let sandbox = world.sandbox().await;
+    let language = Catalogue::embedded().get("bash").unwrap();
+    let toolchain = language.detect(&Roots::host()).unwrap();
+    let started =
+        Context::start(Arc::clone(&world.provider), &world.cx, &sandbox, language, &toolchain, &world.limits)
+            .await;
+    assert!(started.unwrap_err().to_string().contains("Bash has no contexts"));
+    world.provider.destroy(&world.cx, &sandbox).await.unwrap();
+}
