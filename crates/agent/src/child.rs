@@ -165,6 +165,7 @@ fn resource(limit: Rlimit) -> Resource {
         Rlimit::AddressSpace => Resource::As,
         Rlimit::Core => Resource::Core,
         Rlimit::CpuSeconds => Resource::Cpu,
+        Rlimit::Data => Resource::Data,
         Rlimit::FileSize => Resource::Fsize,
         Rlimit::LockedMemory => Resource::Memlock,
         Rlimit::MessageQueues => Resource::Msgqueue,

@@ -89,6 +89,7 @@ pub enum Rlimit {
     AddressSpace,
     Core,
     CpuSeconds,
+    Data,
     FileSize,
     LockedMemory,
     MessageQueues,

@@ -43,9 +43,11 @@ struct Shared {
     waiting: Mutex<Waiting>,
 }
 
+type LaunchAnswer = Result<(Launched, Vec<OwnedFd>), LauncherError>;
+
 #[derive(Debug, Default)]
 struct Waiting {
-    launches: HashMap<String, oneshot::Sender<Result<(Launched, Vec<OwnedFd>), LauncherError>>>,
+    launches: HashMap<String, oneshot::Sender<LaunchAnswer>>,
     counts: HashMap<String, Vec<oneshot::Sender<Option<Counters>>>>,
     ends: HashMap<String, oneshot::Sender<Ended>>,
     gone: bool,

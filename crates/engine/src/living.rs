@@ -38,17 +38,19 @@ impl Living {
         walls: Walls,
         egress: Option<Egress>,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        let living = Arc::new(Self {
             id,
             spec,
             agent,
             launcher,
             walls,
             created_at: SystemTime::now(),
-            state: Mutex::new(State::Ready),
+            state: Mutex::new(State::Creating),
             ended: watch::Sender::new(None),
             _egress: egress,
-        })
+        });
+        living.step(Step::Created);
+        living
     }
 
     /// The jail's name at the launcher.
@@ -72,12 +74,15 @@ impl Living {
         }
     }
 
-    /// Takes a step of the state machine; one that it does not allow changes nothing.
-    pub(crate) fn step(&self, step: Step) {
+    /// Takes a step of the state machine, with one event for each that is taken. A step that it does not allow changes
+    /// nothing and gives `false`.
+    pub(crate) fn step(&self, step: Step) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(next) = state.after(step) {
-            *state = next;
-        }
+        let Ok(next) = state.after(step) else { return false };
+        let reason = if let State::Failed { reason } = &next { Some(reason.as_str()) } else { None };
+        tracing::info!(event = "sandbox_state", sandbox = %self.id, from = %state, to = %next, reason, "sandbox state changed");
+        *state = next;
+        true
     }
 
     pub(crate) fn check_ready(&self) -> Result<()> {

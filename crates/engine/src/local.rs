@@ -129,7 +129,10 @@ impl LocalProvider {
         let ended = launch.ended;
         self.tasks.start("sandbox end", async move {
             if let Ok(ended) = ended.await {
-                watched.step(Step::Fail { reason: format!("the sandbox ended: {:?}", ended.cause) });
+                // An end that nobody asked for is a failure.
+                if !watched.step(Step::Terminated) {
+                    watched.step(Step::Fail { reason: format!("the sandbox ended: {:?}", ended.cause) });
+                }
                 if !ended.stuck.is_empty() {
                     tracing::error!(sandbox = %watched.id, stuck = ?ended.stuck, "control groups do not empty");
                 }

@@ -43,9 +43,10 @@ pub(super) fn launch(
     let scratch = descriptors.remove(0);
     let filter = seccomp::payload(Arch::host(), spec.strict_filter);
     let report = report(workshop, spec, &identity, leaf.as_ref(), measured, &filter);
+    let grouped = leaf.is_some();
     let ward = Ward::new(spec, pid, pidfd, identity, leaf, scratch);
     // From here on the ward cleans up, whatever happens.
-    let ready = check(spec, &report).and_then(|()| introduce(&control, spec, &filter));
+    let ready = check(spec, &report).and_then(|()| introduce(&control, &filter, rlimits(spec, grouped)));
     if let Err(e) = ready {
         ward.discard();
         return Err(e);
@@ -202,11 +203,22 @@ fn report(
 ) -> Report {
     let missing_limits = match leaf {
         Some(leaf) => leaf.missing().iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect(),
-        None => ["memory", "processes", "cpus"]
-            .into_iter()
-            .chain(spec.limits.cpu_time.map(|_| "cpu_time"))
-            .map(|name| (name.to_owned(), "no control group can be made by this user".to_owned()))
-            .collect(),
+        None => [
+            ("memory", "no control group can be made by this user; each process is limited by itself"),
+            (
+                "processes",
+                "no control group can be made by this user; the limit holds, but nothing counts it",
+            ),
+            ("cpus", "no control group can be made by this user"),
+        ]
+        .into_iter()
+        .chain(
+            spec.limits
+                .cpu_time
+                .map(|_| ("cpu_time", "no control group can be made; each process by itself")),
+        )
+        .map(|(name, why)| (name.to_owned(), why.to_owned()))
+        .collect(),
     };
     Report {
         separated: workshop
@@ -259,7 +271,7 @@ fn check(spec: &JailSpec, report: &Report) -> Result<(), JailError> {
 }
 
 /// The first message to the agent: what the launcher decided for everything that will run.
-fn introduce(control: &OwnedFd, spec: &JailSpec, filter: &Program) -> Result<(), JailError> {
+fn introduce(control: &OwnedFd, filter: &Program, rlimits: Vec<(Rlimit, u64, u64)>) -> Result<(), JailError> {
     let filter = filter
         .instructions()
         .iter()
@@ -270,7 +282,7 @@ fn introduce(control: &OwnedFd, spec: &JailSpec, filter: &Program) -> Result<(),
         uid: PAYLOAD_ID,
         gid: PAYLOAD_ID,
         filter,
-        rlimits: rlimits(spec),
+        rlimits,
     };
     let frame = sandstorm_agent::frame::encode(&ToAgent::Init(init))
         .map_err(|e| doing("encode")(io::Error::other(e)))?;
@@ -282,8 +294,9 @@ fn introduce(control: &OwnedFd, spec: &JailSpec, filter: &Program) -> Result<(),
     Ok(())
 }
 
-/// Limits of each process. A hard limit can only be lowered, so each is at most what this process has.
-fn rlimits(spec: &JailSpec) -> Vec<(Rlimit, u64, u64)> {
+/// Limits of each process. A hard limit can only be lowered, so each is at most what this process has. Without groups
+/// they are all there is.
+fn rlimits(spec: &JailSpec, grouped: bool) -> Vec<(Rlimit, u64, u64)> {
     use rustix::process::Resource;
     let at_most = |resource: Resource, wanted: u64| {
         rustix::process::getrlimit(resource).maximum.map_or(wanted, |have| have.min(wanted))
@@ -300,6 +313,11 @@ fn rlimits(spec: &JailSpec) -> Vec<(Rlimit, u64, u64)> {
         (Rlimit::PendingSignals, at_most(Resource::Sigpending, 4096)),
         (Rlimit::Stack, at_most(Resource::Stack, 64 << 20)),
     ];
+    if !grouped {
+        // Counts what can be written to and is not shared; address space that is only reserved, as every virtual
+        // machine does it, is free.
+        limits.push((Rlimit::Data, at_most(Resource::Data, spec.limits.memory_bytes)));
+    }
     if let Some(time) = spec.limits.cpu_time {
         // Per process, and so only the second line behind the group's counter.
         limits.push((Rlimit::CpuSeconds, at_most(Resource::Cpu, time.as_secs().saturating_add(2))));
