@@ -206,16 +206,29 @@ fn regular(
     let parent = cleared(root, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&parent, last(name), flags, Mode::from_raw_mode(mode)).map_err(fail)?;
+    let filled = fill(&file, content, fail)
+        .and_then(|()| rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(fail));
+    if filled.is_err() {
+        // Half a file looks like a whole one.
+        let _ = rustix::fs::unlinkat(&parent, last(name), AtFlags::empty());
+    }
+    filled
+}
+
+fn fill(
+    file: &OwnedFd,
+    content: &mut impl Read,
+    fail: impl Fn(Errno) -> ArchiveError,
+) -> Result<(), ArchiveError> {
     let mut buffer = vec![0; CHUNK];
     loop {
         match content.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => crate::child::write_all(file.as_fd(), &buffer[..n]).map_err(fail)?,
+            Ok(0) => return Ok(()),
+            Ok(n) => crate::child::write_all(file.as_fd(), &buffer[..n]).map_err(&fail)?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(ArchiveError::Malformed(e)),
         }
     }
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(fail)
 }
 
 fn symlink(root: BorrowedFd<'_>, name: &Path, target: &[u8]) -> Result<(), ArchiveError> {

@@ -17,7 +17,7 @@ use sandstorm_sys::filter::Instruction;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{Init, PayloadWalls, Program, Rlimit, StartFailure};
-use crate::{frame, terminal};
+use crate::{files, frame, terminal};
 
 /// What a child says on its status pipe. The pipe closes by itself when the program is executed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,8 +95,9 @@ fn execute(
     stdio: Stdio,
     status: &OwnedFd,
 ) -> Result<std::convert::Infallible, Broken> {
-    // A program finds every signal at its default, whatever the agent does with its own.
-    sandstorm_sys::process::reset_signals();
+    // Every signal was put to its default before the agent began; what it changed of its own is undone here.
+    sandstorm_sys::process::restore_broken_pipes();
+    sandstorm_sys::process::unblock_signals();
     rustix::process::setsid().step("setsid")?;
     settle(&stdio, program.side_channel)?;
     if program.terminal.is_some() {
@@ -110,6 +111,9 @@ fn execute(
     rustix::process::chdir(program.cwd.as_str()).step("working directory")?;
     refuse_unreachable_directory()?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    for (path, content) in &program.files {
+        files::place(path, content).step("files")?;
+    }
     let argv = strings(program.argv.iter().cloned())?;
     let envp = strings(program.env.iter().map(|(name, value)| format!("{name}={value}")))?;
     close_others(status, if program.side_channel { 4 } else { 3 })?;
@@ -227,12 +231,12 @@ fn install_filter(init: &Init) -> Result<(), Broken> {
 
 /// Asks the kernel what this process now is.
 fn measure() -> Result<PayloadWalls, Broken> {
+    // The bounding set was measured as empty in PID 1 and can only ever shrink.
     let sets = rustix::thread::capabilities(None).step("capabilities")?;
-    let bounding = sandstorm_sys::process::bounding_set().step("bounding set")?;
     Ok(PayloadWalls {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
-        capabilities: (sets.effective | sets.permitted | sets.inheritable).bits() | bounding,
+        capabilities: (sets.effective | sets.permitted | sets.inheritable).bits(),
         no_new_privs: rustix::thread::no_new_privs().step("no_new_privs")?,
         seccomp_mode: sandstorm_sys::filter::mode().step("seccomp mode")?,
     })

@@ -135,6 +135,17 @@ fn write(path: &Path, mode: u32) -> Result<(), FileError> {
     written.map_err(about(path))
 }
 
+/// Writes a whole file that is at hand, making the directories above it.
+pub(crate) fn place(path: &[u8], content: &[u8]) -> Result<(), Errno> {
+    let path = Path::new(OsStr::from_bytes(path));
+    let errno = |e: FileError| Errno::from_raw_os_error(e.errno);
+    let (dir, _) = split(path).map_err(errno)?;
+    make_directory(dir, 0o755).map_err(errno)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
+    write_all(file.as_fd(), content)
+}
+
 fn copy_input(file: &OwnedFd) -> Result<(), Errno> {
     let mut buffer = vec![0; CHUNK];
     loop {

@@ -128,6 +128,8 @@ pub struct Program {
     /// A socket at descriptor 3 of the program, for contexts: what it writes there comes as [`Stream::Side`], what it
     /// reads there was sent to [`InputStream::Side`]. User output cannot be mistaken for it.
     pub side_channel: bool,
+    /// Small files that the child writes, as the program's user, before it becomes the program.
+    pub files: Vec<(ByteBuf, ByteBuf)>,
 }
 
 /// A file operation. Paths are absolute inside the sandbox.
@@ -272,7 +274,7 @@ pub struct TerminalSize {
 pub struct PayloadWalls {
     pub uid: u32,
     pub gid: u32,
-    /// Effective, permitted, inheritable and bounding capabilities together: 0 is the only good value.
+    /// Effective, permitted and inheritable capabilities together: 0 is the only good value.
     pub capabilities: u64,
     pub no_new_privs: bool,
     /// 2 is "filter".

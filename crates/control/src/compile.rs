@@ -11,7 +11,7 @@ use sandstorm_types::{
 };
 use std::time::Duration;
 
-use crate::artifact::{lay_out, unpack};
+use crate::artifact::unpack;
 use crate::execute::{Executed, execute};
 use crate::prepare::Prepared;
 use crate::run::{Phase, RunEvent, RunInput, Runner};
@@ -78,13 +78,11 @@ impl Runner {
         let provider = &*self.provider;
         let build = folder(layout::BUILD)?;
         provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
-        let mut files: Vec<(GuestPath, &[u8])> =
-            prepared.files.iter().map(|(path, content)| (path.clone(), content.as_slice())).collect();
-        for support in &plan.plan.files {
-            files.push((folder(&support.path)?, support.text.as_bytes()));
-        }
-        lay_out(provider, cx, id, &files).await?;
         let mut request = ExecRequest::program(plan.plan.argv.clone());
+        request.files = prepared.user_files();
+        for support in &plan.plan.files {
+            request.files.push((folder(&support.path)?, Bytes::from_static(support.text.as_bytes())));
+        }
         request.env = environment(&plan.plan.env)?;
         let executed = execute(provider, cx, id, request, RunInput::Empty, None).await?;
         if executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0) {

@@ -10,6 +10,7 @@ mod wire;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use sandstorm_language::{Language, Toolchain};
 use sandstorm_provider::{
@@ -23,7 +24,6 @@ pub use cell::{Cell, CellStatus, ContextEvent};
 use message::{FromKernel, ToKernel};
 use wire::Wire;
 
-use crate::artifact::lay_out;
 use crate::compile::{environment, folder};
 
 /// A living interpreter. Dropping it ends it.
@@ -66,12 +66,10 @@ impl Context {
             .kernel_plan(toolchain)
             .map_err(|e| invalid(e.to_string()))?
             .ok_or_else(|| invalid(format!("{} has no contexts", language.title)))?;
-        let mut files = Vec::new();
-        for file in &plan.files {
-            files.push((folder(&file.path)?, file.text.as_bytes()));
-        }
-        lay_out(&*provider, cx, sandbox, &files).await?;
         let mut request = ExecRequest::program(plan.argv);
+        for file in &plan.files {
+            request.files.push((folder(&file.path)?, Bytes::from_static(file.text.as_bytes())));
+        }
         request.env = environment(&plan.env)?;
         request.env.insert(EnvName::ours("KERNEL_FD"), "3".to_owned()).map_err(|e| invalid(e.to_string()))?;
         request.cwd = Some(GuestPath::workspace());

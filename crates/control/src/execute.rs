@@ -51,7 +51,7 @@ pub(crate) async fn execute(
                         Stream::Stdout => stdout.extend_from_slice(&bytes),
                         Stream::Stderr => stderr.extend_from_slice(&bytes),
                     }
-                    pass_on(events, stream, bytes).await;
+                    pass_on(cx, events, stream, bytes).await;
                 }
                 Some(Ok(ExecEvent::Exited(end))) => return Ok(Executed { stdout, stderr, end }),
                 Some(Err(error)) => return Err(error),
@@ -68,10 +68,15 @@ pub(crate) async fn execute(
     }
 }
 
-async fn pass_on(events: Option<&mpsc::Sender<RunEvent>>, stream: Stream, bytes: Bytes) {
+/// Waits for room with the listener, but not once the run is cancelled: a reader that does not read may be why.
+async fn pass_on(cx: &OpContext, events: Option<&mpsc::Sender<RunEvent>>, stream: Stream, bytes: Bytes) {
     if let Some(events) = events {
-        // Nobody listening is no reason to stop the program: its result is still wanted.
-        let _ = events.send(RunEvent::Output { stream, bytes }).await;
+        tokio::select! {
+            biased;
+            // Nobody listening is no reason to stop the program: its result is still wanted.
+            _ = events.send(RunEvent::Output { stream, bytes }) => {}
+            () = cx.cancellation().cancelled() => {}
+        }
     }
 }
 

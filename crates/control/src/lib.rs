@@ -9,11 +9,14 @@ mod compile;
 mod compile_cache;
 mod context;
 mod execute;
+mod layers;
 mod outcome;
 mod prepare;
+mod require;
 mod run;
 
 pub use compile_cache::CompileCache;
 pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter};
+pub use layers::{Extract, IndexSource, Layer, Layers, LayersConfig};
 pub use prepare::Prepared;
 pub use run::{Finished, Phase, RunEvent, RunInput, Runner, Tools};

@@ -31,7 +31,8 @@ pub(crate) fn of_refused_compile(mut executed: Executed, info: &ProviderInfo, ti
         messages.extend_from_slice(format!("the compiler was ended by its {limit} limit\n").as_bytes());
     }
     executed.stderr = messages;
-    result(executed, Status::CompileError, Walls::default(), info, times)
+    let status = if executed.end.cause == EndCause::Caller { Status::Killed } else { Status::CompileError };
+    result(executed, status, Walls::default(), info, times)
 }
 
 fn status(executed: &Executed) -> Status {

@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use sandstorm_language::{Catalogue, CompilePlan, Job, Language, Plan, PlanError, Roots, Toolchain};
+use bytes::Bytes;
+use sandstorm_language::{
+    Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Roots, Toolchain,
+};
 use sandstorm_provider::{Error, HostMount, Result};
 use sandstorm_types::{ErrorKind, GuestPath, Limits, RunSpec};
 
@@ -16,6 +19,10 @@ pub struct Prepared {
     pub files: Vec<(GuestPath, Vec<u8>)>,
     pub compile: Option<CompilePlan>,
     pub run: Plan,
+    /// How what the program requires is installed, if it requires anything.
+    pub recipe: Option<&'static Recipe>,
+    /// Layers that compile and run see.
+    pub(crate) layers: Vec<HostMount>,
 }
 
 impl Prepared {
@@ -50,8 +57,16 @@ impl Prepared {
         let memory_mib = limits.memory.as_u64() >> 20;
         let job = Job { main: &main, code: &spec.code, files: &names, args: &spec.args, memory_mib };
         let plan_error = |e: PlanError| invalid(e.to_string());
-        let compile = language.compile_plan(&toolchain, &job).map_err(plan_error)?;
-        let run = language.run_plan(&toolchain, &job).map_err(plan_error)?;
+        let mut compile = language.compile_plan(&toolchain, &job).map_err(plan_error)?;
+        let mut run = language.run_plan(&toolchain, &job).map_err(plan_error)?;
+        let recipe = recipe(language, spec)?;
+        if let Some(recipe) = recipe {
+            let fit = Fit { language, toolchain: &toolchain, job: &job };
+            if let Some(compile) = &mut compile {
+                recipe.fit_compile(&fit, &mut compile.plan).map_err(plan_error)?;
+            }
+            recipe.fit_run(&fit, &mut run).map_err(plan_error)?;
+        }
         let main_path = workspace.join(&main).map_err(|e| invalid(e.to_string()))?;
         if spec.files.contains_key(&main_path) {
             return Err(invalid(format!("the file {main_path} is given twice: as code and as a file")));
@@ -59,16 +74,32 @@ impl Prepared {
         let mut files: Vec<(GuestPath, Vec<u8>)> =
             spec.files.iter().map(|(path, blob)| (path.clone(), blob.as_bytes().to_vec())).collect();
         files.push((main_path, spec.code.clone().into_bytes()));
-        Ok(Self { language, toolchain, limits, files, compile, run })
+        Ok(Self { language, toolchain, limits, files, compile, run, recipe, layers: Vec::new() })
     }
 
-    /// What the toolchain needs beside the host's own trees.
+    /// The user's files, to be laid out where a program of theirs starts.
+    pub(crate) fn user_files(&self) -> Vec<(GuestPath, Bytes)> {
+        self.files.iter().map(|(path, content)| (path.clone(), Bytes::copy_from_slice(content))).collect()
+    }
+
+    /// What the toolchain needs beside the host's own trees, and the layers.
     pub(crate) fn mounts(&self) -> Vec<HostMount> {
-        self.toolchain
-            .mounts
-            .iter()
-            .map(|path| HostMount { source: path.clone(), target: path.clone() })
-            .collect()
+        let same = |path: &std::path::PathBuf| HostMount { source: path.clone(), target: path.clone() };
+        self.toolchain.mounts.iter().map(same).chain(self.layers.iter().cloned()).collect()
+    }
+}
+
+/// How a run's requirements are installed.
+fn recipe(language: &Language, spec: &RunSpec) -> Result<Option<&'static Recipe>> {
+    if spec.requirements.is_empty() {
+        return Ok(None);
+    }
+    match language.packages {
+        Some(manager) => Ok(Some(Recipe::of(manager))),
+        None => {
+            let message = format!("{} has no package manager that packages could come from", language.title);
+            Err(Error::new(ErrorKind::InvalidRequest, message))
+        }
     }
 }
 

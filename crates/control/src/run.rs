@@ -14,10 +14,10 @@ use sandstorm_types::{
 };
 use tokio::sync::mpsc;
 
-use crate::artifact::lay_out;
 use crate::compile::{Compiled, environment};
 use crate::compile_cache::CompileCache;
 use crate::execute::execute;
+use crate::layers::{Layer, Layers};
 use crate::outcome::{self, Times};
 use crate::prepare::Prepared;
 
@@ -29,6 +29,8 @@ pub struct Tools {
     pub limits: Limits,
     pub roots: Roots,
     pub cache: Option<CompileCache>,
+    /// Without it, runs cannot require packages.
+    pub layers: Option<Layers>,
 }
 
 /// Runs code once, each time in a fresh sandbox.
@@ -36,8 +38,9 @@ pub struct Tools {
 pub struct Runner {
     pub(crate) provider: Arc<dyn Provider>,
     limits: Limits,
-    roots: Roots,
+    pub(crate) roots: Roots,
     pub(crate) cache: Option<CompileCache>,
+    pub(crate) layers: Option<Layers>,
 }
 
 /// What happens on the way, as it happens.
@@ -50,6 +53,8 @@ pub enum RunEvent {
 /// Work that takes time and is not the program's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
+    /// Names the packages.
+    Installing(String),
     /// Names the language.
     Compiling(String),
     Running,
@@ -71,6 +76,8 @@ pub struct Finished {
     provider: Arc<dyn Provider>,
     sandbox: Option<SandboxId>,
     tenant: sandstorm_types::TenantId,
+    /// Stays in place while the sandbox may read it.
+    _layer: Option<Layer>,
 }
 
 impl Finished {
@@ -95,7 +102,8 @@ impl Finished {
 
 impl Runner {
     pub fn new(tools: Tools) -> Self {
-        Self { provider: tools.provider, limits: tools.limits, roots: tools.roots, cache: tools.cache }
+        let Tools { provider, limits, roots, cache, layers } = tools;
+        Self { provider, limits, roots, cache, layers }
     }
 
     /// Decides everything about a run without starting anything. `main` names the main file, where the caller has one.
@@ -109,7 +117,7 @@ impl Runner {
         &self,
         cx: &OpContext,
         spec: &RunSpec,
-        prepared: Prepared,
+        mut prepared: Prepared,
         input: RunInput,
         events: Option<mpsc::Sender<RunEvent>>,
     ) -> Result<Finished> {
@@ -117,6 +125,7 @@ impl Runner {
         let enforcement = spec.enforcement.unwrap_or(Enforcement::Strict);
         let mut times = Times::default();
         let mut artifact = None;
+        let layer = self.require(cx, spec, &mut prepared, events.as_ref()).await?;
         if let Some(plan) = &prepared.compile {
             let compile_began = Instant::now();
             let compiled = self.compiled(cx, &prepared, plan, enforcement, events.as_ref()).await?;
@@ -126,7 +135,7 @@ impl Runner {
                 Compiled::Refused(executed) => {
                     times.total = milliseconds(began);
                     let result = outcome::of_refused_compile(executed, self.provider.info(), times);
-                    return Ok(self.finished(cx, result, None));
+                    return Ok(self.finished(cx, result, None, layer));
                 }
             }
         }
@@ -138,7 +147,7 @@ impl Runner {
         match ran {
             Ok((executed, sandbox)) => {
                 let result = outcome::of_run(executed, &sandbox, self.provider.info(), times);
-                Ok(self.finished(cx, result, Some(id)))
+                Ok(self.finished(cx, result, Some(id), layer))
             }
             Err(error) => {
                 self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
@@ -147,8 +156,14 @@ impl Runner {
         }
     }
 
-    fn finished(&self, cx: &OpContext, result: RunResult, sandbox: Option<SandboxId>) -> Finished {
-        Finished { result, provider: Arc::clone(&self.provider), sandbox, tenant: cx.tenant() }
+    fn finished(
+        &self,
+        cx: &OpContext,
+        result: RunResult,
+        sandbox: Option<SandboxId>,
+        layer: Option<Layer>,
+    ) -> Finished {
+        Finished { result, provider: Arc::clone(&self.provider), sandbox, tenant: cx.tenant(), _layer: layer }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the stages of one run, called from one place")]
@@ -175,9 +190,6 @@ impl Runner {
         let id = options.id;
         let create_began = Instant::now();
         let sandbox = provider.create(cx, &wanted, options).await?;
-        let files: Vec<(GuestPath, &[u8])> =
-            prepared.files.iter().map(|(path, content)| (path.clone(), content.as_slice())).collect();
-        lay_out(provider, cx, &id, &files).await?;
         if let Some(artifact) = artifact {
             self.place_artifact(cx, &id, artifact).await?;
         }
@@ -186,6 +198,7 @@ impl Runner {
             let _ = events.send(RunEvent::Phase(Phase::Running)).await;
         }
         let mut request = ExecRequest::program(prepared.run.argv.clone());
+        request.files = prepared.user_files();
         request.env = environment(&prepared.run.env)?;
         request.env.extend(&spec.env).map_err(|e| {
             Error::new(ErrorKind::InvalidRequest, "the environment is too large").with_source(e)

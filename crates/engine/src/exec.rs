@@ -12,16 +12,21 @@ use sandstorm_provider::{
     Result, Stdin, TtySize, Usage,
 };
 use sandstorm_types::{ErrorKind, ExecId, LimitName, PerStream, Stream, User};
+use serde_bytes::ByteBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
+use crate::files;
 use crate::living::{Living, limit_of, limits_hit, usage_of};
 use crate::tasks::Tasks;
 
 /// How long an agent may take to report the end of a program that was killed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Bytes of files that travel in the message that starts a program.
+const FILES_WITH_PROGRAM: usize = 128 * 1024;
 
 /// What every program starts with, unless the caller says otherwise.
 const ENVIRONMENT: [(&str, &str); 5] = [
@@ -65,10 +70,11 @@ impl Followed {
 /// Starts a program. Dropping the future before it resolves may leave the program running until its sandbox ends.
 pub(crate) async fn start(
     living: &Arc<Living>,
-    request: ExecRequest,
+    mut request: ExecRequest,
     tasks: &Tasks,
 ) -> Result<(Exec, Followed)> {
     living.check_ready()?;
+    lay_out_large(living, &mut request).await?;
     let program = program(living, &request);
     let mut handle = living.agent.start(Task::Program(program)).map_err(lost)?;
     wait_for_start(&mut handle).await?;
@@ -116,7 +122,23 @@ fn program(living: &Living, request: &ExecRequest) -> Program {
         root: request.user.unwrap_or(living.spec.user) == User::Root,
         terminal: request.tty.map(terminal_size),
         side_channel: request.channel,
+        files: request
+            .files
+            .iter()
+            .map(|(path, content)| (ByteBuf::from(path.as_str().as_bytes()), ByteBuf::from(content.as_ref())))
+            .collect(),
     }
+}
+
+/// Files that fit travel with the program; larger ones go before it.
+async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()> {
+    let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
+    if total > FILES_WITH_PROGRAM {
+        for (path, content) in std::mem::take(&mut request.files) {
+            files::write(living, &path, content.into()).await?;
+        }
+    }
+    Ok(())
 }
 
 fn terminal_size(size: TtySize) -> TerminalSize {
@@ -145,6 +167,7 @@ fn start_failure(failure: &StartFailure) -> Error {
     let cause = std::io::Error::from_raw_os_error(failure.errno);
     let kind = match failure.step.as_str() {
         "execute" | "working directory" | "arguments" | "program" => ErrorKind::InvalidRequest,
+        "files" => ErrorKind::FileSystem,
         "fork" => ErrorKind::Capacity,
         _ => ErrorKind::Isolation,
     };

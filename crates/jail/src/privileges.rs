@@ -1,6 +1,5 @@
 //! What PID 1 keeps of root's rights in its own user namespace: enough to become the payload and to signal it.
 
-use rustix::io::Errno;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::step::{Failed, Step};
@@ -29,8 +28,5 @@ pub(crate) fn reduce() -> Result<(), Failed> {
     rustix::thread::set_capabilities_secure_bits(bits).step("secure bits")?;
     let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: KEPT };
     rustix::thread::set_capabilities(None, sets).step("capabilities")?;
-    match sandstorm_sys::process::bounding_set() {
-        Ok(0) => rustix::thread::set_no_new_privs(true).step("no new privileges"),
-        _ => Err(Failed { step: "bounding set".to_owned(), errno: Errno::PERM }),
-    }
+    rustix::thread::set_no_new_privs(true).step("no new privileges")
 }

@@ -35,6 +35,8 @@ pub struct ExecRequest {
     pub channel: bool,
     /// Time by the clock; the sandbox's limit unless given.
     pub timeout: Option<Duration>,
+    /// Files to lay out before it starts, as its user; folders above them are made.
+    pub files: Vec<(GuestPath, Bytes)>,
     /// Bytes of output that are kept; the sandbox's limit unless given.
     pub output: Option<ByteSize>,
     /// Whether output is kept for those who attach later. Otherwise it is gone once the listener has it, and has no
@@ -177,6 +179,7 @@ impl ExecRequest {
             background: false,
             channel: false,
             timeout: None,
+            files: Vec::new(),
             output: None,
             replay: true,
         }

@@ -265,6 +265,9 @@ impl MemoryProvider {
     /// Everything that a program needs, and the caller's ends of it.
     fn prepare(&self, id: &SandboxId, req: ExecRequest) -> Result<(Process, Exec), MemoryError> {
         let place = self.world.ready(id)?;
+        for (path, content) in &req.files {
+            self.world.change_tree(id, |tree| tree.write(path, content.clone()))?;
+        }
         let log = match req.replay {
             true => ExecLog::new(req.output.unwrap_or(place.sandbox.limits.output)),
             false => ExecLog::flowing(),

@@ -96,6 +96,12 @@ pub fn ignore_broken_pipes() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Undoes [`ignore_broken_pipes`].
+pub fn restore_broken_pipes() {
+    // SAFETY: SIG_DFL is a valid action for SIGPIPE.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Blocks the signals and returns a descriptor that becomes readable when one of them arrives.
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     let set = set_mask(signals);
@@ -186,7 +192,11 @@ pub fn bounding_set() -> io::Result<u64> {
         match unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability) } {
             1 => set |= 1 << capability,
             0 => {}
-            _ => break,
+            _ => match io::Error::last_os_error() {
+                // Past the last capability of this kernel.
+                e if e.raw_os_error() == Some(libc::EINVAL) && capability > 0 => break,
+                e => return Err(e),
+            },
         }
     }
     Ok(set)

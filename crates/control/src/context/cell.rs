@@ -124,7 +124,7 @@ struct Collecting<'a> {
 impl Collecting<'_> {
     /// Takes a message in. `true`: the cell is done.
     async fn hear(&mut self, message: FromKernel, cell: u64) -> bool {
-        let ours = |id: &Value| *id == Value::from(cell);
+        let ours = |id: &Value| id.as_u64() == Some(cell);
         match message {
             FromKernel::Display { id, data, metadata } if ours(&id) => {
                 let shown = RichResult { data, metadata, main: false };

@@ -223,7 +223,10 @@ pub(crate) struct Alarm {
 
 fn create_directory(dir: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir),
+        // The launcher's first jail: the groups above are not there yet.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            dir.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::create_dir(dir))
+        }
         other => other,
     }
 }

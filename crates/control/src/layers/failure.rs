@@ -1,0 +1,46 @@
+//! What a script's complaints mean to whoever asked for the packages.
+
+use sandstorm_language::Recipe;
+use sandstorm_provider::{EndCause, Error};
+use sandstorm_types::{ErrorKind, LimitName};
+
+use crate::execute::Executed;
+
+/// Lines of a package manager's output that are shown.
+const SHOWN_LINES: usize = 20;
+const SHOWN_BYTES: usize = 4000;
+
+/// The error of a script that did not succeed.
+pub(crate) fn of(recipe: &Recipe, step: &str, executed: &Executed) -> Error {
+    let said = said(executed);
+    let name = &recipe.name;
+    match executed.end.cause {
+        EndCause::Caller => return Error::new(ErrorKind::Cancelled, "the caller gave up"),
+        EndCause::Limit(LimitName::Wall) => {
+            return Error::new(ErrorKind::Timeout, format!("{name} took too long to {step} packages"));
+        }
+        EndCause::Limit(limit) => {
+            let message = format!("{name} needs more than its {limit} limit to {step} packages");
+            return Error::new(ErrorKind::InvalidRequest, message);
+        }
+        EndCause::Program | EndCause::Sandbox => {}
+    }
+    if recipe.failures.unreachable.iter().any(|text| said.contains(text.as_str())) {
+        let message = format!("the package index of {name} cannot be reached\n{said}");
+        return Error::new(ErrorKind::Provider, message);
+    }
+    Error::new(ErrorKind::InvalidRequest, format!("{name} could not {step} the packages\n{said}"))
+}
+
+/// The end of what was printed.
+fn said(executed: &Executed) -> String {
+    let mut all = String::from_utf8_lossy(&executed.stdout).into_owned();
+    all.push_str(&String::from_utf8_lossy(&executed.stderr));
+    let lines: Vec<&str> = all.lines().filter(|line| !line.trim().is_empty()).collect();
+    let mut text = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
+    let mut from = text.len().saturating_sub(SHOWN_BYTES);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text.split_off(from)
+}
