@@ -33,12 +33,15 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	scripts/setup.sh test
 	$(MAKE) lint
 	$(CARGO) test --workspace --locked
+	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
 test-all: ## The same plus the full matrix, soak and long fault runs
 	scripts/setup.sh test
 	$(MAKE) lint
 	$(CARGO) test --workspace --locked -- --include-ignored
+	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
+	scripts/fuzz.sh
 	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
 bench: ## Measure the promised numbers beside what a user would otherwise pick

@@ -52,6 +52,9 @@ TEST_PACKAGES=(
   curl=/usr/bin/curl
   jq=/usr/bin/jq
   make=/usr/bin/make
+  python3-numpy
+  python3-pandas
+  python3-matplotlib
 )
 
 BENCH_PACKAGES=(

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "this is a test's report")]
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::{self, LauncherConfig};
 use sandstorm_language::{Catalogue, Roots};
-use sandstorm_provider::{CreateOptions, OpContext, Provider};
+use sandstorm_provider::{CreateOptions, HostMount, OpContext, Provider};
 use sandstorm_types::{ByteSize, Enforcement, Limits, SandboxId, SandboxSpec, TenantId};
 
 type Case = (&'static str, for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + 'a>>);
@@ -37,6 +38,7 @@ const CASES: &[Case] = cases![
     an_interrupt_ends_a_call_into_c,
     what_looks_like_our_framing_is_only_output,
     rich_values_come_by_type,
+    figures_and_tables_are_shown,
     all_output_of_a_cell_comes_before_its_end,
     ending_the_process_is_noticed,
     javascript_keeps_state_awaits_and_redefines,
@@ -98,21 +100,24 @@ fn main() -> ExitCode {
 }
 
 impl World {
-    async fn sandbox(&self) -> SandboxId {
+    async fn sandbox(&self, mounts: &[PathBuf]) -> SandboxId {
         let spec = SandboxSpec {
             limits: self.limits,
             enforcement: Enforcement::BestEffort,
             ..SandboxSpec::default()
         };
-        self.provider.create(&self.cx, &spec, CreateOptions::default()).await.unwrap().id
+        let mounts =
+            mounts.iter().map(|path| HostMount { source: path.clone(), target: path.clone() }).collect();
+        let options = CreateOptions { mounts, ..CreateOptions::default() };
+        self.provider.create(&self.cx, &spec, options).await.unwrap().id
     }
 
     async fn context(&self, language: &str) -> (SandboxId, Context) {
-        let sandbox = self.sandbox().await;
         let language = Catalogue::embedded().get(language).unwrap();
         let toolchain = language
             .detect(&Roots::host())
             .unwrap_or_else(|m| panic!("{} is missing: {:?}", language.name, m));
+        let sandbox = self.sandbox(&toolchain.mounts).await;
         let provider = Arc::clone(&self.provider);
         let context =
             Context::start(provider, &self.cx, &sandbox, language, &toolchain, &self.limits).await.unwrap();
@@ -283,6 +288,18 @@ display(Rich())
     world.end(sandbox, context).await;
 }
 
+async fn figures_and_tables_are_shown(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    let probe = run(&mut context, "import pandas, matplotlib").await;
+    assert_eq!(probe.error, None, "scripts/setup.sh test installs pandas and matplotlib");
+    let table = run(&mut context, "pandas.DataFrame({'a': [1, 2]})").await;
+    assert!(table.results[0].data["text/html"].as_str().unwrap().contains("<table"), "{table:?}");
+    let figure = run(&mut context, "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nNone").await;
+    let png = figure.results[0].data["image/png"].as_str().unwrap();
+    assert!(png.starts_with("iVBORw0KGgo"), "not a PNG: {}", &png[..20]);
+    world.end(sandbox, context).await;
+}
+
 async fn all_output_of_a_cell_comes_before_its_end(world: &World) {
     let (sandbox, mut context) = world.context("python").await;
     for size in [10, 70_000, 900_000] {
@@ -327,7 +344,7 @@ async fn javascript_is_interrupted_in_a_loop(world: &World) {
 }
 
 async fn a_language_without_a_kernel_says_so(world: &World) {
-    let sandbox = world.sandbox().await;
+    let sandbox = world.sandbox(&[]).await;
     let language = Catalogue::embedded().get("bash").unwrap();
     let toolchain = language.detect(&Roots::host()).unwrap();
     let started =

@@ -30,7 +30,10 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
         cgroup: CgroupWall { version: version(report.cgroup), controllers: controllers(&report.controllers) },
         proc: ProcWall::Hidden,
         limits: limits(report, cpu_time_asked),
-        net: NetWall { mode: mode(network), policy_hash: String::new() },
+        net: NetWall {
+            mode: mode(network),
+            policy_hash: blake3::hash(network.canonical().as_bytes()).to_hex().to_string(),
+        },
         missing: Vec::new(),
     };
     if !report.own_ids {

@@ -474,7 +474,7 @@ function startRuntime(readFd, writeFd) {
     else if (message.kind === 'settle') {
       asyncIds.reset();
       for (const output of outputs) output.reset();
-      port.postMessage({ kind: 'settled', serial: message.serial });
+      port.postMessage({ ...message, kind: 'settled' });
     }
   });
 
@@ -678,7 +678,7 @@ function startController({ readFd, writeFd, runtime, signals, shared }) {
     const silent = Boolean(message.silent);
     if (!silent) count += 1;
     const id = message.id ?? null;
-    running = { serial: ++serial, id, started: false, ending: null, finished: null, unsettled: 0 };
+    running = { serial: ++serial, id, started: false, ending: null, finished: null, stops: 0 };
     runtime.postMessage({ kind: 'execute', serial, id, code: message.code, count, silent });
   };
   const done = (status) => {
@@ -691,14 +691,15 @@ function startController({ readFd, writeFd, runtime, signals, shared }) {
     running.started = true;
   };
   // Stops whatever the runtime is doing; `settled` comes when it turns its event loop again.
-  const terminate = (serial) => {
-    debuggee.post('Runtime.terminateExecution', () => runtime.postMessage({ kind: 'settle', serial }));
+  const terminate = (serial, stops) => {
+    debuggee.post('Runtime.terminateExecution', () => runtime.postMessage({ kind: 'settle', serial, stops }));
   };
-  // Ends the cell. No other begins before all is settled, or it might be the one to be stopped.
+  // Ends the cell. No other begins before the latest stop is settled, or it might be the one to be stopped; an earlier one
+  // may never be, since the later has stopped even that.
   const stop = (ending) => {
     running.ending ??= ending;
-    running.unsettled += 1;
-    terminate(running.serial);
+    running.stops += 1;
+    terminate(running.serial, running.stops);
   };
   const stopped = ({ status, ...error }) => {
     start();
@@ -747,7 +748,7 @@ function startController({ readFd, writeFd, runtime, signals, shared }) {
     } else if (message.kind === 'finished') {
       running.finished = message.status;
       if (!running.ending) done(message.status);
-    } else if (message.kind === 'settled' && --running.unsettled === 0) {
+    } else if (message.kind === 'settled' && message.stops === running.stops) {
       if (running.finished) done(running.finished);
       else stopped(running.ending);
     }

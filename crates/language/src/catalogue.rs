@@ -1,20 +1,38 @@
 //! All languages, and finding one among them.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::data;
-use crate::error::{DataError, UnknownLanguage};
+use crate::error::UnknownLanguage;
 use crate::language::Language;
 use crate::nearest::nearest;
 
 /// The languages that this build knows, in order of their names.
 #[derive(Debug)]
 pub struct Catalogue {
-    languages: Vec<Language>,
+    entries: Vec<Entry>,
 }
 
-static EMBEDDED: LazyLock<Catalogue> =
-    LazyLock::new(|| Catalogue::parse(data::LANGUAGES).expect("a test reads every embedded file"));
+/// A language's file, read when somebody asks for it: a run asks for one, and reading all of them takes longer than
+/// the rest of its preparations.
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    text: &'static str,
+    language: OnceLock<Language>,
+}
+
+impl Entry {
+    fn language(&self) -> &Language {
+        self.language
+            .get_or_init(|| Language::parse(self.name, self.text).expect("a test reads every embedded file"))
+    }
+}
+
+static EMBEDDED: LazyLock<Catalogue> = LazyLock::new(|| {
+    let entry = |&(name, text)| Entry { name, text, language: OnceLock::new() };
+    Catalogue { entries: data::LANGUAGES.iter().map(entry).collect() }
+});
 
 impl Catalogue {
     /// What was compiled in.
@@ -22,33 +40,28 @@ impl Catalogue {
         &EMBEDDED
     }
 
-    fn parse(files: &[(&str, &str)]) -> Result<Self, DataError> {
-        let languages: Vec<_> =
-            files.iter().map(|(name, text)| Language::parse(name, text)).collect::<Result<_, _>>()?;
-        Ok(Self { languages })
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = &Language> {
-        self.languages.iter()
+        self.entries.iter().map(Entry::language)
     }
 
     /// The language of this name or alias, in any case.
     pub fn get(&self, name: &str) -> Result<&Language, UnknownLanguage> {
         let wanted = name.trim().to_lowercase();
-        if let Some(language) =
-            self.languages.iter().find(|language| names(language).any(|known| known == wanted))
-        {
+        // A file is called like its language, so a proper name needs no other file.
+        if let Some(entry) = self.entries.iter().find(|entry| entry.name == wanted) {
+            return Ok(entry.language());
+        }
+        if let Some(language) = self.iter().find(|language| names(language).any(|known| known == wanted)) {
             return Ok(language);
         }
-        let near = nearest(&wanted, self.languages.iter().flat_map(names));
-        let nearest =
-            near.and_then(|near| self.languages.iter().find(|language| names(language).any(|n| n == near)));
+        let near = nearest(&wanted, self.iter().flat_map(names));
+        let nearest = near.and_then(|near| self.iter().find(|language| names(language).any(|n| n == near)));
         Err(UnknownLanguage { name: name.to_owned(), nearest: nearest.map(|language| language.name.clone()) })
     }
 
     /// The language that a file's name speaks of.
     pub fn by_file_name(&self, path: &str) -> Option<&Language> {
-        self.languages.iter().find(|language| language.owns_file(path))
+        self.iter().find(|language| language.owns_file(path))
     }
 
     /// The language that a program's `#!` line speaks of.
@@ -60,8 +73,7 @@ impl Catalogue {
             // Skips env's own options and assignments.
             interpreter = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
         }
-        let exact =
-            |name: &str| self.languages.iter().find(|language| language.shebangs.iter().any(|s| s == name));
+        let exact = |name: &str| self.iter().find(|language| language.shebangs.iter().any(|s| s == name));
         // python3.11 is a python3.
         exact(interpreter)
             .or_else(|| exact(interpreter.trim_end_matches(|c: char| c == '.' || c.is_ascii_digit())))
@@ -98,6 +110,16 @@ mod tests {
                 assert_eq!(other, None, "{key} of {}", language.name);
             }
         }
+    }
+
+    #[test]
+    fn a_proper_name_reads_no_other_file() {
+        let entry = |&(name, text)| Entry { name, text, language: OnceLock::new() };
+        let catalogue = Catalogue { entries: data::LANGUAGES.iter().map(entry).collect() };
+        catalogue.get("Bash").unwrap();
+        let read: Vec<_> =
+            catalogue.entries.iter().filter(|e| e.language.get().is_some()).map(|e| e.name).collect();
+        assert_eq!(read, ["bash"]);
     }
 
     #[test]

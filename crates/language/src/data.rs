@@ -22,6 +22,11 @@ pub(crate) const LANGUAGES: &[(&str, &str)] = &[
 
 /// Name and text of every package manager's recipe.
 pub(crate) const PACKAGES: &[(&str, &str)] = &[
+    ("cargo", include_str!("../packages/cargo.toml")),
+    ("gem", include_str!("../packages/gem.toml")),
+    ("go", include_str!("../packages/go.toml")),
+    ("maven", include_str!("../packages/maven.toml")),
+    ("npm", include_str!("../packages/npm.toml")),
     ("pip", include_str!("../packages/pip.toml")),
     ("uv", include_str!("../packages/uv.toml")),
 ];

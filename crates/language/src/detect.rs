@@ -43,7 +43,7 @@ impl Language {
         if !absent.is_empty() {
             return Err(Missing { absent, install: self.install.clone() });
         }
-        let mounts = self.mounts.iter().flat_map(|pattern| roots.folders(pattern)).collect();
+        let mounts = self.mounts.iter().flat_map(|pattern| roots.trees(pattern)).collect();
         Ok(Toolchain { programs, mounts, version: None })
     }
 

@@ -101,7 +101,8 @@ pub struct Failures {
 }
 
 static EMBEDDED: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
-    let parse = |(name, text): &(&str, &str)| Recipe::parse(name, text).expect("a test reads every embedded file");
+    let parse =
+        |(name, text): &(&str, &str)| Recipe::parse(name, text).expect("a test reads every embedded file");
     data::PACKAGES.iter().map(parse).collect()
 });
 

@@ -80,7 +80,9 @@ impl Language {
     /// How to start the program that keeps variables alive between pieces of code, where the language has one.
     pub fn kernel_plan(&self, toolchain: &Toolchain) -> Result<Option<Plan>, PlanError> {
         let Some(kernel) = &self.kernel else { return Ok(None) };
-        let Some((_, text)) = data::KERNELS.iter().find(|(name, _)| *name == kernel.file) else { return Ok(None) };
+        let Some((_, text)) = data::KERNELS.iter().find(|(name, _)| *name == kernel.file) else {
+            return Ok(None);
+        };
         let context = Context::new(self, toolchain, None);
         let path = format!("{SUPPORT}/{}", kernel.file);
         let mut argv = context.expand(&kernel.argv)?;

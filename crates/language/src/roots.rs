@@ -66,9 +66,9 @@ impl Roots {
         self.resolve(Path::new(path)).is_some()
     }
 
-    /// Folders that match a pattern like `/etc/java-*-openjdk`. Links are not followed, so that none of them can show
+    /// Folders and files that match a pattern like `/etc/java-*-openjdk`. Links are not followed, so that none of them can show
     /// another part of the host.
-    pub(crate) fn folders(&self, pattern: &str) -> Vec<PathBuf> {
+    pub(crate) fn trees(&self, pattern: &str) -> Vec<PathBuf> {
         let mut found = vec![PathBuf::from("/")];
         for name in pattern.split('/').filter(|name| !name.is_empty()) {
             found = found.iter().flat_map(|folder| self.matching(folder, name)).collect();
@@ -93,10 +93,10 @@ impl Roots {
                     .collect()
             }
         };
-        let is_folder = |path: &PathBuf| {
-            fs::symlink_metadata(self.on_disk(path)).is_ok_and(|found| found.is_dir() && !found.is_symlink())
+        let is_plain = |path: &PathBuf| {
+            fs::symlink_metadata(self.on_disk(path)).is_ok_and(|found| found.is_dir() || found.is_file())
         };
-        names.into_iter().map(|name| folder.join(name)).filter(is_folder).collect()
+        names.into_iter().map(|name| folder.join(name)).filter(is_plain).collect()
     }
 
     /// Follows a path link by link, as a process in the sandbox would, and gives where it ends.

@@ -123,7 +123,10 @@ class Kernel:
             (word,) = struct.unpack("<I", header)
             size = word & ~MORE
             self.largest_frame = max(self.largest_frame, size)
-            body += self._read_exactly(size)
+            piece = self._read_exactly(size)
+            if len(piece) < size:
+                break
+            body += piece
             frames += 1
             if not word & MORE:
                 self._deliver(body, frames)

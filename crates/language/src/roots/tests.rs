@@ -127,7 +127,7 @@ fn folders_by_pattern_without_following_links() {
     fake.file("/etc/java-1-openjdk", 0o644);
     let roots = fake.roots();
     let java = [PathBuf::from("/etc/java-17-openjdk"), PathBuf::from("/etc/java-21-openjdk")];
-    assert_eq!(roots.folders("/etc/java-*-openjdk"), java);
-    assert_eq!(roots.folders("/etc/php/*/cli"), [PathBuf::from("/etc/php/8.2/cli")]);
-    assert!(roots.folders("/etc/R").is_empty());
+    assert_eq!(roots.trees("/etc/java-*-openjdk"), java);
+    assert_eq!(roots.trees("/etc/php/*/cli"), [PathBuf::from("/etc/php/8.2/cli")]);
+    assert!(roots.trees("/etc/R").is_empty());
 }
