@@ -5,7 +5,6 @@
 mod support;
 
 mod command_line;
-mod contexts;
 mod dependencies;
 mod doctor;
 mod endings;
@@ -14,5 +13,6 @@ mod faults;
 mod input;
 mod languages;
 mod leaks;
+mod network;
 mod provider;
 mod walls;
