@@ -98,7 +98,7 @@ pub fn unpack(reader: impl Read, root: BorrowedFd<'_>, bounds: Bounds) -> Result
                 if unpacked.bytes > bounds.bytes {
                     return Err(ArchiveError::Bound("bytes"));
                 }
-                regular(root, &name, mode, &mut entry)?;
+                regular(root, &name, mode, entry.size(), &mut entry)?;
                 unpacked.files.push(name);
             }
             EntryType::Symlink => {
@@ -200,13 +200,14 @@ fn regular(
     root: BorrowedFd<'_>,
     name: &Path,
     mode: u32,
+    size: u64,
     content: &mut impl Read,
 ) -> Result<(), ArchiveError> {
     let fail = |source| ArchiveError::Write { name: name.to_owned(), source };
     let parent = cleared(root, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&parent, last(name), flags, Mode::from_raw_mode(mode)).map_err(fail)?;
-    let filled = fill(&file, content, fail)
+    let filled = fill(&file, size, content, fail)
         .and_then(|()| rustix::fs::fchmod(&file, Mode::from_raw_mode(mode)).map_err(fail));
     if filled.is_err() {
         // Half a file looks like a whole one.
@@ -217,14 +218,20 @@ fn regular(
 
 fn fill(
     file: &OwnedFd,
+    size: u64,
     content: &mut impl Read,
     fail: impl Fn(Errno) -> ArchiveError,
 ) -> Result<(), ArchiveError> {
     let mut buffer = vec![0; CHUNK];
+    let mut left = size;
     loop {
         match content.read(&mut buffer) {
+            Ok(0) if left > 0 => return Err(ArchiveError::Malformed(io::ErrorKind::UnexpectedEof.into())),
             Ok(0) => return Ok(()),
-            Ok(n) => crate::child::write_all(file.as_fd(), &buffer[..n]).map_err(&fail)?,
+            Ok(n) => {
+                left = left.saturating_sub(n as u64);
+                crate::child::write_all(file.as_fd(), &buffer[..n]).map_err(&fail)?;
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(ArchiveError::Malformed(e)),
         }

@@ -65,12 +65,16 @@ pub(crate) fn become_program(init: &Init, program: &Program, stdio: Stdio, statu
 
 /// Becomes the payload's user without executing anything, then does `work`. Never returns.
 pub(crate) fn become_helper(init: &Init, stdio: Stdio, status: OwnedFd, work: impl FnOnce() -> i32) -> ! {
+    let status = match keep_only(&stdio, status) {
+        Ok(status) => status,
+        Err(_) => sandstorm_sys::fork::exit_now(127),
+    };
+    // They are closed already, and their numbers may be somebody else's by the time they would be dropped.
+    std::mem::forget(stdio);
     let put_up = || {
-        settle(&stdio, false)?;
         set_limits(init)?;
         become_user(init.uid, init.gid)?;
         rustix::process::chdir("/").step("chdir")?;
-        close_others(&status, 3)?;
         install_filter(init)?;
         measure()
     };
@@ -86,6 +90,18 @@ pub(crate) fn become_helper(init: &Init, stdio: Stdio, status: OwnedFd, work: im
     }
     drop(status);
     sandstorm_sys::fork::exit_now(work())
+}
+
+/// Closes everything but the streams and the status pipe, which moves to the number after them. No exec will do it
+/// here, and what is left open would be the agent's socket, other tasks' pipes, and the writing end of the helper's
+/// own input, whose end it would wait for in vain.
+fn keep_only(stdio: &Stdio, status: OwnedFd) -> Result<OwnedFd, Broken> {
+    const STATUS: i32 = 3;
+    settle(stdio, false)?;
+    sandstorm_sys::process::place_descriptor(status.as_fd(), STATUS).step("status pipe")?;
+    std::mem::forget(status);
+    sandstorm_sys::process::close_from(4).step("descriptors")?;
+    sandstorm_sys::process::take_descriptor(STATUS).step("status pipe")
 }
 
 fn execute(

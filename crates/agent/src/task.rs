@@ -135,6 +135,10 @@ impl Streams {
         let (stdin_read, stdin_write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout_read, stdout_write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr_read, stderr_write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        // A program opens `/dev/stdin` and its like anew, as its own user; the pipe is the agent's.
+        for pipe in [&stdin_read, &stdout_write, &stderr_write] {
+            rustix::fs::fchmod(pipe, rustix::fs::Mode::from_raw_mode(0o666))?;
+        }
         Ok(Self {
             child: Stdio { input: stdin_read, output: stdout_write, error: stderr_write, side: None },
             outputs: vec![Output::new(Stream::Output, stdout_read), Output::new(Stream::Error, stderr_read)],

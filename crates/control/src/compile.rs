@@ -84,7 +84,14 @@ impl Runner {
             request.files.push((folder(&support.path)?, Bytes::from_static(support.text.as_bytes())));
         }
         request.env = environment(&plan.plan.env)?;
+        let warmth = self.warmth(cx, prepared, plan);
+        if let Some(warmth) = &warmth {
+            warmth.bring(provider, cx, id).await?;
+        }
         let executed = execute(provider, cx, id, request, RunInput::Empty, None).await?;
+        if let Some(warmth) = &warmth {
+            warmth.keep(provider, cx, id, &executed.end).await;
+        }
         if executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0) {
             let FileReply::Archive(archive) = provider.files(cx, id, FileOp::Pack { path: build }).await?
             else {

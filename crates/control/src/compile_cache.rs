@@ -43,6 +43,11 @@ impl CompileCache {
         self.shrink(&self.path(key))
     }
 
+    /// Removes an entry, if it is there.
+    pub(crate) fn forget(&self, key: &CacheKey) {
+        let _ = fs::remove_file(self.path(key));
+    }
+
     /// Removes what was used least recently until the rest fits. What was just written stays.
     fn shrink(&self, keep: &Path) -> io::Result<()> {
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.dir)?

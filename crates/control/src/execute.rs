@@ -56,7 +56,10 @@ pub(crate) async fn execute(
                 Some(Ok(ExecEvent::Exited(end))) => return Ok(Executed { stdout, stderr, end }),
                 Some(Err(error)) => return Err(error),
                 None => {
-                    return Err(Error::new(ErrorKind::Provider, "the program's events ended without its end"));
+                    return Err(Error::new(
+                        ErrorKind::Provider,
+                        "the program's events ended without its end",
+                    ));
                 }
             }
         }

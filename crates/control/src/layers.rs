@@ -49,7 +49,10 @@ pub struct IndexSource {
 impl fmt::Debug for IndexSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let credentials = self.credentials.as_ref().map(|_| "…");
-        f.debug_struct("IndexSource").field("address", &self.address).field("credentials", &credentials).finish()
+        f.debug_struct("IndexSource")
+            .field("address", &self.address)
+            .field("credentials", &credentials)
+            .finish()
     }
 }
 
@@ -138,7 +141,11 @@ impl Layers {
         let in_use = self.store.use_layer(&recipe.name, key)?;
         Ok(in_use.map(|in_use| {
             let source = self.store.layer(&recipe.name, key);
-            Layer { key: key.to_owned(), mount: HostMount { source, target: recipe.mount.clone() }, _in_use: in_use }
+            Layer {
+                key: key.to_owned(),
+                mount: HostMount { source, target: recipe.mount.clone() },
+                _in_use: in_use,
+            }
         }))
     }
 

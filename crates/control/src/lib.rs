@@ -14,6 +14,7 @@ mod outcome;
 mod prepare;
 mod require;
 mod run;
+mod warmth;
 
 pub use compile_cache::CompileCache;
 pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter};

@@ -9,7 +9,7 @@ use crate::prepare::Prepared;
 use crate::run::{RunEvent, Runner};
 
 /// Makes compiles with different layers different compiles: the compile cache looks at a plan's variables.
-const LAYER_VARIABLE: &str = "SANDSTORM_LAYER";
+const LAYER_VARIABLE: &str = "LAYER_KEY";
 
 impl Runner {
     /// Gets the layer of a run that requires packages and shows it to its compile and its run.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sandstorm_language::Roots;
 use sandstorm_provider::{
-    ByteStream, CreateOptions, Error, ExecRequest, FileOp, FileReply, OpContext, Provider, Result, Stdin,
+    ByteStream, CreateOptions, EndCause, Error, ExecRequest, FileOp, FileReply, OpContext, Provider, Result,
+    Stdin,
 };
 use sandstorm_types::{
     Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec,
@@ -217,6 +218,9 @@ impl Runner {
         let exec_began = Instant::now();
         let executed = execute(provider, cx, &id, request, input, events).await?;
         times.exec = milliseconds(exec_began);
+        if executed.end.cause == EndCause::Sandbox {
+            return Err(Error::new(ErrorKind::Provider, "the sandbox ended before its program did"));
+        }
         Ok((executed, sandbox))
     }
 }

@@ -326,11 +326,12 @@ impl Follower {
             (None, None) => limit_of(self.living.end().await.cause),
             _ => self.living.ended.borrow().as_ref().and_then(|ended| limit_of(ended.cause)),
         };
-        let killed = matches!(ended, None | Some((Ending::Signal(_), _))) || jail_limit.is_some();
         let cause = match (forced, jail_limit) {
             (Some(forced), _) => forced,
             (None, Some(limit)) => EndCause::Limit(limit),
-            (None, None) if over_memory && killed => EndCause::Limit(LimitName::Memory),
+            // Whatever the program made of it: a shell turns the end of its child into an exit code, and the launcher,
+            // which ends the whole sandbox for it, may not have got there yet.
+            (None, None) if over_memory => EndCause::Limit(LimitName::Memory),
             (None, None) if ended.is_none() => EndCause::Sandbox,
             (None, None) => EndCause::Program,
         };

@@ -117,7 +117,8 @@ impl Living {
     }
 }
 
-fn gone(name: &str) -> Ended {
+/// The end of a jail of which nobody can tell more.
+pub(crate) fn gone(name: &str) -> Ended {
     Ended { name: name.to_owned(), cause: JailEnd::Gone, counters: Counters::default(), stuck: Vec::new() }
 }
 

@@ -25,7 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::agent::{AgentClient, TaskEvent};
 use crate::exec::{self, Followed, lost};
 use crate::launcher::{LauncherClient, LauncherError};
-use crate::living::{Living, usage_of};
+use crate::living::{self, Living, usage_of};
 use crate::network::Egress;
 use crate::tasks::Tasks;
 use crate::{files, plan, walls};
@@ -128,16 +128,16 @@ impl LocalProvider {
         let watched = Arc::clone(&living);
         let ended = launch.ended;
         self.tasks.start("sandbox end", async move {
-            if let Ok(ended) = ended.await {
-                // An end that nobody asked for is a failure.
-                if !watched.step(Step::Terminated) {
-                    watched.step(Step::Fail { reason: format!("the sandbox ended: {:?}", ended.cause) });
-                }
-                if !ended.stuck.is_empty() {
-                    tracing::error!(sandbox = %watched.id, stuck = ?ended.stuck, "control groups do not empty");
-                }
-                watched.ended.send_replace(Some(ended));
+            // A launcher that is gone took its jails with it.
+            let ended = ended.await.unwrap_or_else(|_| living::gone(&watched.name()));
+            // An end that nobody asked for is a failure.
+            if !watched.step(Step::Terminated) {
+                watched.step(Step::Fail { reason: format!("the sandbox ended: {:?}", ended.cause) });
             }
+            if !ended.stuck.is_empty() {
+                tracing::error!(sandbox = %watched.id, stuck = ?ended.stuck, "control groups do not empty");
+            }
+            watched.ended.send_replace(Some(ended));
         });
         Ok(living.describe())
     }

@@ -4,7 +4,7 @@
 //! it ends and removes what stands below that instance's part of the tree, and touches nothing else.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -22,17 +22,20 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Takes a lease under a name that nobody had.
-    pub(crate) fn begin(runtime: &Path) -> Result<Self, JailError> {
+    /// Takes a lease under a name that nobody had. It says below which parent our groups are, for whoever may have to
+    /// sweep them with another configuration than ours.
+    pub(crate) fn begin(runtime: &Path, parent: &Path) -> Result<Self, JailError> {
         let dir = runtime.join("instances");
         private_directory(&dir)?;
         loop {
             let name = random_name()?;
             let path = dir.join(&name);
             let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            let lock = made.map_err(doing(format!("create {}", path.display())))?;
+            let mut lock = made.map_err(doing(format!("create {}", path.display())))?;
             // A sweeper may have been quicker with the new file: then it is about to remove it.
             if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let parent = parent.as_os_str().as_encoded_bytes();
+                lock.write_all(parent).map_err(doing(format!("write {}", path.display())))?;
                 return Ok(Self { name, path, _lock: lock });
             }
         }
@@ -51,13 +54,19 @@ impl Instance {
 }
 
 /// Removes what instances that are gone left behind.
-pub(crate) fn sweep_dead(runtime: &Path, hierarchies: &Hierarchies, parent: &Path) {
+pub(crate) fn sweep_dead(runtime: &Path, hierarchies: &Hierarchies) {
     let Ok(leases) = fs::read_dir(runtime.join("instances")) else { return };
     for lease in leases.flatten() {
         let Ok(file) = File::open(lease.path()) else { continue };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && sweep(hierarchies, &parent.join(lease.file_name()))
-        {
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        // One without a parent was lost before it had any group.
+        let clean = match fs::read_to_string(lease.path()) {
+            Ok(parent) if !parent.is_empty() => sweep(hierarchies, &Path::new(&parent).join(lease.file_name())),
+            _ => true,
+        };
+        if clean {
             let _ = fs::remove_file(lease.path());
         }
     }
@@ -92,17 +101,18 @@ mod tests {
     fn a_lease_is_unique_and_goes_with_its_holder() {
         let runtime = tempfile::tempdir().unwrap();
         let none = Hierarchies::default();
-        let a = Instance::begin(runtime.path()).unwrap();
-        let b = Instance::begin(runtime.path()).unwrap();
+        let parent = Path::new("sandstorm");
+        let a = Instance::begin(runtime.path(), parent).unwrap();
+        let b = Instance::begin(runtime.path(), parent).unwrap();
         assert_ne!(a.name(), b.name());
         let kept = b.path.clone();
         // `a` ends without giving its lease back, as after a crash.
         let lost = a.path.clone();
         drop(a);
-        sweep_dead(runtime.path(), &none, Path::new("sandstorm"));
+        sweep_dead(runtime.path(), &none);
         assert!(!lost.exists(), "the dead lease was not swept");
         assert!(kept.exists(), "a living lease was swept");
-        b.end(&none, Path::new("sandstorm"));
+        b.end(&none, parent);
         assert!(!kept.exists());
     }
 

@@ -11,7 +11,7 @@ mod ward;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -81,10 +81,39 @@ pub fn start(config: LauncherConfig) -> Result<Launcher, JailError> {
 
 /// Serves one client until it closes its socket.
 pub fn serve(socket: OwnedFd, config: LauncherConfig) -> Result<(), JailError> {
-    let mut state = State::begin(socket, config)?;
-    while state.turn()? {}
+    let workshop = match Workshop::prepare(config) {
+        Ok(workshop) => workshop,
+        Err(e) => return refuse_all(&socket, e),
+    };
+    let mut state = State { socket, workshop, wards: Vec::new() };
+    let served = loop {
+        match state.turn() {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(e) => break Err(e),
+        }
+    };
+    // Whatever went wrong, no jail outlives its launcher.
     state.end();
-    Ok(())
+    served
+}
+
+/// A launcher that cannot work on this host says why to whoever asks, until nobody asks any more.
+fn refuse_all(socket: &OwnedFd, error: JailError) -> Result<(), JailError> {
+    while let Some((request, _)) =
+        packet::receive::<Request>(socket.as_fd()).map_err(doing("read a request"))?
+    {
+        let answer = match request {
+            Request::Launch(spec) => {
+                Answer::Refused { name: spec.name.clone(), refusal: Refusal::from(&error) }
+            }
+            Request::Count { name } => Answer::Counted { name, counters: None },
+            Request::Kill { .. } => continue,
+        };
+        // A client that has gone reads no answer, and the next read says so.
+        let _ = packet::send(socket.as_fd(), &answer, &[]);
+    }
+    Err(error)
 }
 
 /// Shared by all jails of this launcher.
@@ -105,24 +134,6 @@ struct State {
 }
 
 impl State {
-    fn begin(socket: OwnedFd, config: LauncherConfig) -> Result<Self, JailError> {
-        leave_terminal();
-        // Nobody inside may change groups, so they are given up here, where it is allowed.
-        if rustix::process::geteuid().is_root() {
-            rustix::thread::set_thread_groups(&[]).map_err(doing("give up supplementary groups"))?;
-        }
-        let agent = sealed(config.agent).map_err(doing("seal the agent program"))?;
-        let workshop = Workshop {
-            hierarchies: Hierarchies::detect(),
-            agent,
-            agent_filter: birth::instructions(&seccomp::agent(Arch::host())),
-            namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
-            instance: None,
-            config,
-        };
-        Ok(Self { socket, workshop, wards: Vec::new() })
-    }
-
     /// Waits for one thing and deals with it. `false`: the client is gone.
     fn turn(&mut self) -> Result<bool, JailError> {
         let (requested, due) = self.wait().map_err(doing("wait for jails"))?;
@@ -148,11 +159,10 @@ impl State {
         match request {
             Request::Launch(spec) => match birth::launch(&mut self.workshop, &spec) {
                 Ok((ward, launched, descriptors)) => {
-                    let given: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                    packet::send(self.socket.as_fd(), &Answer::Launched(launched), &given)
-                        .map_err(doing("answer a request"))?;
+                    // Ours to end before anybody hears of it: the client may be gone by now.
                     self.wards.push(ward);
-                    Ok(())
+                    let given: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                    self.answer_with(&Answer::Launched(launched), &given)
                 }
                 Err(e) => {
                     self.answer(&Answer::Refused { name: spec.name.clone(), refusal: Refusal::from(&e) })
@@ -176,7 +186,11 @@ impl State {
     }
 
     fn answer(&self, answer: &Answer) -> Result<(), JailError> {
-        match packet::send(self.socket.as_fd(), answer, &[]) {
+        self.answer_with(answer, &[])
+    }
+
+    fn answer_with(&self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Result<(), JailError> {
+        match packet::send(self.socket.as_fd(), answer, descriptors) {
             // The client is going: the next read says so, and everything is taken down in order.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(doing("answer a request")),
@@ -227,17 +241,34 @@ impl State {
         let config = &self.workshop.config;
         if let Some(instance) = self.workshop.instance.take() {
             instance.end(&self.workshop.hierarchies, &config.cgroup_parent);
-            sweep_dead(&config.runtime_dir, &self.workshop.hierarchies, &config.cgroup_parent);
+            sweep_dead(&config.runtime_dir, &self.workshop.hierarchies);
         }
     }
 }
 
 impl Workshop {
+    fn prepare(config: LauncherConfig) -> Result<Self, JailError> {
+        leave_terminal();
+        // Nobody inside may change groups, so they are given up here, where it is allowed.
+        if rustix::process::geteuid().is_root() {
+            rustix::thread::set_thread_groups(&[]).map_err(doing("give up supplementary groups"))?;
+        }
+        let agent = sealed(config.agent).map_err(doing("seal the agent program"))?;
+        Ok(Self {
+            hierarchies: Hierarchies::detect(),
+            agent,
+            agent_filter: birth::instructions(&seccomp::agent(Arch::host())),
+            namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
+            instance: None,
+            config,
+        })
+    }
+
     /// The parent of this launcher's groups; takes the lease when it is first needed.
     fn group_parent(&mut self) -> Result<PathBuf, JailError> {
         private_directory(&self.config.runtime_dir)?;
         if self.instance.is_none() {
-            self.instance = Some(Instance::begin(&self.config.runtime_dir)?);
+            self.instance = Some(Instance::begin(&self.config.runtime_dir, &self.config.cgroup_parent)?);
         }
         let name = self.instance.as_ref().map(Instance::name).unwrap_or_default();
         Ok(self.config.cgroup_parent.join(name))

@@ -137,3 +137,12 @@ fn a_cut_archive_is_an_error() {
     let whole = single(b"f", EntryType::Regular, b"", 600, &[b'x'; 600]);
     assert!(refused(&whole[..900]).contains("malformed"));
 }
+
+#[test]
+fn half_a_file_does_not_stay() {
+    let to = tempfile::tempdir().unwrap();
+    let mut cut = single(b"whole", EntryType::Regular, b"", 4000, &[7; 4000]);
+    cut.truncate(2000);
+    assert!(matches!(unpack(cut.as_slice(), open(&to).as_fd(), bounds()), Err(ArchiveError::Malformed(_))));
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
+}

@@ -47,7 +47,9 @@ impl Endpoint {
         };
         let target = match self.host.parse::<IpAddr>() {
             Ok(ip) => Target::Ip(ip),
-            Err(_) => Target::Host(self.host.parse().map_err(|e: sandstorm_types::HostNameError| bad(e.into()))?),
+            Err(_) => {
+                Target::Host(self.host.parse().map_err(|e: sandstorm_types::HostNameError| bad(e.into()))?)
+            }
         };
         Rule::new(target, &[self.port]).map(Rule::internal).map_err(|e| bad(e.into()))
     }
@@ -55,18 +57,35 @@ impl Endpoint {
 
 /// The address with `user:password` or a token in it, as most package managers take them.
 pub(crate) fn with_credentials(address: &str, credentials: Option<&str>) -> String {
-    let (Some(credentials), Some((scheme, rest))) = (credentials, address.split_once("://")) else {
-        return address.to_owned();
-    };
+    match (credentials, address.split_once("://")) {
+        (Some(credentials), Some((scheme, rest))) => {
+            let (user, password) = pair(credentials);
+            format!("{scheme}://{user}:{password}@{rest}")
+        }
+        _ => address.to_owned(),
+    }
+}
+
+/// Every form in which credentials may turn up in a text, the longest first.
+pub(crate) fn secrets(credentials: &str) -> Vec<String> {
+    let (user, password) = pair(credentials);
+    let plain = credentials.split_once(':').map_or(credentials, |(_, password)| password);
+    vec![format!("{user}:{password}"), credentials.to_owned(), password, plain.to_owned()]
+}
+
+/// User and password as an address holds them. Whoever takes a token takes it as a password of any user.
+fn pair(credentials: &str) -> (String, String) {
     let (user, password) = credentials.split_once(':').unwrap_or(("__token__", credentials));
-    format!("{scheme}://{}:{}@{rest}", escaped(user), escaped(password))
+    (escaped(user), escaped(password))
 }
 
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => escaped.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte))
+            }
             _ => escaped.push_str(&format!("%{byte:02X}")),
         }
     }

@@ -10,9 +10,10 @@ use crate::execute::Executed;
 const SHOWN_LINES: usize = 20;
 const SHOWN_BYTES: usize = 4000;
 
-/// The error of a script that did not succeed.
-pub(crate) fn of(recipe: &Recipe, step: &str, executed: &Executed) -> Error {
-    let said = said(executed);
+/// The error of a script that did not succeed. What package managers print may quote an address with its credentials,
+/// so `secrets` are taken out.
+pub(crate) fn of(recipe: &Recipe, step: &str, executed: &Executed, secrets: &[String]) -> Error {
+    let said = without(secrets, said(executed));
     let name = &recipe.name;
     match executed.end.cause {
         EndCause::Caller => return Error::new(ErrorKind::Cancelled, "the caller gave up"),
@@ -32,6 +33,10 @@ pub(crate) fn of(recipe: &Recipe, step: &str, executed: &Executed) -> Error {
     Error::new(ErrorKind::InvalidRequest, format!("{name} could not {step} the packages\n{said}"))
 }
 
+fn without(secrets: &[String], text: String) -> String {
+    secrets.iter().filter(|secret| !secret.is_empty()).fold(text, |text, secret| text.replace(secret, "…"))
+}
+
 /// The end of what was printed.
 fn said(executed: &Executed) -> String {
     let mut all = String::from_utf8_lossy(&executed.stdout).into_owned();
@@ -43,4 +48,16 @@ fn said(executed: &Executed) -> String {
         from += 1;
     }
     text.split_off(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_repeated() {
+        let secrets = ["me:p@ss".to_owned(), "me:p%40ss".to_owned(), String::new()];
+        let said = "cannot open https://me:p%40ss@a.example/ as me:p@ss".to_owned();
+        assert_eq!(without(&secrets, said), "cannot open https://…@a.example/ as …");
+    }
 }

@@ -21,6 +21,7 @@ pub(crate) struct Index {
     /// The index first.
     addresses: Vec<String>,
     credentials: Option<String>,
+    builtin: bool,
 }
 
 impl Index {
@@ -36,9 +37,18 @@ impl Index {
         self.credentials.as_deref()
     }
 
+    /// Whether it is the one that the package manager uses by itself.
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.builtin
+    }
+
     /// What a build may reach.
     pub(crate) fn rules(&self) -> Result<Vec<Rule>> {
-        self.addresses.iter().filter_map(|address| Endpoint::of(address)).map(|endpoint| endpoint.rule()).collect()
+        self.addresses
+            .iter()
+            .filter_map(|address| Endpoint::of(address))
+            .map(|endpoint| endpoint.rule())
+            .collect()
     }
 }
 
@@ -54,7 +64,11 @@ pub(crate) async fn find(
         check(wanted, address)?;
     }
     let note = note_name(wanted, source);
-    let index = |addresses: Vec<String>| Index { addresses, credentials: source.credentials.clone() };
+    let index = |addresses: Vec<String>| Index {
+        addresses,
+        credentials: source.credentials.clone(),
+        builtin: source.address.is_none(),
+    };
     if let Some(text) = store.note(&note) {
         return Ok(index(text.lines().map(str::to_owned).collect()));
     }
@@ -69,7 +83,9 @@ pub(crate) async fn find(
         let shop = Workshop::open(site, wanted, own, Some(&found), None).await?;
         let answer = shop.ask(site, wanted, script).await;
         shop.close(site).await?;
-        addresses.extend(answer?.iter().flat_map(|text| text.lines()).map(str::to_owned));
+        // An index that did not answer is asked again next time; the files of most lie beside it.
+        let Some(text) = answer? else { return Ok(index(distinct(addresses))) };
+        addresses.extend(text.lines().map(str::to_owned));
     }
     let addresses = distinct(addresses);
     if let Err(error) = store.keep_note(&note, &addresses.join("\n")) {
@@ -91,7 +107,8 @@ fn note_name(wanted: &Wanted<'_>, source: &IndexSource) -> String {
 async fn builtin(site: Site<'_>, wanted: &Wanted<'_>, own: &Toolchain) -> Result<Vec<String>> {
     let name = &wanted.recipe.name;
     let unknown = || {
-        let message = format!("no package index is known for {name}; set packages.{name}.index in the configuration");
+        let message =
+            format!("no package index is known for {name}; set packages.{name}.index in the configuration");
         Error::new(ErrorKind::InvalidRequest, message)
     };
     let script = wanted.recipe.index.builtin.as_ref().ok_or_else(unknown)?;
@@ -113,7 +130,10 @@ fn check(wanted: &Wanted<'_>, address: &str) -> Result<()> {
         }
         Some(_) => return Ok(()),
     };
-    Err(Error::new(ErrorKind::InvalidRequest, format!("the package index of {name} cannot be used: {problem}")))
+    Err(Error::new(
+        ErrorKind::InvalidRequest,
+        format!("the package index of {name} cannot be used: {problem}"),
+    ))
 }
 
 /// The first address, and one for each further place to connect to.
@@ -139,7 +159,13 @@ mod tests {
 
     #[test]
     fn one_address_for_each_place_and_none_of_our_own() {
-        let given = ["https://a.example/simple/", "https://a.example/x", "relative", "http://127.0.0.1/", "https://f.example/y"];
+        let given = [
+            "https://a.example/simple/",
+            "https://a.example/x",
+            "relative",
+            "http://127.0.0.1/",
+            "https://f.example/y",
+        ];
         let kept = distinct(given.map(str::to_owned).to_vec());
         assert_eq!(kept, ["https://a.example/simple/", "https://f.example/y"]);
     }

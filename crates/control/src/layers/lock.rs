@@ -140,7 +140,9 @@ mod tests {
     fn what_was_resolved_names_the_layer() {
         let (old, new) = (toolchain("3.11"), toolchain("3.12"));
         let key = |content: &str, mtime, toolchain: &Toolchain| {
-            Lock::new(archive(content, mtime), true, SystemTime::now()).unwrap().layer_key(&wanted(toolchain, &[]))
+            Lock::new(archive(content, mtime), true, SystemTime::now())
+                .unwrap()
+                .layer_key(&wanted(toolchain, &[]))
         };
         assert_eq!(key("a==1", 1, &old), key("a==1", 2, &old));
         assert_ne!(key("a==1", 1, &old), key("a==2", 1, &old));
@@ -151,7 +153,8 @@ mod tests {
     fn order_and_repetition_do_not_ask_for_something_else() {
         let toolchain = toolchain("3.11");
         let list = |names: &[&str]| names.iter().map(|n| n.parse().unwrap()).collect::<Vec<Requirement>>();
-        let key = |names: &[&str], source: &IndexSource| LockKey::new(&wanted(&toolchain, &list(names)), source);
+        let key =
+            |names: &[&str], source: &IndexSource| LockKey::new(&wanted(&toolchain, &list(names)), source);
         let own = IndexSource { address: Some("https://a.example/".to_owned()), credentials: None };
         assert_eq!(key(&["a", "b", "a"], &own), key(&["b", "a"], &own));
         assert_ne!(key(&["a"], &own), key(&["b"], &own));

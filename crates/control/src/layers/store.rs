@@ -164,7 +164,8 @@ impl Store {
         });
         let unpacked = unpacked.await.map_err(|e| broken(io::Error::other(e)))?;
         let bytes = unpacked.map_err(|e| {
-            Error::new(ErrorKind::InvalidRequest, "the packages hold files that cannot be kept").with_source(e)
+            Error::new(ErrorKind::InvalidRequest, "the packages hold files that cannot be kept")
+                .with_source(e)
         })?;
         let mut file = &claim.0;
         file.set_len(0).and_then(|()| file.write_all(bytes.to_string().as_bytes())).map_err(broken)?;
@@ -174,6 +175,11 @@ impl Store {
     /// Removes layers that were used least recently until the rest fits. One that is in use stays, and so does `keep`.
     pub(crate) fn shrink(&self, manager: &str, keep: &str) {
         let keep = self.layer_claim(manager, keep);
+        for path in
+            subfolders(&self.dir).iter().flat_map(|dir| subfolders(dir)).filter(|path| is_left_over(path))
+        {
+            let _ = fs::remove_dir_all(path);
+        }
         let mut layers: Vec<(SystemTime, u64, PathBuf)> = subfolders(&self.dir)
             .iter()
             .flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten())
@@ -206,6 +212,14 @@ fn remove(claim: &Path) -> io::Result<()> {
     let doomed = claim.with_extension("gone");
     fs::rename(&layer, &doomed)?;
     fs::remove_dir_all(&doomed)
+}
+
+/// What a process that died in the middle left behind: half a layer on its way in or out, untouched for a day.
+fn is_left_over(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let old = |time: SystemTime| time.elapsed().unwrap_or_default() > Duration::from_secs(24 * 60 * 60);
+    (name.starts_with(".new-") || name.ends_with(".gone"))
+        && fs::metadata(path).and_then(|found| found.modified()).is_ok_and(old)
 }
 
 fn subfolders(dir: &Path) -> Vec<PathBuf> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sandstorm_language::Toolchain;
 use sandstorm_provider::{
-    ByteStream, CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, HostMount, OpContext,
-    Result,
+    ByteStream, CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, HostMount,
+    OpContext, Result,
 };
 use sandstorm_types::{
     AllowList, ByteSize, EnvMap, ErrorKind, Lifetime, Limits, MilliCpus, NetworkPolicy, OnEnd, Requirement,
@@ -14,7 +14,7 @@ use sandstorm_types::{
 };
 
 use super::index::Index;
-use super::{Layer, Site, Wanted, failure};
+use super::{Layer, Site, Wanted, address, failure};
 use crate::artifact::unpack;
 use crate::compile::folder;
 use crate::execute::{Executed, execute};
@@ -41,6 +41,7 @@ const CERTIFICATE_VARIABLES: [&str; 6] = [
 pub(crate) struct Workshop {
     id: SandboxId,
     env: EnvMap,
+    secrets: Vec<String>,
 }
 
 impl Workshop {
@@ -67,10 +68,12 @@ impl Workshop {
             ..SandboxSpec::default()
         };
         let same = |path: &std::path::PathBuf| HostMount { source: path.clone(), target: path.clone() };
-        let mut mounts: Vec<HostMount> = wanted.toolchain.mounts.iter().chain(&own.mounts).map(same).collect();
+        let mut mounts: Vec<HostMount> =
+            wanted.toolchain.mounts.iter().chain(&own.mounts).map(same).collect();
         mounts.extend(tool.map(|tool| tool.mount.clone()));
         let options = CreateOptions { mounts, ..CreateOptions::default() };
-        let shop = Self { id: options.id, env: environment(wanted, own, index, tool)? };
+        let secrets = index.and_then(Index::credentials).map(address::secrets).unwrap_or_default();
+        let shop = Self { id: options.id, env: environment(wanted, own, index, tool)?, secrets };
         let made = async {
             site.provider.create(site.cx, &spec, options).await?;
             for path in [LOCK, LAYER] {
@@ -88,13 +91,27 @@ impl Workshop {
     }
 
     /// Runs a script of the recipe on what was asked for; its complaints become the error.
-    pub(crate) async fn perform(&self, site: Site<'_>, wanted: &Wanted<'_>, step: &str, script: &str) -> Result<()> {
+    pub(crate) async fn perform(
+        &self,
+        site: Site<'_>,
+        wanted: &Wanted<'_>,
+        step: &str,
+        script: &str,
+    ) -> Result<()> {
         let executed = self.run(site, wanted, script).await?;
-        if succeeded(&executed) { Ok(()) } else { Err(failure::of(wanted.recipe, step, &executed)) }
+        if succeeded(&executed) {
+            return Ok(());
+        }
+        Err(failure::of(wanted.recipe, step, &executed, &self.secrets))
     }
 
     /// Runs a script of the recipe and gives what it printed, or nothing if it failed.
-    pub(crate) async fn ask(&self, site: Site<'_>, wanted: &Wanted<'_>, script: &str) -> Result<Option<String>> {
+    pub(crate) async fn ask(
+        &self,
+        site: Site<'_>,
+        wanted: &Wanted<'_>,
+        script: &str,
+    ) -> Result<Option<String>> {
         let executed = self.run(site, wanted, script).await?;
         if !succeeded(&executed) {
             let said = String::from_utf8_lossy(&executed.stderr).into_owned();
@@ -156,7 +173,9 @@ fn environment(
     index: Option<&Index>,
     tool: Option<&Layer>,
 ) -> Result<EnvMap> {
-    let bad = |e: sandstorm_types::EnvError| Error::new(ErrorKind::Internal, "a variable of a recipe").with_source(e);
+    let bad = |e: sandstorm_types::EnvError| {
+        Error::new(ErrorKind::Internal, "a variable of a recipe").with_source(e)
+    };
     let mut env = EnvMap::new();
     let mut set = |name: &str, value: String| env.insert(name.parse().map_err(bad)?, value).map_err(bad);
     for (name, path) in wanted.toolchain.programs.iter().chain(&own.programs) {
@@ -165,6 +184,9 @@ fn environment(
     if let Some(index) = index {
         set("INDEX", index.address().to_owned())?;
         set("INDEX_WITH_CREDENTIALS", index.with_credentials())?;
+        if index.is_builtin() {
+            set("INDEX_BUILTIN", "1".to_owned())?;
+        }
         if let Some(credentials) = index.credentials() {
             set("INDEX_CREDENTIALS", credentials.to_owned())?;
         }

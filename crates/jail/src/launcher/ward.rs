@@ -14,6 +14,9 @@ use crate::spec::JailSpec;
 /// The processor budget is looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 
+/// How long after the memory alarm a kill is looked for.
+const ALARM_FADES: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 pub(super) struct Ward {
     name: String,
@@ -28,6 +31,9 @@ pub(super) struct Ward {
     cpu_milli: u64,
     dies_at: Option<Instant>,
     next_cpu_look: Option<Instant>,
+    /// When the memory alarm rang without a kill to show for it yet.
+    next_memory_look: Option<Instant>,
+    alarm_fades_at: Option<Instant>,
     cause: Option<EndCause>,
     gone: bool,
 }
@@ -55,6 +61,8 @@ impl Ward {
             cpu_milli: spec.limits.cpu_milli.max(1),
             dies_at: spec.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
             next_cpu_look: None,
+            next_memory_look: None,
+            alarm_fades_at: None,
             cause: None,
             gone: false,
         };
@@ -81,7 +89,7 @@ impl Ward {
         if self.cause.is_some() {
             return None;
         }
-        self.dies_at.into_iter().chain(self.next_cpu_look).min()
+        self.dies_at.into_iter().chain(self.next_cpu_look).chain(self.next_memory_look).min()
     }
 
     /// Sees what happened and acts on it.
@@ -96,8 +104,12 @@ impl Ward {
         let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
         if let Some(alarm) = &self.alarm {
             let mut buffer = [0; 8];
-            // On v1 this resets the event; on v2 the file is read anew by its path.
-            let _ = rustix::io::read(&alarm.fd, &mut buffer);
+            // On v1 this resets the event; on v2 the file is read anew by its path. The alarm of v1 rings before the
+            // kernel ends a process, so its counter is looked at again until it shows that.
+            let rang = rustix::io::read(&alarm.fd, &mut buffer).is_ok();
+            if rang && !alarm.priority {
+                self.alarm_fades_at = Some(Instant::now() + ALARM_FADES);
+            }
             if alarm.priority {
                 let _ = rustix::fs::seek(&alarm.fd, rustix::fs::SeekFrom::Start(0));
                 let mut buffer = [0; 512];
@@ -114,6 +126,8 @@ impl Ward {
             self.kill(EndCause::Lifetime);
         } else {
             self.plan_cpu_look(used);
+            self.alarm_fades_at = self.alarm_fades_at.filter(|at| *at > Instant::now());
+            self.next_memory_look = self.alarm_fades_at.map(|_| Instant::now() + SHORTEST_LOOK);
         }
         Vec::new()
     }

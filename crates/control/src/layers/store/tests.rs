@@ -70,3 +70,20 @@ async fn a_claim_waits_for_the_other_and_can_be_given_up() {
     drop(first);
     store.claim(&cx, &path).await.unwrap();
 }
+
+#[tokio::test]
+async fn what_a_dead_process_left_is_cleared_away_and_work_under_way_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().to_owned(), u64::MAX);
+    put(&store, "a", 10).await;
+    let [old, new, gone] = [".new-old", ".new-now", "b.gone"].map(|name| store.layer("pip", name));
+    for path in [&old, &new, &gone] {
+        fs::create_dir_all(path.join("content")).unwrap();
+    }
+    for path in [&old, &gone] {
+        File::open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    store.shrink("pip", "a");
+    assert_eq!([&old, &new, &gone].map(|path| path.is_dir()), [false, true, false]);
+    assert!(store.layer("pip", "a").is_dir());
+}

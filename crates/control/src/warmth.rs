@@ -1,0 +1,92 @@
+//! What a compiler built on the way and can use again, kept from one compile to the next.
+//!
+//! A Go program is compiled in a fifth of a second once the standard packages that it imports are built, and in ten
+//! seconds before. Building all of them in advance takes a minute and a half, for which nobody waits; so each compile
+//! starts from what earlier ones built, and only the first to import a package pays for it. What is kept belongs to one
+//! tenant and one toolchain, since the compiler that wrote it read that tenant's code.
+
+use std::time::Duration;
+
+use sandstorm_language::{CacheKey, CompilePlan, Plan, cache_key, layout};
+use sandstorm_provider::{EndCause, Error, ExecEnd, FileOp, FileReply, OpContext, Provider, Result};
+use sandstorm_types::{ErrorKind, SandboxId};
+
+use crate::artifact::unpack;
+use crate::compile::folder;
+use crate::compile_cache::CompileCache;
+use crate::prepare::Prepared;
+use crate::run::Runner;
+
+/// A compile that took less built nothing that is worth carrying around.
+const WORTH_KEEPING: Duration = Duration::from_millis(500);
+
+/// Past this it costs more to bring than it saves: the next compile starts cold.
+const MOST: usize = 384 << 20;
+
+/// The kept part of one tenant's compiles with one toolchain.
+#[derive(Debug)]
+pub(crate) struct Warmth<'a> {
+    cache: &'a CompileCache,
+    key: CacheKey,
+}
+
+impl Runner {
+    /// What is kept for compiles like this one, where anything is.
+    pub(crate) fn warmth(
+        &self,
+        cx: &OpContext,
+        prepared: &Prepared,
+        plan: &CompilePlan,
+    ) -> Option<Warmth<'_>> {
+        let cache = self.cache.as_ref().filter(|_| plan.warm)?;
+        // The settings of the compiler count, its arguments do not.
+        let settings = Plan { argv: Vec::new(), files: Vec::new(), ..plan.plan.clone() };
+        let key = cache_key(&cx.tenant().to_string(), prepared.language, &prepared.toolchain, &settings, []);
+        Some(Warmth { cache, key })
+    }
+}
+
+impl Warmth<'_> {
+    /// Lays out what earlier compiles left.
+    pub(crate) async fn bring(
+        &self,
+        provider: &dyn Provider,
+        cx: &OpContext,
+        sandbox: &SandboxId,
+    ) -> Result<()> {
+        let warm = folder(layout::WARM)?;
+        provider.files(cx, sandbox, FileOp::MakeDir { path: warm.clone() }).await?;
+        match self.cache.get(&self.key) {
+            Some(archive) => unpack(provider, cx, sandbox, warm, archive).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps what this compile built, if that was much. A failure makes the next compile slower and nothing else.
+    pub(crate) async fn keep(
+        &self,
+        provider: &dyn Provider,
+        cx: &OpContext,
+        sandbox: &SandboxId,
+        end: &ExecEnd,
+    ) {
+        if end.cause != EndCause::Program || end.usage.cpu < WORTH_KEEPING {
+            return;
+        }
+        if let Err(error) = self.pack(provider, cx, sandbox).await {
+            tracing::warn!(%error, "what the compiler built could not be kept");
+            self.cache.forget(&self.key);
+        }
+    }
+
+    async fn pack(&self, provider: &dyn Provider, cx: &OpContext, sandbox: &SandboxId) -> Result<()> {
+        let reply = provider.files(cx, sandbox, FileOp::Pack { path: folder(layout::WARM)? }).await?;
+        let FileReply::Archive(archive) = reply else {
+            return Err(Error::new(ErrorKind::Internal, "packing gave no archive"));
+        };
+        let archive = archive.collect(MOST).await?;
+        self.cache.put(&self.key, &archive).map_err(|e| {
+            Error::new(ErrorKind::Internal, "the compile cache cannot be written").with_source(e)
+        })
+    }
+}
