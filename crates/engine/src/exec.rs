@@ -275,25 +275,12 @@ impl Follower {
     /// Passes output on until the program ends. `None`: its sandbox ended first.
     async fn follow(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
-            match event {
-                TaskEvent::Output { stream: AgentStream::Output, bytes } => {
-                    self.log.write(Stream::Stdout, bytes)
+            if let TaskEvent::Output { stream: AgentStream::Side, bytes } = event {
+                if let Some(side) = &self.side {
+                    let _ = side.send(bytes).await;
                 }
-                TaskEvent::Output { stream: AgentStream::Error, bytes } => {
-                    self.log.write(Stream::Stderr, bytes)
-                }
-                TaskEvent::Output { stream: AgentStream::Side, bytes } => {
-                    if let Some(side) = &self.side {
-                        let _ = side.send(bytes).await;
-                    }
-                }
-                TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
-                // The program was not executed although its walls stood, such as a script without an interpreter.
-                TaskEvent::Failed(failure) => {
-                    let message = format!("{}\n", std::io::Error::from_raw_os_error(failure.errno));
-                    self.log.write(Stream::Stderr, Bytes::from(message));
-                }
-                TaskEvent::Started(_) | TaskEvent::Closed => {}
+            } else if let Some(ended) = self.keep(event) {
+                return Some(ended);
             }
             self.log.pace().await;
         }
@@ -303,16 +290,27 @@ impl Follower {
     /// After a kill: what it still wrote is kept up to the limit, but nobody is waited for.
     async fn discard(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
-            match event {
-                TaskEvent::Output { stream: AgentStream::Output, bytes } => {
-                    self.log.write(Stream::Stdout, bytes)
-                }
-                TaskEvent::Output { stream: AgentStream::Error, bytes } => {
-                    self.log.write(Stream::Stderr, bytes)
-                }
-                TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
-                _ => {}
+            if let Some(ended) = self.keep(event) {
+                return Some(ended);
             }
+        }
+        None
+    }
+
+    /// Keeps what an event brings. `Some`: the program ended.
+    fn keep(&mut self, event: TaskEvent) -> Option<(Ending, Usage)> {
+        match event {
+            TaskEvent::Output { stream: AgentStream::Output, bytes } => self.log.write(Stream::Stdout, bytes),
+            TaskEvent::Output { stream: AgentStream::Error, bytes } => self.log.write(Stream::Stderr, bytes),
+            TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
+            // The program was not executed although its walls stood, such as a script without an interpreter.
+            TaskEvent::Failed(failure) => {
+                let message = format!("{}\n", std::io::Error::from_raw_os_error(failure.errno));
+                self.log.write(Stream::Stderr, Bytes::from(message));
+            }
+            TaskEvent::Output { stream: AgentStream::Side, .. }
+            | TaskEvent::Started(_)
+            | TaskEvent::Closed => {}
         }
         None
     }

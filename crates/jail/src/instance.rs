@@ -63,7 +63,9 @@ pub(crate) fn sweep_dead(runtime: &Path, hierarchies: &Hierarchies) {
         }
         // One without a parent was lost before it had any group.
         let clean = match fs::read_to_string(lease.path()) {
-            Ok(parent) if !parent.is_empty() => sweep(hierarchies, &Path::new(&parent).join(lease.file_name())),
+            Ok(parent) if !parent.is_empty() => {
+                sweep(hierarchies, &Path::new(&parent).join(lease.file_name()))
+            }
             _ => true,
         };
         if clean {

@@ -280,3 +280,6 @@ pub(crate) fn sweep(hierarchies: &Hierarchies, instance: &Path) -> bool {
     }
     clean
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Leaves on made-up hierarchies: plain folders take the same writes and give the same reads, so that what a host of
+//! the other kind would be told can be checked on any.
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn limits() -> JailLimits {
+    JailLimits {
+        memory_bytes: 64 << 20,
+        processes: 32,
+        cpu_milli: 1500,
+        cpu_time: Some(Duration::from_secs(1)),
+        open_files: 100,
+    }
+}
+
+fn unified(root: &TempDir) -> Hierarchies {
+    Hierarchies {
+        unified: Some(root.path().to_owned()),
+        on_unified: vec![Controller::Memory, Controller::Processes, Controller::Cpu],
+        ..Hierarchies::default()
+    }
+}
+
+fn v1(root: &TempDir) -> Hierarchies {
+    let mounts = [Controller::Memory, Controller::Processes, Controller::Cpu, Controller::CpuAccounting];
+    let on_v1: BTreeMap<_, _> = mounts.into_iter().map(|c| (c, root.path().join(c.name()))).collect();
+    for mount in on_v1.values() {
+        fs::create_dir_all(mount).unwrap();
+    }
+    Hierarchies { on_v1, ..Hierarchies::default() }
+}
+
+fn create(hierarchies: &Hierarchies) -> Leaf {
+    Leaf::create(hierarchies, Path::new("sandstorm/me"), "jail", &limits()).unwrap()
+}
+
+#[test]
+fn a_unified_leaf_has_every_limit() {
+    let root = tempfile::tempdir().unwrap();
+    let leaf = create(&unified(&root));
+    let read = |file: &str| fs::read_to_string(root.path().join("sandstorm/me/jail").join(file)).unwrap();
+    assert_eq!(leaf.missing(), []);
+    assert_eq!(read("memory.max"), (64 << 20).to_string());
+    assert_eq!(read("memory.swap.max"), "0");
+    assert_eq!(read("pids.max"), "32");
+    assert_eq!(read("cpu.max"), "150000 100000");
+    assert_eq!(read("cgroup.max.descendants"), "0");
+    for above in ["", "sandstorm", "sandstorm/me"] {
+        let handed_down = root.path().join(above).join("cgroup.subtree_control");
+        assert!(handed_down.exists(), "controllers are not handed down from /{above}");
+    }
+    assert!(leaf.birthplace().is_some() && leaf.entrances().unwrap().is_empty());
+}
+
+#[test]
+fn a_v1_leaf_has_every_limit_and_is_entered_by_descriptor() {
+    let root = tempfile::tempdir().unwrap();
+    let hierarchies = v1(&root);
+    for mount in hierarchies.on_v1.values() {
+        let dir = mount.join("sandstorm/me");
+        fs::create_dir_all(&dir).unwrap();
+    }
+    let leaf = create(&hierarchies);
+    let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
+    assert_eq!(leaf.missing(), []);
+    assert_eq!(read("memory/sandstorm/me/jail/memory.limit_in_bytes"), (64 << 20).to_string());
+    assert_eq!(read("memory/sandstorm/me/jail/memory.memsw.limit_in_bytes"), (64 << 20).to_string());
+    assert_eq!(read("pids/sandstorm/me/jail/pids.max"), "32");
+    assert_eq!(read("cpu/sandstorm/me/jail/cpu.cfs_quota_us"), "150000");
+    assert!(leaf.birthplace().is_none());
+    for controller in ["memory", "pids", "cpu", "cpuacct"] {
+        fs::write(root.path().join(controller).join("sandstorm/me/jail/tasks"), "").unwrap();
+    }
+    assert_eq!(leaf.entrances().unwrap().len(), 4);
+}
+
+#[test]
+fn counters_are_read_where_they_are() {
+    let root = tempfile::tempdir().unwrap();
+    let leaf = create(&unified(&root));
+    let dir = root.path().join("sandstorm/me/jail");
+    fs::write(dir.join("cpu.stat"), "usage_usec 1500\nuser_usec 1000\n").unwrap();
+    fs::write(dir.join("memory.peak"), "4096\n").unwrap();
+    fs::write(dir.join("memory.events"), "low 0\noom 2\noom_kill 1\n").unwrap();
+    fs::write(dir.join("pids.events"), "max 7\n").unwrap();
+    let counted = leaf.counters();
+    assert_eq!(counted.cpu_time, Some(Duration::from_micros(1500)));
+    assert_eq!(
+        (counted.peak_memory_bytes, counted.memory_kills, counted.process_refusals),
+        (Some(4096), Some(1), Some(7))
+    );
+}
+
+#[test]
+fn a_limit_that_cannot_be_written_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let mut hierarchies = unified(&root);
+    hierarchies.on_unified = vec![Controller::Memory];
+    let leaf = create(&hierarchies);
+    let names: Vec<&str> = leaf.missing().iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["processes", "cpus"]);
+}
