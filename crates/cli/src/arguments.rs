@@ -38,13 +38,18 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print completions for a shell
-    Completions { shell: Shell },
+    Completions {
+        /// The shell to print them for
+        shell: Shell,
+    },
 }
 
 /// `sandstorm run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: the program's own; 128 + n for signal n; 1 compile error; 124 time limit; \
-                        137 memory or output limit, or cancelled; 2 bad usage; 125 sandstorm itself failed.")]
+#[command(
+    after_help = "Exit codes: the program's own; 128 + n for signal n; 1 compile error; 124 time limit; \
+                        137 memory or output limit, or cancelled; 2 bad usage; 125 sandstorm itself failed."
+)]
 pub(crate) struct RunCommand {
     /// Program to run; its name tells the language. `-` reads the code from standard input
     #[arg(value_name = "FILE", required_unless_present = "code")]
@@ -102,7 +107,7 @@ pub(crate) struct RunCommand {
     /// File to put beside the program, `FILE` or `FILE:NAME-INSIDE`; may be repeated
     #[arg(long = "file", value_name = "FILE", help_heading = "Inputs and outputs")]
     pub(crate) files: Vec<PathBuf>,
-    /// Folder to bring the program's files back to
+    /// Folder to bring the program's files back to, without links that lead out of it and special files
     #[arg(long, value_name = "DIR", help_heading = "Inputs and outputs")]
     pub(crate) out: Option<PathBuf>,
     /// File to read standard input from
@@ -123,7 +128,11 @@ pub(crate) struct LanguagesCommand {
 
 /// `sandstorm doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 sandboxes work here; 1 they do not, or a case of the matrix fails.")]
 pub(crate) struct DoctorCommand {
+    /// Attack the walls and limits of each engine with a small suite of programs, and say which held
+    #[arg(long)]
+    pub(crate) matrix: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

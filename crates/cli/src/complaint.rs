@@ -10,6 +10,11 @@ const USAGE: u8 = 2;
 /// Sandstorm itself failed.
 const FAILED: u8 = 125;
 
+/// Cancelled before there was a result.
+const CANCELLED: u8 = 137;
+/// What a shell says of a program that SIGPIPE ended.
+const BROKEN_PIPE: u8 = 141;
+
 /// A mistake in what was typed or given.
 #[derive(Debug)]
 pub(crate) struct Misuse(pub(crate) String);
@@ -29,6 +34,13 @@ pub(crate) fn misuse(message: impl Into<String>) -> anyhow::Error {
 
 /// Prints an error with its causes and says what to exit with.
 pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
+    if nobody_reads(error) {
+        return ExitCode::from(BROKEN_PIPE);
+    }
+    if kind(error) == Some(ErrorKind::Cancelled) {
+        note("cancelled");
+        return ExitCode::from(CANCELLED);
+    }
     let mut text = String::new();
     for (place, cause) in error.chain().enumerate() {
         let cause = cause.to_string();
@@ -47,13 +59,31 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
+/// Our output goes to somebody who has seen enough (`sandstorm … | head`): no news, and no error of ours.
+fn nobody_reads(error: &anyhow::Error) -> bool {
+    let broken = |e: &std::io::Error| e.kind() == std::io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<std::io::Error>().is_some_and(broken)
+        || error
+            .downcast_ref::<serde_json::Error>()
+            .is_some_and(|e| e.io_error_kind() == Some(std::io::ErrorKind::BrokenPipe))
+}
+
 fn code(error: &anyhow::Error) -> u8 {
-    let usage = error.chain().any(|cause| {
-        cause.is::<Misuse>()
-            || cause.is::<sandstorm_config::ConfigError>()
-            || cause.downcast_ref::<sandstorm_provider::Error>().is_some_and(|e| e.kind() == ErrorKind::InvalidRequest)
-    });
-    if usage { USAGE } else { FAILED }
+    let usage =
+        error.chain().any(|cause| cause.is::<Misuse>() || cause.is::<sandstorm_config::ConfigError>());
+    if usage || kind(error) == Some(ErrorKind::InvalidRequest) { USAGE } else { FAILED }
+}
+
+/// The family of a failure that came from a provider.
+fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
+    error.chain().find_map(|cause| cause.downcast_ref::<sandstorm_provider::Error>()).map(|e| e.kind())
+}
+
+/// Says something that is no error, on the error stream.
+pub(crate) fn note(message: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let label = if paints(&stderr) { "\u{1b}[1;33msandstorm:\u{1b}[0m" } else { "sandstorm:" };
+    let _ = writeln!(stderr, "{label} {}", safe(message));
 }
 
 /// Whether colours are wanted on this stream.

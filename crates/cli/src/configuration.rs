@@ -7,23 +7,43 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use sandstorm_config::{Config, Flag, LoadInput, Loaded};
+use sandstorm_language::Catalogue;
 
 use crate::arguments::{ConfigCommand, Shared};
 use crate::complaint::misuse;
+use crate::logging;
 
-/// Reads the configuration and prints what is odd about it.
+/// Reads the configuration, prints what is odd about it and starts logging as it says.
 pub(crate) fn load(shared: &Shared) -> anyhow::Result<Loaded> {
     let mut input = LoadInput::of_process();
     input.flag_path = shared.config.clone();
     if let Some(dir) = &shared.state_dir {
-        input.flags.push(Flag::new("--state-dir", "state_dir", dir.to_string_lossy()));
+        let text = dir.to_str().ok_or_else(|| misuse(format!("--state-dir {}: not UTF-8", dir.display())))?;
+        input.flags.push(Flag::new("--state-dir", "state_dir", text));
     }
     let loaded = Config::load(input)?;
     let mut stderr = std::io::stderr().lock();
     for warning in &loaded.warnings {
         let _ = writeln!(stderr, "warning: {warning}");
     }
+    check_languages(&loaded)?;
+    logging::start(&loaded);
     Ok(loaded)
+}
+
+/// The configuration knows no languages; a setting for one that nobody knows would do nothing.
+fn check_languages(loaded: &Loaded) -> anyhow::Result<()> {
+    for name in loaded.config.languages.keys() {
+        let file = loaded.file.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
+        match Catalogue::embedded().get(name) {
+            Ok(language) if language.name == *name => {}
+            Ok(language) => {
+                return Err(misuse(format!("{file}`languages.{name}` must be called `{}`", language.name)));
+            }
+            Err(e) => return Err(misuse(format!("{file}`languages.{name}`: {e}"))),
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn serve(shared: &Shared, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
@@ -57,7 +77,11 @@ fn init(path: Option<PathBuf>, force: bool) -> anyhow::Result<PathBuf> {
     }
     let mut options = OpenOptions::new();
     options.write(true);
-    if force { options.create(true).truncate(true) } else { options.create_new(true) };
+    if force {
+        options.create(true).truncate(true)
+    } else {
+        options.create_new(true)
+    };
     match options.open(&path) {
         Ok(mut file) => {
             file.write_all(sandstorm_config::init_text().as_bytes())

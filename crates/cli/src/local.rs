@@ -1,7 +1,9 @@
 //! The embedded engine: launcher, runtime and provider, in that order.
 
+use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -52,14 +54,32 @@ impl Local {
 }
 
 fn provider(config: &Config, socket: OwnedFd) -> anyhow::Result<LocalProvider> {
-    let trees = config.template.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
+    let trees =
+        config.template.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
     let config = LocalConfig { name: "local".to_owned(), launcher: socket, trees: trees.collect() };
     LocalProvider::new(config).context("the engine could not be started")
 }
 
 /// Where toolchains are looked for: what a sandbox sees, and what the configuration adds to that.
 pub(crate) fn roots(config: &Config) -> Roots {
-    config.template.mounts.iter().fold(Roots::host(), |roots, mount| roots.with_toolchain(mount.target.clone()))
+    let mut roots = Roots::host();
+    for mount in &config.template.mounts {
+        roots = roots.with_toolchain(mount.target.clone());
+    }
+    for (name, language) in &config.languages {
+        if let Some(program) = &language.program {
+            roots = roots.with_program(name, program);
+        }
+    }
+    roots
+}
+
+/// The state directory, made for its owner alone if it is missing. `None`: there is no place for one. One that cannot be
+/// made is for its users to complain about: a run that keeps nothing does not need it.
+pub(crate) fn state_dir(loaded: &Loaded) -> Option<&Path> {
+    let dir = loaded.state_dir().ok()?;
+    let _ = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    Some(dir)
 }
 
 /// Leases and locks live where the machine forgets them at its next start.

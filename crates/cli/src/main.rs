@@ -9,6 +9,9 @@ mod configuration;
 mod doctor;
 mod languages;
 mod local;
+mod logging;
+#[cfg(test)]
+mod reference;
 mod run;
 
 use std::process::ExitCode;

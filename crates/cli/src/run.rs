@@ -1,12 +1,14 @@
 //! `sandstorm run`.
 
 mod files;
+mod packages;
 mod request;
 mod screen;
 
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandstorm_control::{CompileCache, RunInput, Runner, Tools};
 use sandstorm_provider::OpContext;
@@ -19,12 +21,18 @@ use crate::{configuration, local};
 use request::Request;
 use screen::Screen;
 
+/// How long output may still take after the run was cancelled.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 pub(crate) fn run(shared: &Shared, command: RunCommand) -> anyhow::Result<ExitCode> {
     let loaded = configuration::load(shared)?;
     let request = Request::read(&command, &loaded.config)?;
-    let cache = loaded.state_dir().ok().map(|dir| {
-        CompileCache::new(dir.join("cache/compile"), loaded.config.cache.max_bytes.as_u64())
-    });
+    let cache = local::state_dir(&loaded)
+        .map(|dir| CompileCache::new(dir.join("cache/compile"), loaded.config.cache.max_bytes.as_u64()));
+    let layers = match local::state_dir(&loaded) {
+        Some(dir) if !request.spec.requirements.is_empty() => Some(packages::layers(&loaded, dir)?),
+        _ => None,
+    };
     let roots = local::roots(&loaded.config);
     let engine = local::Local::start(&loaded)?;
     let runner = Runner::new(Tools {
@@ -32,29 +40,41 @@ pub(crate) fn run(shared: &Shared, command: RunCommand) -> anyhow::Result<ExitCo
         limits: loaded.config.limits,
         roots,
         cache,
+        layers,
     });
     let done = engine.runtime.block_on(execute(&runner, request, &command));
     drop(runner);
     engine.stop()?;
-    let (result, screen) = done?;
+    let Done { result, screen, brought } = done?;
     if command.json {
         let mut stdout = std::io::stdout().lock();
         serde_json::to_writer(&mut stdout, &result)?;
         writeln!(stdout)?;
-    } else {
+    } else if let Some(screen) = screen {
         screen.conclude(&result);
     }
+    brought?;
     Ok(ExitCode::from(cli_exit_code(&result)))
 }
 
-async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) -> anyhow::Result<(RunResult, Screen)> {
+/// What is there to tell after a run.
+struct Done {
+    result: RunResult,
+    /// `None`: nobody reads what we write.
+    screen: Option<Screen>,
+    /// Whether its files came back; a failure does not take the result away.
+    brought: anyhow::Result<()>,
+}
+
+async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) -> anyhow::Result<Done> {
     let stop = CancellationToken::new();
     let cx = OpContext::new(TenantId::LOCAL).with_cancellation(stop.clone());
     request.spec.enforcement.get_or_insert(Enforcement::BestEffort);
     let prepared = runner.prepare(&request.spec, request.main.as_deref())?;
+    let out = command.out.as_deref().map(files::target).transpose()?;
     let limits = prepared.limits;
     let (events, received) = mpsc::channel(64);
-    let screen = Screen::start(received, command.json, stop.clone(), limits);
+    let mut screen = Screen::start(received, command.json, stop.clone(), limits);
     let input = request.take_input();
     let running = runner.run(&cx, &request.spec, prepared, input, Some(events));
     tokio::pin!(running);
@@ -64,23 +84,33 @@ async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) ->
             () = interrupted() => stop.cancel(),
         }
     };
-    screen.flush();
+    let read = tokio::select! {
+        () = screen.flush() => true,
+        () = given_up(&stop) => false,
+    };
     let finished = finished?;
-    if let Some(dir) = &command.out {
+    let brought = match out {
         // The run may have been cancelled; bringing files back is work of its own.
-        let cx = OpContext::new(TenantId::LOCAL);
-        let brought = files::bring_back(&finished, &cx, dir, &limits).await;
-        let result = finished.release().await?;
-        brought?;
-        return Ok((result, screen));
+        Some(target) => files::bring_back(&finished, &OpContext::new(TenantId::LOCAL), target, &limits).await,
+        None => Ok(()),
+    };
+    Ok(Done { result: finished.release().await?, screen: read.then_some(screen), brought })
+}
+
+/// Who has cancelled waits no longer for somebody to read the rest of the output, and neither does who cancels now.
+async fn given_up(stop: &CancellationToken) {
+    if !stop.is_cancelled() {
+        return interrupted().await;
     }
-    Ok((finished.release().await?, screen))
+    tokio::time::sleep(PATIENCE).await;
 }
 
 /// Ctrl-C, or a polite request to end.
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return std::future::pending().await;
     };
     tokio::select! {

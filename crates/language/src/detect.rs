@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::language::{Install, Language};
 use crate::plan::Context;
 use crate::roots::Roots;
+use crate::template::{Part, Token};
 use crate::version::version_in;
 
 /// A language's programs, as the sandbox will see them.
@@ -33,7 +34,10 @@ impl Language {
     pub fn detect(&self, roots: &Roots) -> Result<Toolchain, Missing> {
         let mut programs = BTreeMap::new();
         let mut absent = Vec::new();
-        for (name, candidates) in &self.programs {
+        for (name, known) in &self.programs {
+            let chosen = roots.chosen(&self.name).filter(|_| self.main_program() == Some(name));
+            let chosen = chosen.map(|path| vec![path.to_string_lossy().into_owned()]);
+            let candidates = chosen.as_ref().unwrap_or(known);
             match candidates.iter().find_map(|candidate| roots.program(candidate)) {
                 Some(path) => drop(programs.insert(name.clone(), path)),
                 None => absent.extend(candidates.first().cloned()),
@@ -45,6 +49,15 @@ impl Language {
         }
         let mounts = self.mounts.iter().flat_map(|pattern| roots.trees(pattern)).collect();
         Ok(Toolchain { programs, mounts, version: None })
+    }
+
+    /// The program that reads the user's code: the compiler, or the interpreter where there is none.
+    fn main_program(&self) -> Option<&String> {
+        let argv = self.compile.as_ref().map_or(&self.run.argv, |compile| &compile.argv);
+        match argv.first()?.0.first()? {
+            Part::Token(Token::Program(name)) => Some(name),
+            _ => None,
+        }
     }
 
     /// Asks the toolchain for its version and keeps the answer in it. `run` starts the command, inside a sandbox, and
@@ -103,6 +116,24 @@ mod tests {
         assert_eq!(c.detect(&roots).unwrap_err().absent, ["/usr/include/stdio.h"]);
         let (_base, roots) = fake(&["/usr/bin/clang", "/usr/include/stdio.h"]);
         assert_eq!(c.detect(&roots).unwrap().programs["cc"], PathBuf::from("/usr/bin/clang"));
+    }
+
+    #[test]
+    fn a_chosen_program_is_taken_or_nothing() {
+        let (_base, roots) =
+            fake(&["/usr/bin/python3", "/usr/bin/pypy3", "/usr/bin/javac", "/usr/bin/java", "/usr/bin/ecj"]);
+        let python = Catalogue::embedded().get("python").unwrap();
+        let chosen = roots.clone().with_program("python", "/usr/bin/pypy3");
+        assert_eq!(python.detect(&chosen).unwrap().programs["python"], PathBuf::from("/usr/bin/pypy3"));
+        let missing = roots.clone().with_program("python", "/usr/bin/python4");
+        assert_eq!(python.detect(&missing).unwrap_err().absent, ["/usr/bin/python4"]);
+        let java = Catalogue::embedded().get("java").unwrap();
+        let programs = java.detect(&roots.with_program("java", "/usr/bin/ecj")).unwrap().programs;
+        assert_eq!(programs["javac"], PathBuf::from("/usr/bin/ecj"));
+        assert_eq!(programs["java"], PathBuf::from("/usr/bin/java"));
+        for language in Catalogue::embedded().iter() {
+            assert!(language.main_program().is_some(), "{}", language.name);
+        }
     }
 
     #[test]

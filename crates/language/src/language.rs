@@ -125,7 +125,9 @@ pub(crate) struct Compile {
     /// Files of ours to lay beside the user's.
     #[serde(default)]
     pub(crate) support: Vec<String>,
-    pub(crate) warm: Option<Warm>,
+    /// Whether the compiler keeps things for its next run below `{warm}`.
+    #[serde(default)]
+    pub(crate) warm: bool,
     pub(crate) limits: CompileLimits,
 }
 
@@ -137,13 +139,6 @@ pub(crate) struct When {
     /// Set on top of the compile's own.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, Template>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Warm {
-    pub(crate) argv: Vec<Template>,
-    pub(crate) limits: CompileLimits,
 }
 
 /// What a compile may use, apart from what its run may.
@@ -262,8 +257,7 @@ impl Language {
     fn templates(&self) -> impl Iterator<Item = &Template> {
         let compile = self.compile.iter().flat_map(|compile| {
             let when = compile.when.iter().flat_map(|when| when.argv.iter().chain(when.env.values()));
-            let warm = compile.warm.iter().flat_map(|warm| &warm.argv);
-            compile.argv.iter().chain(when).chain(warm).chain(compile.env.values())
+            compile.argv.iter().chain(when).chain(compile.env.values())
         });
         let kernel = self.kernel.iter().flat_map(|kernel| &kernel.argv);
         self.run.argv.iter().chain(self.run.env.values()).chain(&self.version).chain(compile).chain(kernel)

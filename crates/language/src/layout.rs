@@ -10,5 +10,6 @@ pub const BUILD: &str = "/tmp/build";
 /// Files of ours that a plan asks for ([`crate::Plan::files`]) lie here.
 pub const SUPPORT: &str = "/tmp/support";
 
-/// What [`crate::Language::warm_plan`] fills. Later compiles see it read-only here, or as an empty writable folder.
+/// Where a compiler with [`crate::CompilePlan::warm`] keeps what the next compile can use. It exists before a compile,
+/// empty or with what an earlier one of the same tenant and toolchain left.
 pub const WARM: &str = "/tmp/warm";

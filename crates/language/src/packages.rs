@@ -139,7 +139,7 @@ impl Recipe {
         if !absent.is_empty() {
             return Err(absent);
         }
-        let mounts = self.mounts.iter().flat_map(|pattern| roots.folders(pattern)).collect();
+        let mounts = self.mounts.iter().flat_map(|pattern| roots.trees(pattern)).collect();
         Ok(Toolchain { programs, mounts, version: None })
     }
 

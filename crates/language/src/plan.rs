@@ -45,6 +45,8 @@ pub struct SupportFile {
 pub struct CompilePlan {
     pub plan: Plan,
     pub limits: CompileLimits,
+    /// Whether what lies in [`WARM`] afterwards makes the next compile quicker.
+    pub warm: bool,
 }
 
 impl Language {
@@ -64,7 +66,7 @@ impl Language {
             env.extend(context.environment(&when.env)?);
         }
         let plan = Plan { argv, env, cwd: WORKSPACE, files: support_files(&compile.support) };
-        Ok(Some(CompilePlan { plan, limits: compile.limits }))
+        Ok(Some(CompilePlan { plan, limits: compile.limits, warm: compile.warm }))
     }
 
     /// How to run the job, once compiled where it needs to be.
@@ -89,17 +91,6 @@ impl Language {
         argv.push(path.clone());
         let env = context.environment(&self.run.env)?;
         Ok(Some(Plan { argv, env, cwd: WORKSPACE, files: vec![SupportFile { path, text }] }))
-    }
-
-    /// How to fill [`WARM`] once per toolchain, so that later compiles are quick. It reads nothing of any user's, so
-    /// its result may be shared by all of them.
-    pub fn warm_plan(&self, toolchain: &Toolchain) -> Result<Option<CompilePlan>, PlanError> {
-        let Some(compile) = &self.compile else { return Ok(None) };
-        let Some(warm) = &compile.warm else { return Ok(None) };
-        let context = Context::new(self, toolchain, None);
-        let (argv, env) = (context.expand(&warm.argv)?, context.environment(&compile.env)?);
-        let plan = Plan { argv, env, cwd: WORKSPACE, files: Vec::new() };
-        Ok(Some(CompilePlan { plan, limits: warm.limits }))
     }
 
     fn context<'a>(&'a self, toolchain: &'a Toolchain, job: &'a Job<'a>) -> Result<Context<'a>, PlanError> {

@@ -3,6 +3,7 @@
 //! Template `host` shows `/usr`, the folders beside it that hold programs and libraries, and `/etc/alternatives`. A
 //! program is only there if the whole way to it is: `/usr/local/bin/python3` that links into somebody's home is not.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +22,8 @@ pub struct Roots {
     base: PathBuf,
     visible: Vec<PathBuf>,
     search: Vec<PathBuf>,
+    /// Interpreters and compilers that the operator chose, by language.
+    chosen: BTreeMap<String, PathBuf>,
 }
 
 impl Roots {
@@ -35,6 +38,7 @@ impl Roots {
             base: base.into(),
             visible: VISIBLE.iter().map(PathBuf::from).collect(),
             search: SEARCH.iter().map(PathBuf::from).collect(),
+            chosen: BTreeMap::new(),
         }
     }
 
@@ -46,6 +50,18 @@ impl Roots {
         self.search.splice(0..0, [folder.join("bin"), folder.clone()]);
         self.visible.push(folder);
         self
+    }
+
+    /// Chooses the interpreter or compiler of a language, as an absolute path in the sandbox. Nothing else is then taken
+    /// in its place.
+    #[must_use]
+    pub fn with_program(mut self, language: impl Into<String>, program: impl Into<PathBuf>) -> Self {
+        self.chosen.insert(language.into(), program.into());
+        self
+    }
+
+    pub(crate) fn chosen(&self, language: &str) -> Option<&Path> {
+        self.chosen.get(language).map(PathBuf::as_path)
     }
 
     /// The path of a program that the sandbox's user can start, by name or by absolute path.

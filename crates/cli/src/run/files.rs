@@ -1,7 +1,7 @@
 //! Bringing a program's files back.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use anyhow::Context;
@@ -13,14 +13,29 @@ use sandstorm_provider::{ByteStream, OpContext};
 use sandstorm_types::Limits;
 use tokio::sync::mpsc;
 
-/// Unpacks the workspace into `dir`, which is made if it is missing. The archive comes from hostile code: it can only
-/// make files below `dir`, no more than the sandbox could hold.
-pub(crate) async fn bring_back(finished: &Finished, cx: &OpContext, dir: &Path, limits: &Limits) -> anyhow::Result<()> {
+use crate::complaint::misuse;
+
+/// The folder that files go to, made if it is missing. Opened before the program runs: work that could not be kept
+/// should not be done.
+pub(crate) fn target(dir: &Path) -> anyhow::Result<OwnedFd> {
+    if dir.exists() && !dir.is_dir() {
+        return Err(misuse(format!("--out {}: not a folder", dir.display())));
+    }
     std::fs::create_dir_all(dir).with_context(|| format!("could not make {}", dir.display()))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let target = rustix::fs::open(dir, flags, Mode::empty())
+    rustix::fs::open(dir, flags, Mode::empty())
         .map_err(io::Error::from)
-        .with_context(|| format!("could not open {}", dir.display()))?;
+        .with_context(|| format!("could not open {}", dir.display()))
+}
+
+/// Unpacks the workspace into `target`. The archive comes from hostile code: it can only make files below it, no more
+/// than the sandbox could hold.
+pub(crate) async fn bring_back(
+    finished: &Finished,
+    cx: &OpContext,
+    target: OwnedFd,
+    limits: &Limits,
+) -> anyhow::Result<()> {
     let Some(archive) = finished.workspace(cx).await.context("the program's files could not be read")? else {
         return Ok(());
     };
@@ -28,7 +43,10 @@ pub(crate) async fn bring_back(finished: &Finished, cx: &OpContext, dir: &Path, 
     let (reader, pump) = pipe(archive);
     let unpacking = tokio::task::spawn_blocking(move || unpack(reader, target.as_fd(), bounds));
     let pumped = pump.await;
-    unpacking.await.context("unpacking broke off")?.with_context(|| format!("files into {}", dir.display()))?;
+    unpacking
+        .await
+        .context("unpacking broke off")?
+        .context("the program's files could not be brought back")?;
     pumped
 }
 

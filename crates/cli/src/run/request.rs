@@ -10,8 +10,8 @@ use bytes::Bytes;
 use sandstorm_config::Config;
 use sandstorm_language::Catalogue;
 use sandstorm_types::{
-    AllowList, Blob, Enforcement, EnvMap, EnvName, GuestPath, LanguageName, LimitName, LimitsPatch, NetworkPolicy,
-    RunSpec,
+    AllowList, Blob, Enforcement, EnvMap, EnvName, GuestPath, GuestPathError, LanguageName, LimitName,
+    LimitsPatch, NetworkPolicy, RunSpec,
 };
 
 use crate::arguments::RunCommand;
@@ -22,6 +22,9 @@ const MOST_CODE: u64 = 16 << 20;
 
 /// All files that go in together.
 const MOST_FILES: u64 = 1 << 30;
+
+/// Where a sandbox can be written to.
+const WRITABLE: [&str; 4] = [GuestPath::WORKSPACE, "/home/user", "/tmp", "/dev/shm"];
 
 /// A run, read and checked.
 #[derive(Debug)]
@@ -54,7 +57,8 @@ impl Request {
         };
         spec.enforcement = if command.strict { Some(Enforcement::Strict) } else { config.enforcement };
         for requirement in &command.require {
-            spec.requirements.push(requirement.parse().map_err(|e| misuse(format!("--require {requirement}: {e}")))?);
+            spec.requirements
+                .push(requirement.parse().map_err(|e| misuse(format!("--require {requirement}: {e}")))?);
         }
         let stdin = match &command.stdin_file {
             Some(path) => Some(Bytes::from(read_file(path, MOST_FILES)?)),
@@ -72,7 +76,11 @@ fn code(command: &RunCommand) -> anyhow::Result<(String, Option<String>, bool)> 
     let Some(path) = &command.file else { return Err(misuse("name a file, or give code with -c")) };
     if path == Path::new("-") {
         let mut bytes = Vec::new();
-        std::io::stdin().lock().take(MOST_CODE + 1).read_to_end(&mut bytes).context("could not read standard input")?;
+        std::io::stdin()
+            .lock()
+            .take(MOST_CODE + 1)
+            .read_to_end(&mut bytes)
+            .context("could not read standard input")?;
         return Ok((text(bytes, "standard input")?, None, true));
     }
     let name = path.file_name().map(|name| utf8(name, "the program's name")).transpose()?;
@@ -85,7 +93,9 @@ fn text(bytes: Vec<u8>, of: &str) -> anyhow::Result<String> {
         return Err(misuse(format!("{of}: more than {} MiB of code", MOST_CODE >> 20)));
     }
     match String::from_utf8(bytes) {
-        Ok(code) if code.contains('\0') => Err(misuse(format!("{of}: not a program's text: it holds NUL characters"))),
+        Ok(code) if code.contains('\0') => {
+            Err(misuse(format!("{of}: not a program's text: it holds NUL characters")))
+        }
         Ok(code) => Ok(code),
         Err(e) => Err(misuse(format!(
             "{of}: not a program's text: byte {} is not UTF-8",
@@ -97,7 +107,10 @@ fn text(bytes: Vec<u8>, of: &str) -> anyhow::Result<String> {
 fn language(command: &RunCommand, file: Option<&str>, code: &str) -> anyhow::Result<LanguageName> {
     let catalogue = Catalogue::embedded();
     let found = match (&command.language, file) {
-        (Some(name), _) => catalogue.get(name).map_err(|e| misuse(e.to_string()))?,
+        (Some(name), _) => catalogue.get(name).map_err(|e| match e.nearest {
+            Some(_) => misuse(e.to_string()),
+            None => misuse(format!("{e}; `sandstorm languages` lists them")),
+        })?,
         (None, Some(file)) => catalogue.by_file_name(file).or_else(|| catalogue.by_shebang(code)).ok_or_else(|| {
             misuse(format!("{file}: the name does not tell the language; give one with -l (`sandstorm languages` lists them)"))
         })?,
@@ -111,10 +124,11 @@ fn language(command: &RunCommand, file: Option<&str>, code: &str) -> anyhow::Res
 fn environment(pairs: &[String]) -> anyhow::Result<EnvMap> {
     let mut env = EnvMap::new();
     for pair in pairs {
-        let (name, value) =
+        let (text, value) =
             pair.split_once('=').ok_or_else(|| misuse(format!("--env {pair}: expected NAME=VALUE")))?;
-        let name: EnvName = name.parse().map_err(|e| misuse(format!("--env {pair}: {e}")))?;
-        env.insert(name, value.to_owned()).map_err(|e| misuse(format!("--env {pair}: {e}")))?;
+        // The value may be a secret: only the name is quoted.
+        let name: EnvName = text.parse().map_err(|e| misuse(format!("--env {text}: {e}")))?;
+        env.insert(name, value.to_owned()).map_err(|e| misuse(format!("--env {text}: {e}")))?;
     }
     Ok(env)
 }
@@ -128,18 +142,37 @@ fn files(given: &[PathBuf]) -> anyhow::Result<std::collections::BTreeMap<GuestPa
         let (source, name) = match whole.rsplit_once(':') {
             Some((source, name)) if !path.exists() => (PathBuf::from(source), name.to_owned()),
             _ => {
-                let name = path.file_name().ok_or_else(|| misuse(format!("--file {whole}: not a file's name")))?;
+                let name =
+                    path.file_name().ok_or_else(|| misuse(format!("--file {whole}: not a file's name")))?;
                 (path.clone(), utf8(name, "--file")?)
             }
         };
-        let target: GuestPath = name.parse().map_err(|e| misuse(format!("--file {whole}: {e}")))?;
+        let target = target(&name).map_err(|e| misuse(format!("--file {whole}: {e}")))?;
         let content = read_file(&source, left)?;
         left -= content.len() as u64;
         if files.insert(target.clone(), Blob::from(content)).is_some() {
             return Err(misuse(format!("--file {whole}: {target} is given twice")));
         }
     }
+    for path in files.keys() {
+        let above = std::iter::successors(path.parent(), GuestPath::parent);
+        if let Some(folder) = above.into_iter().find(|folder| files.contains_key(folder)) {
+            return Err(misuse(format!("--file: {folder} cannot be both a file and the folder of {path}")));
+        }
+    }
     Ok(files)
+}
+
+/// Where a file goes inside, which must be a place that can be written to.
+fn target(name: &str) -> Result<GuestPath, String> {
+    let path: GuestPath = name.parse().map_err(|e: GuestPathError| e.to_string())?;
+    let below = |dir: &str| {
+        path.as_str().strip_prefix(dir).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+    };
+    if WRITABLE.into_iter().any(below) {
+        return Ok(path);
+    }
+    Err(format!("files can be put below {} only", WRITABLE.join(", ")))
 }
 
 fn limits(command: &RunCommand) -> anyhow::Result<LimitsPatch> {
@@ -193,7 +226,11 @@ fn read_file(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
         return Err(misuse(format!("{} is not a regular file", path.display())));
     }
     if found.len() > most {
-        return Err(misuse(format!("{} is too large: {} bytes, at most {most} are taken", path.display(), found.len())));
+        return Err(misuse(format!(
+            "{} is too large: {} bytes, at most {most} are taken",
+            path.display(),
+            found.len()
+        )));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes)).map_err(failed)?;

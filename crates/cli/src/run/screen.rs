@@ -6,16 +6,17 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use sandstorm_control::{Phase, RunEvent};
 use sandstorm_types::{Limits, RunResult, Status, Stream, duration};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::complaint::{paints, safe};
+use crate::complaint::note;
 
 /// Writes output from a thread of its own: a reader that does not read stops this thread and, through the channel, the
 /// program, but not the clocks.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    writer: std::cell::RefCell<Option<std::thread::JoinHandle<()>>>,
+    /// Resolves when the writer has nothing left to write.
+    written: oneshot::Receiver<()>,
     limits: Limits,
 }
 
@@ -27,12 +28,18 @@ impl Screen {
         stop: CancellationToken,
         limits: Limits,
     ) -> Self {
-        let writer = std::thread::spawn(move || {
+        let (done, written) = oneshot::channel();
+        std::thread::spawn(move || {
             let mut spinner = None;
             while let Some(event) = events.blocking_recv() {
                 match event {
                     _ if quiet => {}
-                    RunEvent::Phase(Phase::Compiling(language)) => spinner = spin(format!("compiling {language}")),
+                    RunEvent::Phase(Phase::Installing(names)) => {
+                        spinner = spin(format!("installing {names}"))
+                    }
+                    RunEvent::Phase(Phase::Compiling(language)) => {
+                        spinner = spin(format!("compiling {language}"))
+                    }
                     RunEvent::Phase(Phase::Running) => clear(&mut spinner),
                     RunEvent::Output { stream, bytes } => {
                         clear(&mut spinner);
@@ -43,15 +50,14 @@ impl Screen {
                 }
             }
             clear(&mut spinner);
+            let _ = done.send(());
         });
-        Self { writer: std::cell::RefCell::new(Some(writer)), limits }
+        Self { written, limits }
     }
 
-    /// Waits until everything is written. The sender must be gone.
-    pub(crate) fn flush(&self) {
-        if let Some(writer) = self.writer.borrow_mut().take() {
-            let _ = writer.join();
-        }
+    /// Waits until everything is written. The senders of events must be gone.
+    pub(crate) async fn flush(&mut self) {
+        let _ = (&mut self.written).await;
     }
 
     /// Says why a run ended when its output does not.
@@ -63,13 +69,17 @@ impl Screen {
         let ended = match result.status {
             Status::Ok | Status::Error => None,
             Status::CompileError => Some("the program does not compile".to_owned()),
-            Status::Timeout => Some(format!("ended after its time limit of {}", duration::format(limits.wall))),
+            Status::Timeout => {
+                Some(format!("ended after its time limit of {}", duration::format(limits.wall)))
+            }
             Status::Cpu => Some(format!(
                 "ended after its processor time limit of {}",
                 duration::format(limits.cpu_time.unwrap_or_default())
             )),
             Status::Memory => Some(format!("ended at its memory limit of {}", limits.memory)),
-            Status::Output => Some(format!("ended after writing far more than its output limit of {}", limits.output)),
+            Status::Output => {
+                Some(format!("ended after writing far more than its output limit of {}", limits.output))
+            }
             Status::Killed => Some("cancelled".to_owned()),
         };
         if let Some(message) = ended {
@@ -82,12 +92,6 @@ impl Screen {
             note(&format!("the {hit} limit was reached"));
         }
     }
-}
-
-fn note(message: &str) {
-    let mut stderr = std::io::stderr().lock();
-    let label = if paints(&stderr) { "\u{1b}[1;33msandstorm:\u{1b}[0m" } else { "sandstorm:" };
-    let _ = writeln!(stderr, "{label} {}", safe(message));
 }
 
 fn write(stream: Stream, bytes: &[u8]) -> std::io::Result<()> {

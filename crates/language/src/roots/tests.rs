@@ -116,7 +116,7 @@ fn a_configured_toolchain_comes_first_and_is_visible() {
 }
 
 #[test]
-fn folders_by_pattern_without_following_links() {
+fn trees_by_pattern_without_following_links() {
     let fake = Fake::new();
     for folder in
         ["etc/java-17-openjdk", "etc/java-21-openjdk", "etc/java", "etc/php/8.2/cli", "etc/php/8.2/fpm"]
@@ -126,7 +126,11 @@ fn folders_by_pattern_without_following_links() {
     fake.link("/etc/java-99-openjdk", "/root");
     fake.file("/etc/java-1-openjdk", 0o644);
     let roots = fake.roots();
-    let java = [PathBuf::from("/etc/java-17-openjdk"), PathBuf::from("/etc/java-21-openjdk")];
+    let java = [
+        PathBuf::from("/etc/java-1-openjdk"),
+        PathBuf::from("/etc/java-17-openjdk"),
+        PathBuf::from("/etc/java-21-openjdk"),
+    ];
     assert_eq!(roots.trees("/etc/java-*-openjdk"), java);
     assert_eq!(roots.trees("/etc/php/*/cli"), [PathBuf::from("/etc/php/8.2/cli")]);
     assert!(roots.trees("/etc/R").is_empty());
