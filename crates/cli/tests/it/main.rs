@@ -1,6 +1,8 @@
 //! The shipped binary, from outside: what it runs, what it refuses, what it leaves behind.
 
 #![expect(clippy::disallowed_methods, reason = "tests start the binary and read what CI sets")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+#![expect(unreachable_pub, reason = "what the modules of one test share is as public as that gets")]
 
 mod support;
 

@@ -34,8 +34,12 @@ impl Who {
 const RANGED_USER: &str = "sandstorm-test";
 
 /// Says why something was left out; where nothing may be left out, fails.
+#[expect(clippy::print_stderr, reason = "a skip prints its reason")]
 pub fn skip(reason: &str) {
-    assert!(std::env::var_os("SANDSTORM_REQUIRE_ALL").is_none(), "nothing may be skipped here, but: {reason}");
+    assert!(
+        std::env::var_os("SANDSTORM_REQUIRE_ALL").is_none(),
+        "nothing may be skipped here, but: {reason}"
+    );
     eprintln!("skipped: {reason}");
 }
 
@@ -43,6 +47,7 @@ pub fn skip(reason: &str) {
 pub fn binary() -> &'static Path {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
+        remove_leftovers();
         let dir = std::env::temp_dir().join(format!("sandstorm-it-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -51,6 +56,19 @@ pub fn binary() -> &'static Path {
         std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
         copy
     })
+}
+
+/// Removes what earlier runs of these tests left: a test process has no moment after its last test.
+fn remove_leftovers() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name
+            .strip_prefix("sandstorm-it-")
+            .and_then(|rest| rest.split('-').find_map(|n| n.parse::<u32>().ok()));
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A folder for one test, that every user can reach and write to.
@@ -81,10 +99,16 @@ impl Place {
 pub fn sandstorm(who: Who) -> Command {
     let mut command = match who {
         Who::Root => Command::new(binary()),
-        Who::Ranged => as_user(&[&format!("--reuid={RANGED_USER}"), &format!("--regid={RANGED_USER}"), "--init-groups"]),
+        Who::Ranged => {
+            as_user(&[&format!("--reuid={RANGED_USER}"), &format!("--regid={RANGED_USER}"), "--init-groups"])
+        }
         Who::Single => as_user(&["--reuid=65534", "--regid=65534", "--clear-groups"]),
     };
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
     let state = std::env::temp_dir().join(format!("sandstorm-it-state-{}-{who:?}", std::process::id()));
     command.env("SANDSTORM_STATE_DIR", state);
     command
@@ -143,4 +167,59 @@ pub fn stdout(output: &Output) -> String {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// `sandstorm run --json` with these arguments: the result, and what the binary exited with.
+pub fn ending(who: Who, args: &[&str]) -> (Value, i32) {
+    let mut all = vec!["run", "--json"];
+    all.extend(args);
+    let output = run(who, &all);
+    let result = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{args:?} as {who:?}: no result ({e}): {}", stderr(&output)));
+    (result, output.status.code().unwrap())
+}
+
+/// Processes of this machine with exactly this command line.
+pub fn processes_with(words: &str) -> Vec<i32> {
+    let pids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").trim_end() == words
+    })
+    .collect()
+}
+
+/// Waits until something is so; fails when it is not in time.
+pub fn eventually(what: &str, within: std::time::Duration, mut so: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !so() {
+        assert!(began.elapsed() < within, "not within {within:?}: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// An example program of another crate, built now, at a place that every user can reach.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", package, "--example", name])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success(), "{name} does not build");
+    let folder = Path::new(env!("CARGO_BIN_EXE_sandstorm")).parent().unwrap();
+    let copy = binary().with_file_name(name);
+    std::fs::copy(folder.join("examples").join(name), &copy).unwrap();
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy
+}
+
+/// Processes of this machine that execute a program of this name.
+pub fn processes_named(name: &str) -> Vec<i32> {
+    let pids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    })
+    .collect()
 }

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Measures what a cold `sandstorm run` costs beside bubblewrap with the same mounts and beside no sandbox at all.
+#
+#   bench/run.sh [ROUNDS]
+#
+# Prints a table and keeps it, the raw samples and a chart in bench/results/. The method is in bench/README.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+binary=${CARGO_TARGET_DIR:-target}/release/sandstorm
+if [[ ! -x $binary ]]; then
+  echo "bench: $binary is missing; \`make bench\` builds it" >&2
+  exit 1
+fi
+if [[ $(id -u) -ne 0 ]]; then
+  echo "bench: run as root: the figures with control groups and as other users need it" >&2
+  exit 1
+fi
+# The interpreter by its full name: a shim on the PATH starts many times slower.
+exec /usr/bin/python3 -B bench/cold_start.py --binary "$binary" --rounds "${1:-200}"

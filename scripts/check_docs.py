@@ -1,0 +1,85 @@
+"""Runs the blocks of Markdown pages that are marked ```console run.
+
+Lines after `$ ` are commands and lines after `> ` continue them. What follows is their output, both streams together:
+`…` stands for anything within a line, and alone on a line for any number of lines. The blocks of a page share a folder,
+empty at first, and their commands share a shell within a block.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+START, END = "```console run", "```"
+MARK = "\x1e"
+# Every command gets a mark before its output; the exit code of the one before stays in `$?`.
+PRELUDE = f"mark() {{ local code=$?; printf '{MARK}'; return $code; }}\n"
+
+
+def blocks(text):
+    """Yields (line number, [(command, expected lines)])."""
+    block, start = None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if block is None:
+            if line.strip() == START:
+                block, start = [], number
+        elif line.strip() == END:
+            yield start, block
+            block = None
+        elif line.startswith("$ "):
+            block.append((line[2:], []))
+        elif line.startswith("> ") and block and not block[-1][1]:
+            block[-1] = (block[-1][0] + "\n" + line[2:], [])
+        elif block:
+            block[-1][1].append(line)
+        else:
+            sys.exit(f"check-docs: line {number}: a block starts with a command")
+    if block is not None:
+        sys.exit(f"check-docs: line {start}: the block does not end")
+
+
+def pattern(lines):
+    parts = ["(?:.*\n)*?" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n" for line in lines]
+    return re.compile("".join(parts))
+
+
+def outputs(commands, folder, environment):
+    script = PRELUDE + "".join(f"mark\n{command}\n" for command, _ in commands)
+    run = ["bash", "-c", script]
+    done = subprocess.run(run, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+    text = done.stdout.decode(errors="replace")
+    return ["".join(line.rstrip() + "\n" for line in part.splitlines()) for part in text.split(MARK)[1:]]
+
+
+def check(page, binary):
+    failures = count = 0
+    with tempfile.TemporaryDirectory(prefix="sandstorm-docs-") as folder:
+        environment = {"PATH": f"{folder}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": folder, "LANG": "C.UTF-8"}
+        os.mkdir(f"{folder}/bin")
+        os.symlink(binary, f"{folder}/bin/sandstorm")
+        work = pathlib.Path(folder, "work")
+        work.mkdir()
+        for number, commands in blocks(page.read_text()):
+            for (command, expected), got in zip(commands, outputs(commands, work, environment), strict=True):
+                count += 1
+                if pattern(expected).fullmatch(got):
+                    continue
+                failures += 1
+                print(f"{page}:{number}: {command}\n  the page says:", *expected, sep="\n    ")
+                print("  it printed:", *got.splitlines(), sep="\n    ")
+    print(f"{page}: {count} commands, {failures} wrong")
+    return failures, count
+
+
+def main():
+    binary, *pages = sys.argv[1:]
+    checked = [check(pathlib.Path(page), binary) for page in pages]
+    if not sum(count for _, count in checked):
+        sys.exit("check-docs: there is no example to run")
+    sys.exit(1 if any(failures for failures, _ in checked) else 0)
+
+
+if __name__ == "__main__":
+    main()
