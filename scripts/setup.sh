@@ -26,6 +26,9 @@ LANGUAGE_PACKAGES=(
   libc6-dev
   "golang-go=/usr/bin/go|/usr/local/go/bin/go"
   rustc=/usr/bin/rustc
+  cargo=/usr/bin/cargo
+  maven=/usr/bin/mvn
+  "npm=/usr/bin/npm|/usr/local/bin/npm"
   "default-jdk-headless=/usr/bin/javac"
   mono-mcs=/usr/bin/mcs
   mono-runtime=/usr/bin/mono
@@ -97,12 +100,12 @@ missing_packages() {
   done
 }
 
-# Debian 12 keeps rustc at 1.63 and ships a current compiler as rustc-web; elsewhere rustc is recent.
+# Debian 12 keeps rustc and cargo at 1.63 and ships current ones as rustc-web and cargo-web; elsewhere they are recent.
 prefer_current_rustc() {
   local package
   for package in "$@"; do
-    if [[ $package == rustc ]] && archive_has rustc-web; then
-      package=rustc-web
+    if [[ $package == rustc || $package == cargo ]] && archive_has "$package-web"; then
+      package=$package-web
     fi
     echo "$package"
   done

@@ -15,6 +15,7 @@ use crate::artifact::unpack;
 use crate::execute::{Executed, execute};
 use crate::prepare::Prepared;
 use crate::run::{Phase, RunEvent, RunInput, Runner};
+use crate::warmth::Warmth;
 
 /// What came of a compile.
 #[derive(Debug)]
@@ -55,10 +56,15 @@ impl Runner {
             lifetime: Lifetime { after: plan.limits.wall() + Duration::from_secs(60), then: OnEnd::Delete },
             ..SandboxSpec::default()
         };
+        let warmth = self.warmth(cx, prepared, plan);
+        let _first = match &warmth {
+            Some(warmth) => warmth.wait_for_first(cx).await?,
+            None => None,
+        };
         let options = CreateOptions { mounts: prepared.mounts(), ..CreateOptions::default() };
         let id = options.id;
         self.provider.create(cx, &spec, options).await?;
-        let compiled = self.compile_in(cx, &id, prepared, plan).await;
+        let compiled = self.compile_in(cx, &id, prepared, plan, warmth.as_ref()).await;
         self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
         if let (Ok(Compiled::Artifact(artifact)), Some(cache)) = (&compiled, &self.cache)
             && let Err(error) = cache.put(&key, artifact)
@@ -74,6 +80,7 @@ impl Runner {
         id: &sandstorm_types::SandboxId,
         prepared: &Prepared,
         plan: &CompilePlan,
+        warmth: Option<&Warmth<'_>>,
     ) -> Result<Compiled> {
         let provider = &*self.provider;
         let build = folder(layout::BUILD)?;
@@ -84,12 +91,11 @@ impl Runner {
             request.files.push((folder(&support.path)?, Bytes::from_static(support.text.as_bytes())));
         }
         request.env = environment(&plan.plan.env)?;
-        let warmth = self.warmth(cx, prepared, plan);
-        if let Some(warmth) = &warmth {
+        if let Some(warmth) = warmth {
             warmth.bring(provider, cx, id).await?;
         }
         let executed = execute(provider, cx, id, request, RunInput::Empty, None).await?;
-        if let Some(warmth) = &warmth {
+        if let Some(warmth) = warmth {
             warmth.keep(provider, cx, id, &executed.end).await;
         }
         if executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0) {

@@ -43,6 +43,17 @@ impl CompileCache {
         self.shrink(&self.path(key))
     }
 
+    /// Whether there is an entry. Asking is no use of it.
+    pub(crate) fn has(&self, key: &CacheKey) -> bool {
+        self.path(key).exists()
+    }
+
+    /// A file to lock while an entry is made.
+    pub(crate) fn lock(&self, key: &CacheKey) -> io::Result<fs::File> {
+        fs::create_dir_all(&self.dir)?;
+        fs::File::create(self.dir.join(format!("{key}.lock")))
+    }
+
     /// Removes an entry, if it is there.
     pub(crate) fn forget(&self, key: &CacheKey) {
         let _ = fs::remove_file(self.path(key));

@@ -5,6 +5,7 @@
 //! starts from what earlier ones built, and only the first to import a package pays for it. What is kept belongs to one
 //! tenant and one toolchain, since the compiler that wrote it read that tenant's code.
 
+use std::fs::{File, TryLockError};
 use std::time::Duration;
 
 use sandstorm_language::{CacheKey, CompilePlan, Plan, cache_key, layout};
@@ -22,6 +23,9 @@ const WORTH_KEEPING: Duration = Duration::from_millis(500);
 
 /// Past this it costs more to bring than it saves: the next compile starts cold.
 const MOST: usize = 384 << 20;
+
+/// Between two looks at a lock that somebody else holds.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The kept part of one tenant's compiles with one toolchain.
 #[derive(Debug)]
@@ -47,6 +51,30 @@ impl Runner {
 }
 
 impl Warmth<'_> {
+    /// Waits while somebody else builds what nobody has built yet: who comes first builds for all. The lock is held
+    /// by whoever has to build.
+    pub(crate) async fn wait_for_first(&self, cx: &OpContext) -> Result<Option<File>> {
+        // Without a place for the lock there is none for what it would wait for.
+        let Ok(lock) = self.cache.lock(&self.key) else { return Ok(None) };
+        loop {
+            if self.cache.has(&self.key) {
+                return Ok(None);
+            }
+            match lock.try_lock() {
+                Ok(()) if self.cache.has(&self.key) => return Ok(None),
+                Ok(()) => return Ok(Some(lock)),
+                Err(TryLockError::WouldBlock) => {
+                    let wait = async {
+                        tokio::time::sleep(PATIENCE).await;
+                        Ok(())
+                    };
+                    cx.run("compile", wait).await?;
+                }
+                Err(TryLockError::Error(_)) => return Ok(None),
+            }
+        }
+    }
+
     /// Lays out what earlier compiles left.
     pub(crate) async fn bring(
         &self,
@@ -56,10 +84,13 @@ impl Warmth<'_> {
     ) -> Result<()> {
         let warm = folder(layout::WARM)?;
         provider.files(cx, sandbox, FileOp::MakeDir { path: warm.clone() }).await?;
-        match self.cache.get(&self.key) {
-            Some(archive) => unpack(provider, cx, sandbox, warm, archive).await,
-            None => Ok(()),
+        let Some(archive) = self.cache.get(&self.key) else { return Ok(()) };
+        // A compile can do without; what lies there half unpacked is rebuilt.
+        if let Err(error) = unpack(provider, cx, sandbox, warm, archive).await {
+            tracing::warn!(%error, "what earlier compiles built cannot be used");
+            self.cache.forget(&self.key);
         }
+        Ok(())
     }
 
     /// Keeps what this compile built, if that was much. A failure makes the next compile slower and nothing else.

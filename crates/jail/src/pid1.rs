@@ -62,13 +62,13 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     sandstorm_sys::process::reset_signals();
     rustix::process::setsid().step("session")?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).step("private mounts")?;
+    let trees = root::take(&spec.root)?;
     take_ids(init_id, drop_groups)?;
     join_cgroups(cgroup_entrances)?;
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
-
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private).step("private mounts")?;
-    let scratch = root::enter(&spec.root, (PAYLOAD_ID, PAYLOAD_ID))?;
+    let scratch = root::enter(&spec.root, trees, (PAYLOAD_ID, PAYLOAD_ID))?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step("host name")?;
     let captured = set_up_network(spec.network)?;
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Gid, Uid};
+use rustix::fs::{CWD, FileType, Gid, Uid};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use sandstorm_sys::mount::MountAttributes;
@@ -23,10 +23,12 @@ use crate::{devices, procfs};
 /// for the few moments until the old root goes.
 const ASSEMBLY_POINTS: [&str; 3] = ["/tmp", "/mnt", "/srv"];
 
-/// Builds the root and moves into it. The descriptor that comes back is of the writable file system: the host
-/// measures its fill on it.
-pub(crate) fn enter(spec: &RootSpec, payload: (u32, u32)) -> Result<OwnedFd, Failed> {
-    // All sources are taken before anything is covered.
+/// Trees of the host, taken and tightened but not attached yet.
+pub(crate) struct Taken<'a>(Vec<(&'a Tree, OwnedFd)>);
+
+/// Takes the trees of the host that the jail shows. To be done while this process still is the launcher's user: some
+/// of them lie where only that user can look.
+pub(crate) fn take(spec: &RootSpec) -> Result<Taken<'_>, Failed> {
     let mut trees = Vec::with_capacity(spec.trees.len());
     for tree in spec.trees.iter().chain(&spec.exposed) {
         let name = || format!("mount {}", tree.source.display());
@@ -34,6 +36,13 @@ pub(crate) fn enter(spec: &RootSpec, payload: (u32, u32)) -> Result<OwnedFd, Fai
         tighten(&mount, host_tree_attributes()).step(name())?;
         trees.push((tree, mount));
     }
+    Ok(Taken(trees))
+}
+
+/// Builds the root and moves into it. The descriptor that comes back is of the writable file system: the host
+/// measures its fill on it.
+pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> Result<OwnedFd, Failed> {
+    let Taken(trees) = trees;
     let nodes = devices::take_nodes()?;
     let proc = procfs::mount()?;
     let scratch = scratch(spec).step("writable file system")?;
@@ -85,7 +94,7 @@ fn is_below_writable(target: &Path) -> bool {
 }
 
 fn place(tree: &Tree, mount: &OwnedFd) -> Result<(), Failed> {
-    make_target(tree).step(format!("place for {}", tree.target.display()))?;
+    make_target(&tree.target, mount).step(format!("place for {}", tree.target.display()))?;
     attach(mount, relative(&tree.target)).step(format!("attach {}", tree.target.display()))
 }
 
@@ -137,13 +146,14 @@ fn pivot() -> Result<(), Failed> {
     rustix::process::chdir("/").step("enter root")
 }
 
-/// A place of the right kind for a tree: a directory, or an empty file for a single file.
-fn make_target(tree: &Tree) -> std::io::Result<()> {
-    make_parents(&tree.target)?;
-    if fs::metadata(&tree.source)?.is_dir() {
-        make_directory(relative(&tree.target))
+/// A place of the right kind for a mount: a directory, or an empty file for a single file. The mount itself is asked:
+/// its path on the host may be covered by now, or be another's.
+fn make_target(target: &Path, mount: &OwnedFd) -> std::io::Result<()> {
+    make_parents(target)?;
+    if FileType::from_raw_mode(rustix::fs::fstat(mount)?.st_mode) == FileType::Directory {
+        make_directory(relative(target))
     } else {
-        fs::write(relative(&tree.target), b"")
+        fs::write(relative(target), b"")
     }
 }
 

@@ -28,7 +28,10 @@ pub(crate) fn attack_code(name: &str) -> String {
 /// The command that makes an attack in a sandbox. The mark is in the environment of the binary itself.
 fn attack_command(who: Who, name: &str, arguments: &[String], mark: &str) -> Command {
     let mut command = sandstorm(who);
-    command.env("SANDSTORM_TEST_CANARY", mark).args(["run", "-l", "python", "-c", &attack_code(name), "--"]).args(arguments);
+    command
+        .env("SANDSTORM_TEST_CANARY", mark)
+        .args(["run", "-l", "python", "-c", &attack_code(name), "--"])
+        .args(arguments);
     command
 }
 

@@ -18,7 +18,12 @@ struct Fault {
     says: &'static str,
 }
 
-const fn fault(name: &'static str, call: libc::c_long, when: &'static [(u32, u32)], says: &'static str) -> Fault {
+const fn fault(
+    name: &'static str,
+    call: libc::c_long,
+    when: &'static [(u32, u32)],
+    says: &'static str,
+) -> Fault {
     Fault { name, call, when, says }
 }
 
@@ -36,7 +41,6 @@ const AF_NETLINK: u32 = 16;
 const FAULTS: &[Fault] = &[
     fault("memfd_create", libc::SYS_memfd_create, &[], "seal the agent program"),
     fault("fcntl(F_ADD_SEALS)", libc::SYS_fcntl, &[(1, F_ADD_SEALS)], "seal the agent program"),
-    fault("clone3", libc::SYS_clone3, &[], "namespaces"),
     fault("setsid", libc::SYS_setsid, &[], "'session'"),
     fault("prctl(PR_SET_PDEATHSIG)", libc::SYS_prctl, &[(0, PR_SET_PDEATHSIG)], "'parent death signal'"),
     fault("setresgid", libc::SYS_setresgid, &[], "'group id'"),
@@ -72,8 +76,8 @@ const FAULTS: &[Fault] = &[
     fault("seccomp", libc::SYS_seccomp, &[], "'seccomp filter'"),
     fault("execveat", libc::SYS_execveat, &[], "'execute the agent'"),
     // From here on it is the agent that fails, and the child that it makes.
-    fault("prctl(PR_SET_DUMPABLE)", libc::SYS_prctl, &[(0, PR_SET_DUMPABLE)], "agent"),
-    fault("signalfd4", libc::SYS_signalfd4, &[], "agent"),
+    fault("prctl(PR_SET_DUMPABLE)", libc::SYS_prctl, &[(0, PR_SET_DUMPABLE)], "create on local"),
+    fault("signalfd4", libc::SYS_signalfd4, &[], "create on local"),
 ];
 
 /// Makes the run, then tells what is left: processes of this pid namespace and leases.
@@ -118,7 +122,9 @@ fn run_with(who: Who, call: libc::c_long, when: &[(u32, u32)], flags: &[&str], p
 
 /// Groups below a parent that only this test uses.
 fn groups_below(parent: &str) -> Vec<String> {
-    let found = Command::new("find").args(["/sys/fs/cgroup", "-path", &format!("*/{parent}/*"), "-type", "d"]).output();
+    let found = Command::new("find")
+        .args(["/sys/fs/cgroup", "-path", &format!("*/{parent}/*"), "-type", "d"])
+        .output();
     stdout(&found.unwrap()).lines().map(str::to_owned).collect()
 }
 
@@ -145,7 +151,10 @@ fn a_step_that_fails_ends_the_launch_and_leaves_nothing() {
                 && error.starts_with("error: ")
                 && groups.is_empty();
             if !right {
-                wrong.push(format!("{name} as {who:?}: {:?}\n{printed}{error}{groups:?}", output.status.code()));
+                wrong.push(format!(
+                    "{name} as {who:?}: {:?}\n{printed}{error}{groups:?}",
+                    output.status.code()
+                ));
             }
         }
         remove_groups(&parent);
@@ -166,6 +175,37 @@ fn without_a_fault_the_program_runs() {
     }
 }
 
+/// No user namespaces: the error names the setting that forbids them, and nothing runs without.
+#[test]
+fn without_user_namespaces_the_setting_is_named() {
+    if stages().is_empty() {
+        return;
+    }
+    let place = Place::new();
+    let input = place.write("input", "");
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-user=65534",
+        "--map-group=65534",
+        "--keep-caps",
+        "--mount",
+        "--pid",
+        "--fork",
+    ]);
+    command.args(["--mount-proc", "bash", "-c"]);
+    command.arg(format!("echo 0 > /proc/sys/user/max_user_namespaces || exit 98\n{STAGE}")).arg("bash");
+    command.arg(binary()).arg("run").arg("--stdin-file").arg(&input);
+    command.args(["-l", "bash", "-c", "echo the program ran"]);
+    command
+        .env_clear()
+        .envs(sandstorm(Who::Root).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.env("XDG_RUNTIME_DIR", place.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}{}", stdout(&output), stderr(&output));
+    assert_eq!(stdout(&output), "left:[] leases:[]\n");
+    assert!(stderr(&output).contains("raise the sysctl user.max_user_namespaces"), "{}", stderr(&output));
+}
+
 /// A kernel that says it has no Landlock: a missing wall, refused by a strict policy.
 #[test]
 fn without_landlock_a_strict_run_is_refused() {
@@ -184,7 +224,8 @@ fn without_landlock_a_strict_run_is_refused() {
 
 /// The parent stays for the next launch; here there is none.
 fn remove_groups(parent: &str) {
-    let found = Command::new("find").args(["/sys/fs/cgroup", "-name", parent, "-type", "d"]).output().unwrap();
+    let found =
+        Command::new("find").args(["/sys/fs/cgroup", "-name", parent, "-type", "d"]).output().unwrap();
     for path in stdout(&found).lines() {
         let _ = std::fs::remove_dir(path);
     }

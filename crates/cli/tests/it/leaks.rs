@@ -195,6 +195,23 @@ fn honest_run(who: Who, place: &Path) {
     assert_eq!(support::stdout(&output), "fine\n", "{who:?}: {}", support::stderr(&output));
 }
 
+/// A counter that sees nothing proves nothing.
+fn see_a_living_run(place: &Path, parent: &str, before: &Counts) {
+    let mut command = support::sandstorm(Who::Root);
+    command.args(["run", "--config"]).arg(place.join("config.yaml")).args(["-l", "bash", "-c", "sleep 600"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    support::eventually("a living run shows", Duration::from_secs(20), || {
+        let seen = Counts::take(place, parent);
+        // Client, launcher, agent, shell and sleep; user, pid, mount, network, ipc, uts and cgroup namespace.
+        seen.processes.len() == before.processes.len() + 5
+            && seen.namespaces >= before.namespaces + 7
+            && seen.leases == 1
+            && !seen.groups.is_empty()
+    });
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 #[ignore = "the part of the tests above that happens on their stage"]
 fn inside() {
@@ -214,6 +231,8 @@ fn inside() {
     }
     let before = Counts::take(&place, &parent);
     assert!(before.groups.is_empty() && before.leases == 0, "{before:#?}");
+
+    see_a_living_run(&place, &parent, &before);
 
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -237,7 +256,7 @@ fn inside() {
         honest_run(who, &place);
     }
     let after = Counts::take(&place, &parent);
-    for hierarchy in entries(Path::new("/sys/fs/cgroup")) {
+    for hierarchy in entries(Path::new("/sys/fs/cgroup")).into_iter().chain([PathBuf::from("/sys/fs/cgroup")]) {
         let _ = std::fs::remove_dir(hierarchy.join(&parent));
     }
     assert_eq!(after, before);

@@ -1,8 +1,8 @@
 //! What leaves a sandbox, and what does not.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{Who, result};
 
@@ -60,7 +60,12 @@ fn services_of_the_host_are_out_of_reach() {
             for service in &services {
                 let said = talk(who, policy, &service.address.ip().to_string(), service.address.port());
                 assert!(said == "silent" || said.starts_with("refused"), "{who:?} {policy}: {said}");
-                assert_eq!(service.visits.load(Ordering::SeqCst), 0, "{who:?} {policy} reached {}", service.address);
+                assert_eq!(
+                    service.visits.load(Ordering::SeqCst),
+                    0,
+                    "{who:?} {policy} reached {}",
+                    service.address
+                );
             }
         }
     }

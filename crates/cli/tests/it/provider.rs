@@ -35,7 +35,8 @@ fn the_local_provider_passes_the_suite() {
         assert!(cases("pass").len() > 30, "{who:?}: {report}{}", stderr(&output));
         assert_eq!(cases("FAIL"), Vec::<String>::new(), "{who:?}: {report}");
         // Without groups, nothing limits the whole sandbox; everything else is claimed and so has to hold.
-        let skipped: Vec<String> = cases("skip").into_iter().filter(|case| !case.starts_with("limits/")).collect();
+        let skipped: Vec<String> =
+            cases("skip").into_iter().filter(|case| !case.starts_with("limits/")).collect();
         assert_eq!(skipped, SKIPPED, "{who:?}: {report}");
         assert!(who != Who::Root || !report.contains("skip limits/"), "{who:?}: {report}");
         assert!(output.status.success(), "{who:?}: {}", stderr(&output));

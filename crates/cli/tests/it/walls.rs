@@ -94,10 +94,15 @@ fn what_stands_inside_is_what_should_stand() {
         let Seen { walls, inside, .. } = look(who);
         assert_eq!(inside["uid"], 1000, "{who:?}");
         assert_eq!(inside["groups"], json!([]), "{who:?}");
-        let caps: Vec<u64> = inside["caps"].as_object().unwrap().values().map(|set| set.as_u64().unwrap()).collect();
+        let caps: Vec<u64> =
+            inside["caps"].as_object().unwrap().values().map(|set| set.as_u64().unwrap()).collect();
         assert_eq!(caps, [0; 5], "{who:?}");
         assert_eq!((&inside["nnp"], &inside["seccomp"]), (&json!("1"), &json!("2")), "{who:?}");
-        assert!(inside["cgroup"].as_array().unwrap().iter().all(|group| group == "/"), "{who:?}: {}", inside["cgroup"]);
+        assert!(
+            inside["cgroup"].as_array().unwrap().iter().all(|group| group == "/"),
+            "{who:?}: {}",
+            inside["cgroup"]
+        );
         assert_eq!(inside["descriptors"], json!([0, 1, 2]), "{who:?}");
         assert_eq!(inside["limits"]["RLIMIT_CORE"], json!([1, 1]), "{who:?}");
         for limit in ["RLIMIT_MSGQUEUE", "RLIMIT_NICE", "RLIMIT_RTPRIO"] {
@@ -128,7 +133,8 @@ fn the_mounts_are_those_of_the_golden_table() {
                 continue;
             }
             // What the host has besides: trees of its own, and covers over files of the kernel.
-            let host_tree = ["/usr", "/etc/", "/bin", "/sbin", "/lib"].iter().any(|tree| target.starts_with(tree));
+            let host_tree =
+                ["/usr", "/etc/", "/bin", "/sbin", "/lib"].iter().any(|tree| target.starts_with(tree));
             let mask = target.starts_with("/proc/") && (mount["device"] == true || mount["kind"] == "tmpfs");
             assert!(host_tree || mask, "{who:?}: a mount that is in no list: {line}");
             assert!(options.contains("ro") || mount["device"] == true, "{who:?}: {line}");
@@ -145,7 +151,8 @@ fn mounts(seen: &Value) -> impl Iterator<Item = &Value> {
 /// Target, kind and the options that matter, in one order.
 fn describe(mount: &Value, options: &BTreeSet<&str>) -> String {
     let kind = if mount["device"] == true { "device" } else { mount["kind"].as_str().unwrap() };
-    let shown: Vec<&str> = ["ro", "rw", "nosuid", "nodev", "noexec"].into_iter().filter(|o| options.contains(o)).collect();
+    let shown: Vec<&str> =
+        ["ro", "rw", "nosuid", "nodev", "noexec"].into_iter().filter(|o| options.contains(o)).collect();
     format!("{} {kind} {}", mount["target"].as_str().unwrap(), shown.join(","))
 }
 
@@ -176,8 +183,11 @@ fn the_groups_are_those_of_the_report() {
     }
     let word = unique();
     let script = format!("exec -a {word} sleep 60");
-    let mut running =
-        sandstorm(Who::Root).args(["run", "-l", "bash", "-c", &script]).stdout(Stdio::null()).spawn().unwrap();
+    let mut running = sandstorm(Who::Root)
+        .args(["run", "-l", "bash", "-c", &script])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     eventually("the program is seen", Duration::from_secs(20), || find_process(&word).is_some());
     let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", find_process(&word).unwrap())).unwrap();
     running.kill().unwrap();
@@ -190,7 +200,8 @@ fn the_groups_are_those_of_the_report() {
             let mut fields = line.splitn(3, ':').skip(1);
             let names = fields.next().unwrap_or_default();
             let path = fields.next().unwrap_or_default();
-            (names.split(',').any(|name| name == controller) || (names.is_empty() && walls["version"] == "v2"))
+            (names.split(',').any(|name| name == controller)
+                || (names.is_empty() && walls["version"] == "v2"))
                 && path.starts_with("/sandstorm/")
         });
         assert!(own, "{controller} does not hold the program:\n{groups}");

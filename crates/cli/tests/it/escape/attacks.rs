@@ -96,9 +96,13 @@ fn sockets_of_the_host_are_out_of_reach() {
         // Whoever gets through is told the mark.
         for listener in [by_path, by_name] {
             let answer = answer.clone();
-            std::thread::spawn(move || listener.incoming().flatten().try_for_each(|mut c| c.write_all(answer.as_bytes())));
+            std::thread::spawn(move || {
+                listener.incoming().flatten().try_for_each(|mut c| c.write_all(answer.as_bytes()))
+            });
         }
-        std::thread::spawn(move || by_port.incoming().flatten().try_for_each(|mut c| c.write_all(answer.as_bytes())));
+        std::thread::spawn(move || {
+            by_port.incoming().flatten().try_for_each(|mut c| c.write_all(answer.as_bytes()))
+        });
         let arguments = [name, path.display().to_string(), port.to_string()];
         let output = attack_command(who, "sockets", &arguments, canaries.mark()).output().unwrap();
         held(who, "sockets", &output, &canaries);

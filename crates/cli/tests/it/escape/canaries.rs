@@ -23,7 +23,8 @@ impl Canaries {
         let (mark, name) = (unique(), unique());
         let files: Vec<PathBuf> =
             FOLDERS.iter().map(|folder| Path::new(folder).join(format!("planted-{name}"))).collect();
-        let files: Vec<PathBuf> = files.into_iter().filter(|path| std::fs::write(path, &mark).is_ok()).collect();
+        let files: Vec<PathBuf> =
+            files.into_iter().filter(|path| std::fs::write(path, &mark).is_ok()).collect();
         assert!(!files.is_empty(), "no file could be planted");
         for path in &files {
             // Open to all: what keeps it from the guest must be the walls alone.

@@ -20,7 +20,10 @@ fn the_limit_of_cores_is_the_one_that_keeps_handlers_quiet() {
     for who in Who::all() {
         let limits = shell(who, "grep '^Max core file size' /proc/self/limits");
         assert_eq!(limits.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["1", "1"], "{who:?}");
-        let left = shell(who, "ulimit -c unlimited 2>/dev/null; (kill -SEGV $BASHPID) 2>/dev/null; find / -xdev -name 'core*' -newer /etc/passwd 2>/dev/null; true");
+        let left = shell(
+            who,
+            "ulimit -c unlimited 2>/dev/null; (kill -SEGV $BASHPID) 2>/dev/null; find / -xdev -name 'core*' -newer /etc/passwd 2>/dev/null; true",
+        );
         assert_eq!(left, "", "{who:?}");
     }
 }
@@ -44,7 +47,10 @@ fn a_crash_starts_no_handler_on_the_host() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(!record.exists(), "a handler ran on the host");
     // The recorder does record: a crash outside starts it.
-    let crash = std::process::Command::new("bash").args(["-c", "ulimit -c unlimited; kill -SEGV $$"]).status().unwrap();
+    let crash = std::process::Command::new("bash")
+        .args(["-c", "ulimit -c unlimited; kill -SEGV $$"])
+        .status()
+        .unwrap();
     assert!(!crash.success());
     // Its silence would prove nothing if it could not speak.
     eventually("the recorder works", Duration::from_secs(5), || record.exists());

@@ -13,8 +13,14 @@ const WAYS: [(&str, &str); 8] = [
     ("deaf to signals", "setsid -f bash -c 'trap \"\" TERM HUP INT QUIT; exec -a WORD sleep 600'"),
     ("holding the output", "nohup bash -c 'exec -a WORD sleep 600' & disown"),
     ("stopped", "setsid -f bash -c '(sleep 0.05; kill -STOP $$) & exec -a WORD sleep 600'"),
-    ("parked in vfork", "setsid -f python3 -c 'import subprocess; subprocess.run([\"WORD\", \"600\"], executable=\"/bin/sleep\")'"),
-    ("forking all the time", "setsid -f bash -c 'while :; do bash -c \"exec -a WORD sleep 0.2\" & sleep 0.01; done'"),
+    (
+        "parked in vfork",
+        "setsid -f python3 -c 'import subprocess; subprocess.run([\"WORD\", \"600\"], executable=\"/bin/sleep\")'",
+    ),
+    (
+        "forking all the time",
+        "setsid -f bash -c 'while :; do bash -c \"exec -a WORD sleep 0.2\" & sleep 0.01; done'",
+    ),
 ];
 
 #[test]
@@ -23,7 +29,9 @@ fn descendants_end_with_the_run() {
         for (way, script) in WAYS {
             let word = unique();
             let script = script.replace("WORD", &word);
-            let wait = format!("{script}\nfor i in $(seq 200); do grep -qs {word} /proc/[0-9]*/cmdline && break; sleep 0.01; done; echo over");
+            let wait = format!(
+                "{script}\nfor i in $(seq 200); do grep -qs {word} /proc/[0-9]*/cmdline && break; sleep 0.01; done; echo over"
+            );
             let start = Instant::now();
             let output = run(who, &["run", "--timeout", "20s", "-l", "bash", "-c", &wait]);
             assert_eq!(stdout(&output), "over\n", "{way} as {who:?}: {}", stderr(&output));
@@ -42,7 +50,10 @@ fn the_run_ends_with_its_program_and_not_with_its_output() {
         // The child keeps our output open; the end must not wait for it.
         let output = run(who, &["run", "-l", "bash", "-c", "sleep 600 & echo b"]);
         assert_eq!((stdout(&output).as_str(), output.status.code()), ("b\n", Some(0)), "{who:?}");
-        assert!(start.elapsed() < Duration::from_secs(10), "{who:?}: a background process kept the run from ending");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{who:?}: a background process kept the run from ending"
+        );
         let start = Instant::now();
         let output = run(who, &["run", "--timeout", "1s", "-l", "bash", "-c", "exec >&- 2>&-; sleep 600"]);
         assert_eq!(output.status.code(), Some(124), "{who:?}");

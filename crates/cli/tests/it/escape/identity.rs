@@ -69,18 +69,27 @@ fn every_sandbox_is_somebody_else_on_the_host() {
             assert!(!one.uids().contains(&0), "{who:?}: {:?}", one.uids());
             for name in ["uid_map", "gid_map"] {
                 let map = one.map(name);
-                assert!(!map.is_empty() && map.iter().all(|(_, outside, _)| *outside > 0), "{who:?}: {map:?}");
+                assert!(
+                    !map.is_empty() && map.iter().all(|(_, outside, _)| *outside > 0),
+                    "{who:?}: {map:?}"
+                );
             }
         }
         if who == Who::Single {
             // There is only one id to be; the result has to say so.
             let walls = &result(who, &["-l", "bash", "-c", ":"])["walls"];
             assert_eq!(walls["uid_wall"], false);
-            assert!(walls["missing"].as_array().unwrap().iter().any(|wall| wall["name"] == "uid_wall"), "{walls}");
+            assert!(
+                walls["missing"].as_array().unwrap().iter().any(|wall| wall["name"] == "uid_wall"),
+                "{walls}"
+            );
             continue;
         }
         assert_ne!(a.uids(), b.uids(), "{who:?}");
-        let overlap = a.map("uid_map").iter().any(|x| b.map("uid_map").iter().any(|y| x.1 < y.1 + y.2 && y.1 < x.1 + x.2));
+        let overlap = a
+            .map("uid_map")
+            .iter()
+            .any(|x| b.map("uid_map").iter().any(|y| x.1 < y.1 + y.2 && y.1 < x.1 + x.2));
         assert!(!overlap, "{who:?}: {:?} and {:?}", a.map("uid_map"), b.map("uid_map"));
         assert!(!a.uids().contains(&caller(who)), "{who:?}");
         let walls = &result(who, &["-l", "bash", "-c", ":"])["walls"];
@@ -93,9 +102,12 @@ fn the_next_holder_of_the_ids_finds_nothing_of_the_last() {
     for who in Who::all() {
         let mark = unique();
         let places = "/workspace /tmp /dev/shm /home/user";
-        let write = format!("for d in {places}; do echo {mark} > $d/left; chmod 666 $d/left; done; cat /tmp/left");
+        let write =
+            format!("for d in {places}; do echo {mark} > $d/left; chmod 666 $d/left; done; cat /tmp/left");
         assert_eq!(shell(who, &write).trim(), mark);
-        let look = format!("for d in {places}; do cat $d/left 2>&1; done; find / -xdev -name left 2>/dev/null; true");
+        let look = format!(
+            "for d in {places}; do cat $d/left 2>&1; done; find / -xdev -name left 2>/dev/null; true"
+        );
         let found = shell(who, &look);
         assert_eq!(found.matches("No such file").count(), 4, "{who:?}: {found}");
         assert!(!found.contains(&mark), "{who:?}: {found}");
@@ -115,7 +127,10 @@ fn supplementary_groups_are_gone_or_reported() {
         let mut command = Command::new("setpriv");
         command.args(flags).arg("--").arg(crate::support::binary());
         command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let output = command.args(["run", "--json", "-l", "bash", "-c", "grep ^Groups: /proc/self/status"]).output().unwrap();
+        let output = command
+            .args(["run", "--json", "-l", "bash", "-c", "grep ^Groups: /proc/self/status"])
+            .output()
+            .unwrap();
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let root = with_groups(&["--groups=4,24,27"], Who::Root);

@@ -27,7 +27,8 @@ fn later_mounts_travel_neither_way() {
     }
     for who in Who::all() {
         let place = Place::new();
-        let guest = "echo ready; read go; ls /usr/src | grep late; grep -c late /proc/self/mountinfo; echo end";
+        let guest =
+            "echo ready; read go; ls /usr/src | grep late; grep -c late /proc/self/mountinfo; echo end";
         let inner = {
             let mut command = sandstorm(who);
             command.args(["run", "-l", "bash", "-c", guest]);
