@@ -33,6 +33,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	scripts/setup.sh test
 	$(MAKE) lint
 	$(CARGO) test --workspace --locked
+	scripts/check-docs.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
@@ -40,6 +41,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	scripts/setup.sh test
 	$(MAKE) lint
 	$(CARGO) test --workspace --locked -- --include-ignored
+	scripts/check-docs.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	scripts/fuzz.sh
 	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"

@@ -204,6 +204,7 @@ fn pack(path: &Path, exclude: &[ByteBuf]) -> Result<(), FileError> {
 }
 
 fn unpack(path: &Path) -> Result<(), FileError> {
+    make_directory(path, 0o755)?;
     let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
     // The sandbox's own disk, inode and time limits bound what is written here.
     let input = io::BufReader::with_capacity(CHUNK, io::stdin().lock());

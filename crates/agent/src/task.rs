@@ -185,6 +185,14 @@ impl Input {
     fn new(to: InputStream, fd: OwnedFd) -> Self {
         Self { to, fd: Some(fd), pending: VecDeque::new(), closing: false }
     }
+
+    /// Lets the program see the end. A side channel is one socket for both ways, so closing this descriptor of it
+    /// would not be enough.
+    fn finish(&mut self) {
+        if let (Some(fd), InputStream::Side) = (self.fd.take(), self.to) {
+            let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Write);
+        }
+    }
 }
 
 impl Running {
@@ -314,7 +322,7 @@ impl Running {
         };
         input.pending.drain(..written);
         if input.pending.is_empty() && input.closing {
-            input.fd = None;
+            input.finish();
         }
         Some(FromAgent::Credit { id: self.id, to, bytes: written as u32 })
     }
@@ -334,7 +342,7 @@ impl Running {
             } else {
                 input.closing = true;
                 if input.pending.is_empty() {
-                    input.fd = None;
+                    input.finish();
                 }
             }
         }

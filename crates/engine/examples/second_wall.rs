@@ -57,7 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     packet::send(socket.as_fd(), &Request::Launch(Box::new(spec)), &[])?;
     let agent = match packet::receive::<Answer>(socket.as_fd())? {
-        Some((Answer::Launched(_), descriptors)) => descriptors.into_iter().next().ok_or("no socket to the agent")?,
+        Some((Answer::Launched(_), descriptors)) => {
+            descriptors.into_iter().next().ok_or("no socket to the agent")?
+        }
         other => return Err(format!("no jail: {other:?}").into()),
     };
     let mut agent = UnixStream::from(agent);

@@ -256,7 +256,8 @@ fn inside() {
         honest_run(who, &place);
     }
     let after = Counts::take(&place, &parent);
-    for hierarchy in entries(Path::new("/sys/fs/cgroup")).into_iter().chain([PathBuf::from("/sys/fs/cgroup")]) {
+    for hierarchy in entries(Path::new("/sys/fs/cgroup")).into_iter().chain([PathBuf::from("/sys/fs/cgroup")])
+    {
         let _ = std::fs::remove_dir(hierarchy.join(&parent));
     }
     assert_eq!(after, before);
