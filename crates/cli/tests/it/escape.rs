@@ -7,6 +7,7 @@ mod descendants;
 mod identity;
 mod propagation;
 mod terminal;
+mod working_folder;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

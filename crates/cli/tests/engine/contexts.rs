@@ -1,32 +1,15 @@
-//! Contexts in real sandboxes: what persists, what comes back, what an interrupt leaves.
-//!
-//! A program of its own and not a harnessed test: the launcher must be forked before any thread exists.
+//! Contexts: what persists, what comes back, what an interrupt leaves.
 
-#![expect(clippy::print_stdout, reason = "this is a test's report")]
-#![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
-
-use std::future::Future;
-use std::path::PathBuf;
-use std::pin::Pin;
-use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sandstorm_control::{Cell, CellStatus, Context};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
-use sandstorm_jail::IdRange;
-use sandstorm_jail::launcher::{self, LauncherConfig};
 use sandstorm_language::{Catalogue, Roots};
-use sandstorm_provider::{CreateOptions, HostMount, OpContext, Provider};
-use sandstorm_types::{ByteSize, Enforcement, Limits, SandboxId, SandboxSpec, TenantId};
+use sandstorm_types::SandboxId;
 
-type Case = (&'static str, for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + 'a>>);
+use crate::world::{Case, World};
 
-macro_rules! cases {
-    ($($name:ident),* $(,)?) => { &[$((stringify!($name), |world| Box::pin($name(world)))),*] };
-}
-
-const CASES: &[Case] = cases![
+pub(crate) const CASES: &[Case] = cases![
     variables_persist_and_the_last_expression_is_the_value,
     a_name_may_be_defined_again,
     errors_are_structured_and_keep_the_state,
@@ -47,77 +30,11 @@ const CASES: &[Case] = cases![
     a_language_without_a_kernel_says_so,
 ];
 
-struct World {
-    provider: Arc<dyn Provider>,
-    cx: OpContext,
-    limits: Limits,
-}
-
-fn main() -> ExitCode {
-    let runtime_dir = tempfile::tempdir().expect("a folder for the launcher");
-    let launcher = launcher::start(LauncherConfig {
-        ids: IdRange { start: 2_013_265_920, blocks: 2000 },
-        cgroup_parent: "sandstorm".into(),
-        runtime_dir: runtime_dir.path().to_owned(),
-        agent: AGENT,
-    })
-    .expect("the launcher starts");
-    let pid = launcher.pid();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let provider = runtime.block_on(async {
-        let config = LocalConfig { name: "local".to_owned(), launcher: launcher.socket, trees: Vec::new() };
-        Arc::new(LocalProvider::new(config).expect("the engine starts"))
-    });
-    let world = World {
-        provider: Arc::clone(&provider) as Arc<dyn Provider>,
-        cx: OpContext::new(TenantId::LOCAL),
-        limits: Limits { memory: ByteSize::mib(1024), ..Limits::default() },
-    };
-    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let (mut passed, mut failed) = (0, 0);
-    for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&filter)) {
-        let began = Instant::now();
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            runtime.block_on(async {
-                tokio::time::timeout(Duration::from_secs(60), case(&world))
-                    .await
-                    .expect("the case takes too long");
-            });
-        }));
-        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-        println!("context {name} ... {word} ({:.1} s)", began.elapsed().as_secs_f64());
-        if outcome.is_ok() { passed += 1 } else { failed += 1 }
-    }
-    drop(world);
-    runtime.block_on(Arc::into_inner(provider).expect("nobody else holds the provider").shut_down());
-    drop(runtime);
-    launcher::Launcher::join(pid).expect("the launcher ends");
-    println!("contexts: {passed} passed, {failed} failed");
-    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
 impl World {
-    async fn sandbox(&self, mounts: &[PathBuf]) -> SandboxId {
-        let spec = SandboxSpec {
-            limits: self.limits,
-            enforcement: Enforcement::BestEffort,
-            ..SandboxSpec::default()
-        };
-        let mounts =
-            mounts.iter().map(|path| HostMount { source: path.clone(), target: path.clone() }).collect();
-        let options = CreateOptions { mounts, ..CreateOptions::default() };
-        self.provider.create(&self.cx, &spec, options).await.unwrap().id
-    }
-
     async fn context(&self, language: &str) -> (SandboxId, Context) {
         let language = Catalogue::embedded().get(language).unwrap();
-        let toolchain = language
-            .detect(&Roots::host())
-            .unwrap_or_else(|m| panic!("{} is missing: {:?}", language.name, m));
+        let toolchain =
+            language.detect(&Roots::host()).unwrap_or_else(|m| panic!("{} is missing: {m:?}", language.name));
         let sandbox = self.sandbox(&toolchain.mounts).await;
         let provider = Arc::clone(&self.provider);
         let context =
@@ -127,7 +44,7 @@ impl World {
 
     async fn end(&self, sandbox: SandboxId, context: Context) {
         context.shut_down().await.unwrap();
-        self.provider.destroy(&self.cx, &sandbox).await.unwrap();
+        self.destroy(sandbox).await;
     }
 }
 
@@ -352,5 +269,5 @@ async fn a_language_without_a_kernel_says_so(world: &World) {
         Context::start(Arc::clone(&world.provider), &world.cx, &sandbox, language, &toolchain, &world.limits)
             .await;
     assert!(started.unwrap_err().to_string().contains("Bash has no contexts"));
-    world.provider.destroy(&world.cx, &sandbox).await.unwrap();
+    world.destroy(sandbox).await;
 }
