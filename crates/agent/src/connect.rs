@@ -12,11 +12,11 @@ use rustix::net::{
 use crate::child::write_all;
 use crate::files::refuse;
 use crate::frame;
-use crate::protocol::CHUNK;
+use crate::protocol::{CHUNK, CONNECTED};
 
 /// Runs until both directions ended; the result is the child's exit code.
 pub(crate) fn relay(port: u16) -> i32 {
-    match connect(port).and_then(|socket| pump(&socket)) {
+    match connect(port).and_then(|socket| tell_connected().and_then(|()| pump(&socket))) {
         Ok(()) => 0,
         Err(errno) => {
             let error =
@@ -27,6 +27,11 @@ pub(crate) fn relay(port: u16) -> i32 {
             1
         }
     }
+}
+
+/// One byte on the error stream: the caller may begin.
+fn tell_connected() -> Result<(), Errno> {
+    write_all(rustix::stdio::stderr(), &[CONNECTED])
 }
 
 /// Servers listen on either loopback address.

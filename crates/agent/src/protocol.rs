@@ -20,6 +20,10 @@ pub const WINDOW: u32 = 256 * 1024;
 /// Largest piece of a stream in one message.
 pub const CHUNK: usize = 64 * 1024;
 
+/// What a [`Task::Connect`] says on its error stream when it is connected. No frame begins with it: it would be one of
+/// that many bytes past the limit.
+pub const CONNECTED: u8 = 0xff;
+
 /// Names a task for its lifetime. Chosen by the host, never reused within a sandbox.
 pub type TaskId = u32;
 

@@ -33,12 +33,12 @@ impl Local {
         })
         .context("the launcher could not be started")?;
         let pid = launcher.pid();
-        let Launcher { socket, .. } = launcher;
+        let Launcher { socket, control_groups, .. } = launcher;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("the runtime could not be started")?;
-        let provider = runtime.block_on(async { provider(config, socket) })?;
+        let provider = runtime.block_on(async { provider(config, socket, control_groups) })?;
         Ok(Self { runtime, provider: Arc::new(provider), launcher_pid: pid })
     }
 
@@ -53,10 +53,11 @@ impl Local {
     }
 }
 
-fn provider(config: &Config, socket: OwnedFd) -> anyhow::Result<LocalProvider> {
+fn provider(config: &Config, socket: OwnedFd, control_groups: bool) -> anyhow::Result<LocalProvider> {
     let trees =
         config.template.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
-    let config = LocalConfig { name: "local".to_owned(), launcher: socket, trees: trees.collect() };
+    let config =
+        LocalConfig { name: "local".to_owned(), launcher: socket, trees: trees.collect(), control_groups };
     LocalProvider::new(config).context("the engine could not be started")
 }
 

@@ -1,6 +1,7 @@
 //! Programs in a sandbox: started, followed, ended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,24 +47,50 @@ pub(crate) struct Followed {
     task: TaskInput,
     /// Cancelled when a caller wants the program ended.
     kill: CancellationToken,
+    sent: Sent,
 }
 
 impl Followed {
-    pub(crate) fn signal(&self, signal: ExecSignal) -> Result<()> {
+    /// Passes a message on; one that has ended takes it in silence.
+    pub(crate) async fn signal(&self, signal: ExecSignal) -> Result<()> {
         if self.log.has_ended() {
             return Ok(());
         }
         let id = self.task.id;
-        let message = match signal {
+        match signal {
             ExecSignal::Kill => {
                 self.kill.cancel();
-                return Ok(());
+                Ok(())
             }
-            ExecSignal::CloseStdin => ToAgent::CloseInput { id, to: InputStream::Main },
-            ExecSignal::Resize(size) => ToAgent::Resize { id, size: terminal_size(size) },
-            other => ToAgent::Signal { id, signal: other.number().unwrap_or_default() },
-        };
-        self.task.say(message).map_err(lost)
+            // Behind what was written before.
+            ExecSignal::CloseStdin => self.input.close().await,
+            ExecSignal::Resize(size) => {
+                self.task.say(ToAgent::Resize { id, size: terminal_size(size) }).map_err(lost)
+            }
+            ExecSignal::Interrupt | ExecSignal::Terminate | ExecSignal::Number(_) => {
+                let number = signal.number().unwrap_or_default();
+                self.sent.note(number);
+                self.task.say(ToAgent::Signal { id, signal: number }).map_err(lost)
+            }
+        }
+    }
+}
+
+/// Which signals callers sent: one of them ending the program was the caller's doing.
+#[derive(Debug, Clone, Default)]
+struct Sent(Arc<AtomicU64>);
+
+impl Sent {
+    fn note(&self, signal: i32) {
+        self.0.fetch_or(Self::bit(signal), Ordering::Relaxed);
+    }
+
+    fn has(&self, signal: i32) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::bit(signal) != 0
+    }
+
+    fn bit(signal: i32) -> u64 {
+        u32::try_from(signal).ok().and_then(|n| 1u64.checked_shl(n)).unwrap_or(0)
     }
 }
 
@@ -85,7 +112,11 @@ pub(crate) async fn start(
         ExecLog::flowing()
     };
     let kill = CancellationToken::new();
-    let (input, frames) = ExecInput::channel(16);
+    let (input, frames) = match request.stdin {
+        Stdin::Stream => ExecInput::channel(16),
+        Stdin::Empty | Stdin::Given(_) => (ExecInput::none(), mpsc::channel(1).1),
+    };
+    let sent = Sent::default();
     let channel = request.channel.then(|| side_channel(&handle, tasks));
     let (channel, side) = channel.unzip();
     feed(&handle, request.stdin, frames, tasks).await?;
@@ -95,12 +126,13 @@ pub(crate) async fn start(
         input: input.clone(),
         task: handle.input.clone(),
         kill: kill.clone(),
+        sent: sent.clone(),
     };
     // A foreground program ends when nobody listens any more.
     let guard = (!request.background).then(|| Box::new(kill.clone().drop_guard()) as Box<_>);
     let events = log.paced_events(guard);
     let timeout = request.timeout.unwrap_or(living.spec.limits.wall);
-    let follower = Follower { living: Arc::clone(living), handle, log, kill, timeout, side };
+    let follower = Follower { living: Arc::clone(living), handle, log, kill, timeout, side, sent };
     tasks.start("exec", follower.run());
     let exec = Exec { id: ExecId::random(), events, input, channel };
     Ok((exec, followed))
@@ -254,6 +286,7 @@ struct Follower {
     kill: CancellationToken,
     timeout: Duration,
     side: Option<mpsc::Sender<Bytes>>,
+    sent: Sent,
 }
 
 impl Follower {
@@ -330,8 +363,11 @@ impl Follower {
             // Whatever the program made of it: a shell turns the end of its child into an exit code, and the launcher,
             // which ends the whole sandbox for it, may not have got there yet.
             (None, None) if over_memory => EndCause::Limit(LimitName::Memory),
-            (None, None) if ended.is_none() => EndCause::Sandbox,
-            (None, None) => EndCause::Program,
+            (None, None) => match ended {
+                None => EndCause::Sandbox,
+                Some((Ending::Signal(signal), _)) if self.sent.has(signal) => EndCause::Caller,
+                Some(_) => EndCause::Program,
+            },
         };
         let mut usage = usage_of(&counters);
         if counters.cpu_time.is_none()

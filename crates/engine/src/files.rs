@@ -147,16 +147,12 @@ impl Verdict {
     }
 }
 
-fn file_error(error: &FileError) -> Error {
+pub(crate) fn file_error(error: &FileError) -> Error {
     // The message comes from inside the sandbox and may say anything: bounded and on one line.
     let message: String =
         error.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect();
     let kind = match std::io::Error::from_raw_os_error(error.errno).kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-        std::io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
-        std::io::ErrorKind::InvalidInput
-        | std::io::ErrorKind::IsADirectory
-        | std::io::ErrorKind::NotADirectory => ErrorKind::InvalidRequest,
         _ => ErrorKind::FileSystem,
     };
     Error::new(kind, message)

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use sandstorm_agent::protocol::{Stream, Task};
+use sandstorm_agent::frame::Decoder;
+use sandstorm_agent::protocol::{CONNECTED, FileError, Stream, Task};
 use sandstorm_egress::SystemResolver;
 use sandstorm_jail::Tree;
 use sandstorm_jail::launcher::RefusalKind;
@@ -17,12 +18,12 @@ use sandstorm_provider::{
     WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitSet, SandboxId, SandboxSpec,
-    SnapshotId, Step, Transition, Unmet,
+    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, SandboxId,
+    SandboxSpec, SnapshotId, Step, Transition, Unmet,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::agent::{AgentClient, TaskEvent};
+use crate::agent::{AgentClient, AgentError, TaskEvent};
 use crate::exec::{self, Followed, lost};
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::living::{self, Living, usage_of};
@@ -39,6 +40,8 @@ pub struct LocalConfig {
     pub launcher: OwnedFd,
     /// Further trees of the host that every sandbox sees.
     pub trees: Vec<Tree>,
+    /// Whether the launcher can make control groups.
+    pub control_groups: bool,
 }
 
 /// Sandboxes in jails on this machine.
@@ -48,6 +51,8 @@ pub struct LocalProvider {
     trees: Vec<Tree>,
     launcher: LauncherClient,
     resolver: SystemResolver,
+    /// What this machine lets us enforce.
+    limits: LimitSet,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Living>>>,
     execs: Mutex<HashMap<ExecId, Followed>>,
     tasks: Tasks,
@@ -62,6 +67,7 @@ impl LocalProvider {
             trees: config.trees,
             launcher: LauncherClient::new(config.launcher, &tasks)?,
             resolver: SystemResolver::default(),
+            limits: enforceable(config.control_groups),
             sandboxes: Mutex::default(),
             execs: Mutex::default(),
             tasks,
@@ -158,6 +164,12 @@ impl LocalProvider {
     }
 }
 
+/// Without control groups nothing counts what all processes of a sandbox use together.
+fn enforceable(control_groups: bool) -> LimitSet {
+    let grouped = [LimitName::Memory, LimitName::Processes, LimitName::Cpus, LimitName::CpuTime];
+    LimitName::ALL.into_iter().filter(|name| control_groups || !grouped.contains(name)).collect()
+}
+
 /// Asks for a jail's end unless it was kept.
 struct KillUnlessKept<'a> {
     launcher: &'a LauncherClient,
@@ -220,7 +232,7 @@ impl Provider for LocalProvider {
             network_none: true,
             network_allow: true,
             network_open: true,
-            limits: LimitSet::all(),
+            limits: self.limits,
             ..Capabilities::default()
         }
     }
@@ -273,11 +285,8 @@ impl Provider for LocalProvider {
     }
 
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
-        let sent = cx
-            .check("signal")
-            .and_then(|()| self.followed(exec))
-            .and_then(|followed| followed.signal(signal));
-        self.told("signal", sent)
+        let work = async { self.followed(exec)?.signal(signal).await };
+        self.told("signal", cx.run("signal", work).await)
     }
 
     async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
@@ -313,7 +322,7 @@ impl Provider for LocalProvider {
     }
 
     async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
-        let work = async { connect(&*self.living(id)?, port, &self.tasks) };
+        let work = async { connect(&*self.living(id)?, port, &self.tasks).await };
         self.told("connect", cx.run("connect", work).await)
     }
 
@@ -346,10 +355,27 @@ impl Provider for LocalProvider {
     }
 }
 
-/// A connection to a port inside, relayed by the agent.
-fn connect(living: &Living, port: u16, tasks: &Tasks) -> Result<Duplex> {
+/// A connection to a port inside, relayed by the agent. Resolves when it is made.
+async fn connect(living: &Living, port: u16, tasks: &Tasks) -> Result<Duplex> {
     living.check_ready()?;
     let mut handle = living.agent.start(Task::Connect { port }).map_err(lost)?;
+    loop {
+        match handle.next().await {
+            Some(TaskEvent::Started(_)) => {}
+            Some(TaskEvent::Output { stream: Stream::Error, bytes }) if bytes.first() == Some(&CONNECTED) => {
+                break;
+            }
+            Some(TaskEvent::Output { stream: Stream::Error, bytes }) => {
+                let mut decoder = Decoder::default();
+                decoder.push(&bytes);
+                return Err(match decoder.take::<FileError>() {
+                    Ok(Some(error)) => files::file_error(&error).with("port", port),
+                    _ => lost(AgentError::Protocol("a malformed refusal")),
+                });
+            }
+            _ => return Err(lost(AgentError::Gone)),
+        }
+    }
     let (theirs, ours) = tokio::io::duplex(64 * 1024);
     let (mut reading, mut writing) = tokio::io::split(ours);
     let input = handle.input.clone();

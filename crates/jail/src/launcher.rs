@@ -50,6 +50,8 @@ pub struct LauncherConfig {
 pub struct Launcher {
     /// For [`Request`]s and [`Answer`]s. Closing it ends the launcher and all its jails.
     pub socket: OwnedFd,
+    /// Whether it can make control groups.
+    pub control_groups: bool,
     pid: i32,
 }
 
@@ -68,7 +70,10 @@ impl Launcher {
 pub fn start(config: LauncherConfig) -> Result<Launcher, JailError> {
     let (ours, theirs) = packet::pair().map_err(doing("make the launcher's socket"))?;
     match sandstorm_sys::fork::fork().map_err(doing("fork the launcher"))? {
-        Forked::Parent { pid } => Ok(Launcher { socket: ours, pid }),
+        Forked::Parent { pid } => {
+            let control_groups = Hierarchies::detect().is_writable(&config.cgroup_parent);
+            Ok(Launcher { socket: ours, control_groups, pid })
+        }
         Forked::Child => {
             drop(ours);
             sandstorm_sys::fork::exit_now(match serve(theirs, config) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sandstorm_provider::{
-    ByteStream, Error, ExecRequest, FileKind, FileOp, FileReply, ProviderExt, WatchOptions,
+    ByteStream, Error, ExecRequest, ExecStatus, FileKind, FileOp, FileReply, ProviderExt, WatchOptions,
 };
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId};
 
@@ -40,7 +40,7 @@ impl World {
     async fn shell(&self, sandbox: &SandboxId, script: &str) -> String {
         let done = self.provider.exec_collect(&self.cx, sandbox, ExecRequest::shell(script)).await.unwrap();
         let (stdout, stderr) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-        assert!(done.succeeded(), "{script}: {stderr}");
+        assert_eq!(done.end.status, ExecStatus::Code(0), "{script}: {stderr}");
         stdout.into_owned()
     }
 

@@ -22,7 +22,7 @@ use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::{self, LauncherConfig};
 
-use world::{Case, World};
+use world::World;
 
 fn main() -> ExitCode {
     let launcher = launcher::start(LauncherConfig {
@@ -39,7 +39,12 @@ fn main() -> ExitCode {
         .build()
         .expect("a runtime");
     let provider = runtime.block_on(async {
-        let config = LocalConfig { name: "local".to_owned(), launcher: launcher.socket, trees: Vec::new() };
+        let config = LocalConfig {
+            name: "local".to_owned(),
+            launcher: launcher.socket,
+            trees: Vec::new(),
+            control_groups: launcher.control_groups,
+        };
         Arc::new(LocalProvider::new(config).expect("the engine starts"))
     });
     let world = World::new(Arc::clone(&provider) as Arc<_>);

@@ -110,6 +110,15 @@ impl Hierarchies {
         }
     }
 
+    /// Whether this user can make groups below `parent` anywhere.
+    pub fn is_writable(&self, parent: &Path) -> bool {
+        let writable = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+        self.unified
+            .iter()
+            .chain(self.on_v1.values())
+            .any(|mount| writable(&mount.join(parent)) || writable(mount))
+    }
+
     /// Names to enable for children on the unified tree.
     pub(crate) fn to_enable(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.on_unified.iter().filter_map(|c| c.unified_name())

@@ -59,12 +59,7 @@ pub(super) fn launch(
 /// The groups, or none where this user can make none.
 fn make_leaf(workshop: &mut Workshop, spec: &JailSpec) -> Result<Option<Leaf>, JailError> {
     // Without privilege there is no lease to take and nothing to sweep: namespaces end with their processes.
-    let writable =
-        workshop.hierarchies.unified.iter().chain(workshop.hierarchies.on_v1.values()).any(|mount| {
-            rustix::fs::access(mount.join(&workshop.config.cgroup_parent), rustix::fs::Access::WRITE_OK)
-                .is_ok()
-                || rustix::fs::access(mount, rustix::fs::Access::WRITE_OK).is_ok()
-        });
+    let writable = workshop.hierarchies.is_writable(&workshop.config.cgroup_parent);
     if !writable {
         return match spec.strictness {
             Strictness::BestEffort => Ok(None),
