@@ -66,7 +66,7 @@ impl ArchiveError {
 
 /// Unpacks into `root` and nowhere else.
 pub fn unpack(reader: impl Read, root: BorrowedFd<'_>, bounds: Bounds) -> Result<Unpacked, ArchiveError> {
-    let mut archive = tar::Archive::new(reader);
+    let mut archive = tar::Archive::new(Guarded::new(reader));
     let mut unpacked = Unpacked::default();
     let mut count = 0;
     for entry in archive.entries().map_err(ArchiveError::Malformed)? {
@@ -114,6 +114,58 @@ pub fn unpack(reader: impl Read, root: BorrowedFd<'_>, bounds: Bounds) -> Result
         }
     }
     Ok(unpacked)
+}
+
+/// Refuses archives whose extension headers are out of all proportion, before the parser takes them into memory. It
+/// only ever refuses: what an entry is remains the parser's word.
+struct Guarded<R> {
+    reader: R,
+    header: Vec<u8>,
+    /// Bytes of content until the next header.
+    content: u64,
+}
+
+/// Long names and attributes of one entry; a path has at most 4 KiB.
+const MOST_EXTENSION: u64 = 64 * 1024;
+
+impl<R: Read> Guarded<R> {
+    fn new(reader: R) -> Self {
+        Self { reader, header: Vec::with_capacity(512), content: 0 }
+    }
+
+    fn watch(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let skipped = usize::try_from(self.content).unwrap_or(usize::MAX).min(bytes.len());
+            self.content -= skipped as u64;
+            bytes = &bytes[skipped..];
+            let wanted = (512 - self.header.len()).min(bytes.len());
+            self.header.extend_from_slice(&bytes[..wanted]);
+            bytes = &bytes[wanted..];
+            if self.header.len() == 512 {
+                let header = Header::from_byte_slice(&self.header);
+                let size = if self.header.iter().all(|b| *b == 0) { 0 } else { header.entry_size()? };
+                let kind = header.entry_type();
+                let extension = kind.is_gnu_longname()
+                    || kind.is_gnu_longlink()
+                    || kind.is_pax_local_extensions()
+                    || kind.is_pax_global_extensions();
+                if extension && size > MOST_EXTENSION {
+                    return Err(io::Error::other("an extension header is too long"));
+                }
+                self.content = size.checked_next_multiple_of(512).ok_or(io::ErrorKind::InvalidData)?;
+                self.header.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Guarded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(buffer)?;
+        self.watch(&buffer[..n])?;
+        Ok(n)
+    }
 }
 
 /// A name that cannot climb: plain components only.

@@ -102,3 +102,15 @@ fn refuse_threads() -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The harness of this test runs it in a second thread: exactly what must be refused.
+    #[test]
+    fn a_process_with_threads_may_not_fork() {
+        let running = std::thread::spawn(|| (clone(Namespaces::NONE, None).is_err(), fork().is_err()));
+        assert_eq!(running.join().expect("the thread ends"), (true, true));
+    }
+}

@@ -21,3 +21,25 @@ pub fn try_lock_byte(file: BorrowedFd<'_>, offset: u32) -> io::Result<bool> {
         _ => Ok(true),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_byte_is_locked_by_one_open_file_at_a_time() {
+        let path = std::env::temp_dir().join(format!("sandstorm-sys-lock-{}", std::process::id()));
+        let open =
+            || OpenOptions::new().write(true).create(true).truncate(false).open(&path).expect("it opens");
+        let (one, two) = (open(), open());
+        assert!(try_lock_byte(one.as_fd(), 7).expect("it locks"));
+        assert!(!try_lock_byte(two.as_fd(), 7).expect("it answers"));
+        assert!(try_lock_byte(two.as_fd(), 8).expect("it locks"));
+        drop(one);
+        assert!(try_lock_byte(two.as_fd(), 7).expect("it locks"));
+        std::fs::remove_file(&path).expect("it goes");
+    }
+}

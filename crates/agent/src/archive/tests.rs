@@ -146,3 +146,38 @@ fn half_a_file_does_not_stay() {
     assert!(matches!(unpack(cut.as_slice(), open(&to).as_fd(), bounds()), Err(ArchiveError::Malformed(_))));
     assert_eq!(fs::read_dir(to.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn an_endless_name_is_refused_before_it_is_read() {
+    for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader, EntryType::XGlobalHeader]
+    {
+        let error = refused(&single(b"././@LongLink", kind, b"", 1 << 30, b"x"));
+        assert!(error.contains("malformed"), "{kind:?}: {error}");
+    }
+}
+
+#[test]
+fn odd_sizes_are_refused() {
+    for field in [*b"-0000000001\0", *b"99999999999\0", *b"0x000000010\0", [0xff; 12], [b' '; 12]] {
+        let mut bytes = single(b"f", EntryType::Regular, b"", 0, b"");
+        bytes[124..136].copy_from_slice(&field);
+        let mut header = Header::from_byte_slice(&bytes[..512]).clone();
+        header.set_cksum();
+        bytes[..512].copy_from_slice(header.as_bytes());
+        let to = tempfile::tempdir().unwrap();
+        let outcome = unpack(bytes.as_slice(), open(&to).as_fd(), bounds());
+        let empty = outcome.as_ref().is_ok_and(|u| u.bytes == 0);
+        assert!(outcome.is_err() || empty, "{field:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn what_follows_the_end_is_not_unpacked() {
+    let mut joined = single(b"first", EntryType::Regular, b"", 1, b"a");
+    joined.extend(single(b"second", EntryType::Regular, b"", 1, b"b"));
+    joined.extend(b"trailing garbage");
+    let to = tempfile::tempdir().unwrap();
+    let unpacked = unpack(joined.as_slice(), open(&to).as_fd(), bounds()).unwrap();
+    assert_eq!(unpacked.files, [PathBuf::from("first")]);
+    assert!(!to.path().join("second").exists());
+}

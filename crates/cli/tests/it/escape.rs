@@ -5,6 +5,7 @@ mod canaries;
 mod crash;
 mod descendants;
 mod identity;
+mod memory;
 mod propagation;
 mod terminal;
 mod working_folder;

@@ -139,3 +139,59 @@ fn supplementary_groups_are_gone_or_reported() {
     let missing = single["walls"]["missing"].as_array().unwrap();
     assert!(missing.iter().any(|wall| wall["name"] == "groups"), "{single}");
 }
+
+/// With a single block there is one sandbox at a time, and its successor meets nobody of its own kind on the host: the
+/// block is free only when the last process that had it is gone.
+#[test]
+fn the_only_block_is_given_on_when_its_last_process_is_gone() {
+    if !rustix::process::geteuid().is_root() {
+        crate::support::skip("blocks of ids are root's");
+        return;
+    }
+    // A range of this test's own, so that no other sandbox of the machine is counted.
+    let start = 2_000_000_000;
+    let only = |command: &mut Command| {
+        command.env("SANDSTORM_IDS_START", start.to_string()).env("SANDSTORM_IDS_BLOCKS", "1");
+    };
+    let on_host = || {
+        let owners = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+            use std::os::unix::fs::MetadataExt;
+            let name = entry.file_name().to_str()?.parse::<u32>().ok()?;
+            Some((name, entry.metadata().ok()?.uid()))
+        });
+        owners.filter(|(_, uid)| (start..start + 65_536).contains(uid)).count()
+    };
+    // Its own place for locks: other tests hold slots of the usual one.
+    let held = tempfile::tempdir().unwrap();
+    let inside = |script: &str| {
+        let mut command = Command::new("unshare");
+        let mount = format!("mount --bind {} /run && exec \"$@\"", held.path().display());
+        command.args(["--mount", "sh", "-c", &mount, "sh"]).arg(crate::support::binary());
+        command.args(["run", "-l", "bash", "-c", script]).env("HOME", "/nonexistent");
+        only(&mut command);
+        command
+    };
+    let crowd = "for i in $(seq 40); do (setsid sleep 60 &) ; done; echo up; sleep 60";
+    let mut first = inside(crowd).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("the crowd is there", Duration::from_secs(20), || on_host() > 40);
+    let refused = inside("true").output().unwrap();
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no free block"), "{refused:?}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // Whoever gets the block next is alone with it, at whatever moment that is.
+    loop {
+        let mut next =
+            inside("echo here; sleep 1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(next.stdout.as_mut().unwrap()), &mut line)
+            .unwrap();
+        let seen = on_host();
+        let ended = next.wait_with_output().unwrap();
+        if line == "here\n" {
+            assert!(seen <= 4, "{seen} processes have the ids of a new sandbox");
+            break;
+        }
+        assert!(String::from_utf8_lossy(&ended.stderr).contains("no free block"), "{ended:?}");
+    }
+}
