@@ -43,7 +43,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	$(CARGO) test --workspace --locked -- --include-ignored
 	scripts/check-docs.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
-	scripts/fuzz.sh
+	scripts/sanitize.sh
 	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
 bench: ## Measure the promised numbers beside what a user would otherwise pick

@@ -3,7 +3,8 @@
 #
 #   bench/run.sh [ROUNDS]
 #
-# Prints a table and keeps it, the raw samples and a chart in bench/results/. The method is in bench/README.md.
+# Then what an honest sandbox notices of a hostile one beside it. Prints tables and keeps them, the raw samples and a
+# chart in bench/results/. The method is in bench/README.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,4 +18,5 @@ if [[ $(id -u) -ne 0 ]]; then
   exit 1
 fi
 # The interpreter by its full name: a shim on the PATH starts many times slower.
-exec /usr/bin/python3 -B bench/cold_start.py --binary "$binary" --rounds "${1:-200}"
+/usr/bin/python3 -B bench/cold_start.py --binary "$binary" --rounds "${1:-200}"
+/usr/bin/python3 -B bench/neighbour.py --binary "$binary" --out "bench/results/$(date +%F)-neighbour.md"
