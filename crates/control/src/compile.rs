@@ -83,12 +83,12 @@ impl Runner {
         warmth: Option<&Warmth<'_>>,
     ) -> Result<Compiled> {
         let provider = &*self.provider;
-        let build = folder(layout::BUILD)?;
+        let build = guest_path(layout::BUILD)?;
         provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
         let mut request = ExecRequest::program(plan.plan.argv.clone());
         request.files = prepared.user_files();
         for support in &plan.plan.files {
-            request.files.push((folder(&support.path)?, Bytes::from_static(support.text.as_bytes())));
+            request.files.push((guest_path(&support.path)?, Bytes::from_static(support.text.as_bytes())));
         }
         request.env = environment(&plan.plan.env)?;
         if let Some(warmth) = warmth {
@@ -115,7 +115,7 @@ impl Runner {
         id: &sandstorm_types::SandboxId,
         artifact: Bytes,
     ) -> Result<()> {
-        let build = folder(layout::BUILD)?;
+        let build = guest_path(layout::BUILD)?;
         self.provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
         unpack(&*self.provider, cx, id, build, artifact).await
     }
@@ -137,7 +137,7 @@ fn compile_limits(plan: &CompilePlan, run: &Limits) -> Limits {
 }
 
 /// A path of ours inside a sandbox.
-pub(crate) fn folder(path: &str) -> Result<GuestPath> {
+pub(crate) fn guest_path(path: &str) -> Result<GuestPath> {
     path.parse()
         .map_err(|e| Error::new(ErrorKind::Internal, "a path of the catalogue is malformed").with_source(e))
 }

@@ -24,7 +24,7 @@ pub use cell::{Cell, CellStatus, ContextEvent};
 use message::{FromKernel, ToKernel};
 use wire::Wire;
 
-use crate::compile::{environment, folder};
+use crate::compile::{environment, guest_path};
 
 /// A living interpreter. Dropping it ends it.
 pub struct Context {
@@ -68,7 +68,7 @@ impl Context {
             .ok_or_else(|| invalid(format!("{} has no contexts", language.title)))?;
         let mut request = ExecRequest::program(plan.argv);
         for file in &plan.files {
-            request.files.push((folder(&file.path)?, Bytes::from_static(file.text.as_bytes())));
+            request.files.push((guest_path(&file.path)?, Bytes::from_static(file.text.as_bytes())));
         }
         request.env = environment(&plan.env)?;
         request.env.insert(EnvName::ours("KERNEL_FD"), "3".to_owned()).map_err(|e| invalid(e.to_string()))?;

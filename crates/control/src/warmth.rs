@@ -13,7 +13,7 @@ use sandstorm_provider::{EndCause, Error, ExecEnd, FileOp, FileReply, OpContext,
 use sandstorm_types::{ErrorKind, SandboxId};
 
 use crate::artifact::unpack;
-use crate::compile::folder;
+use crate::compile::guest_path;
 use crate::compile_cache::CompileCache;
 use crate::prepare::Prepared;
 use crate::run::Runner;
@@ -82,7 +82,7 @@ impl Warmth<'_> {
         cx: &OpContext,
         sandbox: &SandboxId,
     ) -> Result<()> {
-        let warm = folder(layout::WARM)?;
+        let warm = guest_path(layout::WARM)?;
         provider.files(cx, sandbox, FileOp::MakeDir { path: warm.clone() }).await?;
         let Some(archive) = self.cache.get(&self.key) else { return Ok(()) };
         // A compile can do without; what lies there half unpacked is rebuilt.
@@ -111,7 +111,7 @@ impl Warmth<'_> {
     }
 
     async fn pack(&self, provider: &dyn Provider, cx: &OpContext, sandbox: &SandboxId) -> Result<()> {
-        let reply = provider.files(cx, sandbox, FileOp::Pack { path: folder(layout::WARM)? }).await?;
+        let reply = provider.files(cx, sandbox, FileOp::Pack { path: guest_path(layout::WARM)? }).await?;
         let FileReply::Archive(archive) = reply else {
             return Err(Error::new(ErrorKind::Internal, "packing gave no archive"));
         };

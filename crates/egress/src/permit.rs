@@ -57,7 +57,7 @@ impl Permit {
     pub(crate) fn reaches(self, address: IpAddr) -> bool {
         match self {
             Self::Internal => true,
-            Self::Public => address::is_public(address) && !address::is_own(address),
+            Self::Public => sandstorm_types::is_public(address) && !address::is_own(address),
         }
     }
 }

@@ -301,7 +301,7 @@ impl Follower {
             () = kill.cancelled() => EndCause::Caller,
         };
         let _ = self.handle.input.say(ToAgent::Signal { id: self.handle.id, signal: 9 });
-        let ended = tokio::time::timeout(LAST_WORDS, self.discard()).await.unwrap_or(None);
+        let ended = tokio::time::timeout(LAST_WORDS, self.drain()).await.unwrap_or(None);
         self.close(ended, Some(cause)).await;
     }
 
@@ -321,7 +321,7 @@ impl Follower {
     }
 
     /// After a kill: what it still wrote is kept up to the limit, but nobody is waited for.
-    async fn discard(&mut self) -> Option<(Ending, Usage)> {
+    async fn drain(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
             if let Some(ended) = self.keep(event) {
                 return Some(ended);

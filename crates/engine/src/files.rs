@@ -36,7 +36,7 @@ pub(crate) async fn operate(living: &Living, op: FileOp) -> Result<FileReply> {
         FileOp::Stat { path } => {
             let entries = answers(start(living, FileTask::Stat { path: bytes(&path) })?).await?;
             let entry = entries.first().ok_or_else(|| lost(AgentError::Protocol("no answer")))?;
-            return Ok(FileReply::Info(info(&path, entry)?));
+            return Ok(FileReply::Info(info(&path, entry)));
         }
         FileOp::List { path, depth, limit } => {
             // One more than asked for tells whether there is more.
@@ -271,15 +271,15 @@ fn listed(top: &GuestPath, entries: Vec<Entry>) -> Vec<FileInfo> {
         .filter_map(|entry| {
             let name = std::str::from_utf8(&entry.name).ok()?;
             let path: GuestPath = format!("{}/{name}", top.as_str().trim_end_matches('/')).parse().ok()?;
-            info(&path, entry).ok()
+            Some(info(&path, entry))
         })
         .collect();
     listed.sort_by(|a, b| a.path.as_str().cmp(b.path.as_str()));
     listed
 }
 
-fn info(path: &GuestPath, entry: &Entry) -> Result<FileInfo> {
-    Ok(FileInfo {
+fn info(path: &GuestPath, entry: &Entry) -> FileInfo {
+    FileInfo {
         path: path.clone(),
         kind: match entry.kind {
             EntryKind::File => FileKind::File,
@@ -294,7 +294,7 @@ fn info(path: &GuestPath, entry: &Entry) -> Result<FileInfo> {
             .and_then(|nanos| SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos)))
             .unwrap_or(SystemTime::UNIX_EPOCH),
         target: entry.target.as_ref().map(|target| String::from_utf8_lossy(target).into_owned()),
-    })
+    }
 }
 
 struct Watching {

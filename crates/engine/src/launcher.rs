@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandstorm_jail::launcher::{Answer, Ended, Event, Launched, Refusal, Request};
+use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request};
 use sandstorm_jail::{JailSpec, cgroup::Counters, packet};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -156,7 +156,7 @@ impl Shared {
                     let _ = waiter.send(counters.clone());
                 }
             }
-            Answer::Event(Event::Ended(ended)) => {
+            Answer::Ended(ended) => {
                 if let Some(waiter) = waiting.ends.remove(&ended.name) {
                     let _ = waiter.send(ended);
                 }

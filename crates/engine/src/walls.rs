@@ -20,6 +20,7 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
         utsns: report.separates("uts"),
         cgroupns: report.separates("cgroup"),
         pivot: measured.own_root,
+        // Each program measures its own sets before it starts, and one that finds anything in them is refused.
         caps: CapsWall { effective: 0, permitted: 0, bounding: measured.bounding_set },
         nnp: measured.no_new_privs,
         seccomp: (measured.seccomp_mode == 2).then(|| SeccompWall {
@@ -28,6 +29,7 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
         }),
         landlock: (report.landlock_abi > 0).then_some(LandlockWall { abi: report.landlock_abi }),
         cgroup: CgroupWall { version: version(report.cgroup), controllers: controllers(&report.controllers) },
+        // Mounted with this option, or there is no jail.
         proc: ProcWall::Hidden,
         limits: limits(report, cpu_time_asked),
         net: NetWall {

@@ -1,4 +1,4 @@
-//! `/dev`: five devices that no program can do without, a terminal multiplexer of its own, and nothing else.
+//! `/dev`: the few devices that no program can do without, a terminal multiplexer of its own, and nothing else.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::symlink;

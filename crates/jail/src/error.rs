@@ -20,10 +20,6 @@ pub enum JailError {
     NoFreeIds(u32),
     #[error("could not {doing}")]
     Host { doing: String, source: io::Error },
-    #[error("the launcher is gone")]
-    LauncherGone,
-    #[error("the launcher refused: {0}")]
-    Refused(String),
 }
 
 fn hint(knob: &Option<String>) -> String {

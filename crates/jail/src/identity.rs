@@ -106,12 +106,6 @@ impl Identity {
         if self.is_own() { 0 } else { PAYLOAD_ID }
     }
 
-    /// The payload's uid on the host.
-    pub(crate) fn payload_on_host(&self) -> u32 {
-        let extent = self.uids.iter().find(|e| e.inside <= PAYLOAD_ID && PAYLOAD_ID - e.inside < e.count);
-        extent.map_or(0, |e| e.outside + (PAYLOAD_ID - e.inside))
-    }
-
     /// Writes the maps of a new process that waits for them.
     pub(crate) fn apply(&self, pid: i32) -> Result<(), JailError> {
         let proc = PathBuf::from(format!("/proc/{pid}"));

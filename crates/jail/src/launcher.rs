@@ -20,9 +20,7 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use sandstorm_sys::fork::Forked;
 
-pub use protocol::{
-    Answer, EndCause, Ended, Event, JailId, Launched, Refusal, RefusalKind, Request, VERSION,
-};
+pub use protocol::{Answer, EndCause, Ended, JailId, Launched, Refusal, RefusalKind, Request};
 use ward::Ward;
 
 use crate::cgroup::Hierarchies;
@@ -143,13 +141,12 @@ impl State {
     fn turn(&mut self) -> Result<bool, JailError> {
         let (requested, due) = self.wait().map_err(doing("wait for jails"))?;
         for index in due.into_iter().rev() {
-            let events = self.wards[index].look();
-            self.tell(events)?;
+            self.wards[index].look();
         }
         let over: Vec<usize> = (0..self.wards.len()).filter(|i| self.wards[*i].is_over()).rev().collect();
         for index in over {
             let ended = self.wards.swap_remove(index).bury();
-            self.tell(vec![Event::Ended(ended)])?;
+            self.answer(&Answer::Ended(ended))?;
         }
         if !requested {
             return Ok(true);
@@ -184,10 +181,6 @@ impl State {
                 self.answer(&Answer::Counted { name, counters })
             }
         }
-    }
-
-    fn tell(&self, events: Vec<Event>) -> Result<(), JailError> {
-        events.into_iter().try_for_each(|event| self.answer(&Answer::Event(event)))
     }
 
     fn answer(&self, answer: &Answer) -> Result<(), JailError> {

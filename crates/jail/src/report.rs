@@ -55,7 +55,6 @@ pub struct Report {
     pub separated: Vec<bool>,
     /// PID 1 and payload have ids that nobody else has.
     pub own_ids: bool,
-    pub payload_uid_on_host: u32,
     pub landlock_abi: u32,
     pub filter_profile: String,
     pub filter_hash: String,

@@ -4,6 +4,7 @@
 //! same words mean the same thing in the engine, the router and the gateway. What is parsed here is
 //! parsed strictly: an accepted value is a usable value.
 
+mod address;
 mod blob;
 mod byte_size;
 mod capabilities;
@@ -33,6 +34,7 @@ mod text_form;
 mod text_splitter;
 mod walls;
 
+pub use address::is_public;
 pub use blob::Blob;
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use capabilities::{Capabilities, Unmet};

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_may_usagethe_product_may_not() {
+    fn what_tests_may_use_the_product_may_not() {
         let text = "[dev-dependencies]\nsandstorm-jail.workspace = true\n";
         assert!(errors("crates/egress/Cargo.toml", text).is_empty());
         assert_eq!(errors("crates/egress/Cargo.toml", &text.replace("dev-", "")).len(), 1);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, Rule, Target};
+use sandstorm_types::{ErrorKind, Rule, Target, is_public};
 
 /// The part of an address that says where to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,15 @@ impl Endpoint {
             || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    /// A rule that lets a build reach it, wherever it lies: the operator chose it.
+    /// Whether its name leads to an address that is not public.
+    pub(crate) async fn lies_off_the_internet(&self) -> bool {
+        match tokio::net::lookup_host((self.host.as_str(), self.port)).await {
+            Ok(mut found) => found.any(|address| !is_public(address.ip())),
+            Err(_) => false,
+        }
+    }
+
+    /// A rule that lets a build reach it.
     pub(crate) fn rule(&self) -> Result<Rule> {
         let bad = |e: Box<dyn std::error::Error + Send + Sync>| {
             Error::new(ErrorKind::InvalidRequest, "the package index has no usable host")
@@ -51,7 +59,7 @@ impl Endpoint {
                 Target::Host(self.host.parse().map_err(|e: sandstorm_types::HostNameError| bad(e.into()))?)
             }
         };
-        Rule::new(target, &[self.port]).map(Rule::internal).map_err(|e| bad(e.into()))
+        Rule::new(target, &[self.port]).map_err(|e| bad(e.into()))
     }
 }
 
@@ -107,7 +115,7 @@ mod tests {
             ("http://[2001:db8::1]:81/", "ip:[2001:db8::1]:81"),
         ] {
             let found = Endpoint::of(address).unwrap().rule().unwrap();
-            assert_eq!((found.to_string().as_str(), found.is_internal()), (rule, true), "{address}");
+            assert_eq!((found.to_string().as_str(), found.is_internal()), (rule, false), "{address}");
         }
         for none in ["file:///tmp", "a.example", "https://", "https://a:b/"] {
             assert_eq!(Endpoint::of(none), None, "{none}");

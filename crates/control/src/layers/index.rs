@@ -42,13 +42,18 @@ impl Index {
         self.builtin
     }
 
-    /// What a build may reach.
-    pub(crate) fn rules(&self) -> Result<Vec<Rule>> {
-        self.addresses
-            .iter()
-            .filter_map(|address| Endpoint::of(address))
-            .map(|endpoint| endpoint.rule())
-            .collect()
+    /// What a build may reach. The index lies wherever the operator put it. Hosts that it names itself may lie off the
+    /// public internet only if it does too: a public index opens nobody's private network.
+    pub(crate) async fn rules(&self) -> Result<Vec<Rule>> {
+        let mut endpoints = self.addresses.iter().filter_map(|address| Endpoint::of(address));
+        let Some(own) = endpoints.next() else { return Ok(Vec::new()) };
+        let private = own.lies_off_the_internet().await;
+        let mut rules = vec![own.rule()?.internal()];
+        for endpoint in endpoints {
+            let rule = endpoint.rule()?;
+            rules.push(if private { rule.internal() } else { rule });
+        }
+        Ok(rules)
     }
 }
 

@@ -16,7 +16,7 @@ use sandstorm_types::{
 use super::index::Index;
 use super::{Layer, Site, Wanted, address, failure};
 use crate::artifact::unpack;
-use crate::compile::folder;
+use crate::compile::guest_path;
 use crate::execute::{Executed, execute};
 use crate::run::RunInput;
 
@@ -54,7 +54,7 @@ impl Workshop {
         tool: Option<&Layer>,
     ) -> Result<Self> {
         let network = match index {
-            Some(index) => NetworkPolicy::Allow(AllowList::new(index.rules()?).map_err(|e| {
+            Some(index) => NetworkPolicy::Allow(AllowList::new(index.rules().await?).map_err(|e| {
                 Error::new(ErrorKind::InvalidRequest, "the package index names too many hosts").with_source(e)
             })?),
             None => NetworkPolicy::None,
@@ -77,7 +77,7 @@ impl Workshop {
         let made = async {
             site.provider.create(site.cx, &spec, options).await?;
             for path in [LOCK, LAYER] {
-                site.provider.files(site.cx, &shop.id, FileOp::MakeDir { path: folder(path)? }).await?;
+                site.provider.files(site.cx, &shop.id, FileOp::MakeDir { path: guest_path(path)? }).await?;
             }
             Ok(())
         };
@@ -126,19 +126,19 @@ impl Workshop {
         let argv = ["/bin/sh", "-euc", script, "sh"].into_iter().chain(names);
         let mut request = ExecRequest::program(argv);
         request.env = self.env.clone();
-        request.cwd = Some(folder(PLACE)?);
+        request.cwd = Some(guest_path(PLACE)?);
         execute(site.provider, site.cx, &self.id, request, RunInput::Empty, None).await
     }
 
     pub(crate) async fn pack(&self, site: Site<'_>, path: &str) -> Result<ByteStream> {
-        match site.provider.files(site.cx, &self.id, FileOp::Pack { path: folder(path)? }).await? {
+        match site.provider.files(site.cx, &self.id, FileOp::Pack { path: guest_path(path)? }).await? {
             FileReply::Archive(archive) => Ok(archive),
             _ => Err(Error::new(ErrorKind::Internal, "packing gave no archive")),
         }
     }
 
     pub(crate) async fn unpack(&self, site: Site<'_>, path: &str, archive: Bytes) -> Result<()> {
-        unpack(site.provider, site.cx, &self.id, folder(path)?, archive).await
+        unpack(site.provider, site.cx, &self.id, guest_path(path)?, archive).await
     }
 
     /// Ends the sandbox, whether or not the work was cancelled.

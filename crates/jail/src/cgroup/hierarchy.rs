@@ -124,7 +124,7 @@ impl Hierarchies {
         self.on_unified.iter().filter_map(|c| c.unified_name())
     }
 
-    /// Where a controller lives, if anywhere: v1 wins, since a controller is only ever bound to one.
+    /// Whether a controller lives anywhere here.
     pub fn has(&self, controller: Controller) -> bool {
         let implied =
             matches!(controller, Controller::CpuAccounting | Controller::Freezer) && self.unified.is_some();

@@ -30,26 +30,16 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// Makes the groups below `parent` (relative, such as `sandstorm/<instance>`) and writes every limit.
-    pub(crate) fn create(
-        hierarchies: &Hierarchies,
-        parent: &Path,
-        name: &str,
-        limits: &JailLimits,
-    ) -> Result<Self, JailError> {
+    /// Makes the groups below `parent` (relative, such as `sandstorm/<instance>`) and writes every limit. What cannot be
+    /// had is in [`Leaf::missing`].
+    pub(crate) fn create(hierarchies: &Hierarchies, parent: &Path, name: &str, limits: &JailLimits) -> Self {
         let mut leaf =
             Self { unified: None, v1: BTreeMap::new(), homes: BTreeMap::new(), missing: Vec::new() };
-        let made = leaf.make(hierarchies, &parent.join(name), limits);
-        match made {
-            Ok(()) => Ok(leaf),
-            Err(e) => {
-                leaf.remove();
-                Err(e)
-            }
-        }
+        leaf.make(hierarchies, &parent.join(name), limits);
+        leaf
     }
 
-    fn make(&mut self, hierarchies: &Hierarchies, path: &Path, limits: &JailLimits) -> Result<(), JailError> {
+    fn make(&mut self, hierarchies: &Hierarchies, path: &Path, limits: &JailLimits) {
         if let Some(mount) = &hierarchies.unified {
             enable_controllers(hierarchies, mount, path);
             let dir = mount.join(path);
@@ -80,7 +70,6 @@ impl Leaf {
         if !self.homes.contains_key(&Controller::CpuAccounting) && limits.cpu_time.is_some() {
             self.missing.push(("cpu_time", "no group that counts processor time could be made".to_owned()));
         }
-        Ok(())
     }
 
     fn limit_memory(&mut self, bytes: u64) {

@@ -71,7 +71,7 @@ fn make_leaf(workshop: &mut Workshop, spec: &JailSpec) -> Result<Option<Leaf>, J
         };
     }
     let parent = workshop.group_parent()?;
-    let leaf = Leaf::create(&workshop.hierarchies, &parent, &spec.name, &spec.limits)?;
+    let leaf = Leaf::create(&workshop.hierarchies, &parent, &spec.name, &spec.limits);
     match (spec.strictness, leaf.missing().first()) {
         (Strictness::Strict, Some((limit, reason))) => {
             let refused = JailError::Limit { limit, reason: reason.clone() };
@@ -223,7 +223,6 @@ fn report(
             .map(|(ours, theirs)| ours != theirs)
             .collect(),
         own_ids: identity.is_own(),
-        payload_uid_on_host: identity.payload_on_host(),
         landlock_abi: if measured.landlock { landlock::kernel_abi() } else { 0 },
         filter_profile: filter.profile().name().to_owned(),
         filter_hash: filter.hash().to_owned(),

@@ -7,9 +7,6 @@ use crate::error::JailError;
 use crate::report::Report;
 use crate::spec::JailSpec;
 
-/// Version of this protocol.
-pub const VERSION: u16 = 1;
-
 /// The name that the client gave a jail in its spec.
 pub type JailId = String;
 
@@ -17,7 +14,7 @@ pub type JailId = String;
 pub enum Request {
     /// Answered by `Launched` or `Refused`.
     Launch(Box<JailSpec>),
-    /// Ends a jail. Answered by its `Ended` event; a jail that is gone needs no answer.
+    /// Ends a jail. Answered by its `Ended`; a jail that is gone needs no answer.
     Kill { name: JailId },
     /// Answered by `Counted`.
     Count { name: JailId },
@@ -35,7 +32,8 @@ pub enum Answer {
         name: JailId,
         counters: Option<Counters>,
     },
-    Event(Event),
+    /// A jail ended, by itself or not, and nothing of it is left. Nobody asked.
+    Ended(Ended),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,7 +69,7 @@ impl From<&JailError> for Refusal {
             | JailError::Limit { .. }
             | JailError::Wall { .. } => RefusalKind::Isolation,
             JailError::NoFreeIds(_) => RefusalKind::Capacity,
-            JailError::Host { .. } | JailError::LauncherGone | JailError::Refused(_) => RefusalKind::Host,
+            JailError::Host { .. } => RefusalKind::Host,
         };
         let mut message = error.to_string();
         let mut source = std::error::Error::source(error);
@@ -82,12 +80,6 @@ impl From<&JailError> for Refusal {
         }
         Self { kind, message }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// A jail ended, by itself or not, and nothing of it is left.
-    Ended(Ended),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

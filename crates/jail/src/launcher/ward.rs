@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::cgroup::{Counters, Leaf};
 use crate::identity::Identity;
-use crate::launcher::protocol::{EndCause, Ended, Event};
+use crate::launcher::protocol::{EndCause, Ended};
 use crate::spec::JailSpec;
 
 /// The processor budget is looked at no more often than this.
@@ -93,13 +93,13 @@ impl Ward {
     }
 
     /// Sees what happened and acts on it.
-    pub(super) fn look(&mut self) -> Vec<Event> {
+    pub(super) fn look(&mut self) {
         if pidfd_is_done(&self.pidfd) {
             self.gone = true;
-            return Vec::new();
+            return;
         }
         if self.cause.is_some() {
-            return Vec::new();
+            return;
         }
         let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
         if let Some(alarm) = &self.alarm {
@@ -129,7 +129,6 @@ impl Ward {
             self.alarm_fades_at = self.alarm_fades_at.filter(|at| *at > Instant::now());
             self.next_memory_look = self.alarm_fades_at.map(|_| Instant::now() + SHORTEST_LOOK);
         }
-        Vec::new()
     }
 
     /// The rest of the budget cannot be used up faster than all processors of the jail allow.

@@ -33,7 +33,7 @@ fn v1(root: &TempDir) -> Hierarchies {
 }
 
 fn create(hierarchies: &Hierarchies) -> Leaf {
-    Leaf::create(hierarchies, Path::new("sandstorm/me"), "jail", &limits()).unwrap()
+    Leaf::create(hierarchies, Path::new("sandstorm/me"), "jail", &limits())
 }
 
 #[test]
