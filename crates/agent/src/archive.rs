@@ -84,7 +84,8 @@ pub fn unpack(reader: impl Read, root: BorrowedFd<'_>, bounds: Bounds) -> Result
         if kind.is_file() && stated != entry.size() {
             return refuse("its headers disagree on its size");
         }
-        let mode = entry.header().mode().map_err(ArchiveError::Malformed)? & 0o777;
+        // Nobody else gets to write, whatever the archive says.
+        let mode = entry.header().mode().map_err(ArchiveError::Malformed)? & 0o755;
         if name.as_os_str().is_empty() {
             // "./": the root itself, which exists.
             continue;
@@ -194,18 +195,17 @@ fn entry_name(bytes: &[u8], bounds: Bounds) -> Result<PathBuf, ArchiveError> {
     Ok(name)
 }
 
-/// Whether a link at `name` points to somewhere below the root.
+/// Whether a link at `name` points to somewhere below the root. `name` is made of real directories, so climbing from it
+/// can be counted; after any other part a `..` could climb from wherever a further link leads, and is refused.
 fn stays_inside(name: &Path, target: &Path) -> bool {
-    let mut depth = name.components().count() as i64 - 1;
+    let mut above = name.components().count().saturating_sub(1);
+    let mut climbing = true;
     for component in target.components() {
         match component {
-            Component::Normal(_) => depth += 1,
             Component::CurDir => {}
-            Component::ParentDir => depth -= 1,
-            Component::RootDir | Component::Prefix(_) => return false,
-        }
-        if depth < 0 {
-            return false;
+            Component::Normal(_) => climbing = false,
+            Component::ParentDir if climbing && above > 0 => above -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return false,
         }
     }
     true

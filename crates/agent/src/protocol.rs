@@ -132,6 +132,8 @@ pub struct Program {
     /// A socket at descriptor 3 of the program, for contexts: what it writes there comes as [`Stream::Side`], what it
     /// reads there was sent to [`InputStream::Side`]. User output cannot be mistaken for it.
     pub side_channel: bool,
+    /// Everything else in the sandbox is ended before the end of this one is told.
+    pub last: bool,
     /// Small files that the child writes, as the program's user, before it becomes the program.
     pub files: Vec<(ByteBuf, ByteBuf)>,
 }

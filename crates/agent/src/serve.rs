@@ -208,7 +208,7 @@ impl Agent {
         let mut drained = [0; 1024];
         while rustix::io::read(&self.children, &mut drained).is_ok() {}
         while let Some(reaped) = sandstorm_sys::process::reap_any()? {
-            if let Some(running) = self.tasks.values_mut().find(|t| t.pid == reaped.pid) {
+            if let Some(running) = self.tasks.values_mut().find(|t| t.pid == reaped.pid && t.is_alive()) {
                 running.ended(reaped);
             }
         }

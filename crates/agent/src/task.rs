@@ -44,6 +44,8 @@ pub(crate) struct Running {
     outputs: Vec<Output>,
     inputs: Vec<Input>,
     terminal: bool,
+    /// Nothing else outlives it.
+    last: bool,
     ended: Option<Reaped>,
 }
 
@@ -104,6 +106,7 @@ pub(crate) fn start(init: &Init, task: &Task) -> Result<Running, StartFailure> {
         outputs,
         inputs,
         terminal,
+        last: matches!(task, Task::Program(program) if program.last),
         ended: None,
     })
 }
@@ -366,8 +369,16 @@ impl Running {
         }
     }
 
+    /// Whether its process has not been collected: a pid means somebody else after that.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.ended.is_none()
+    }
+
     /// The process is gone. What it wrote before is still in its pipes.
     pub(crate) fn ended(&mut self, reaped: Reaped) {
+        if self.last {
+            sandstorm_sys::process::end_everything_else();
+        }
         self.ended = Some(reaped);
         for output in &mut self.outputs {
             output.empty = false;

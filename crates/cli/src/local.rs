@@ -2,7 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Local {
         let launcher = launcher::start(LauncherConfig {
             ids: IdRange { start: config.ids.start, blocks: config.ids.blocks },
             cgroup_parent: PathBuf::from(config.cgroup_parent.as_deref().unwrap_or("sandstorm")),
-            runtime_dir: runtime_dir(),
+            runtime_dir: runtime_dir(loaded),
             agent: AGENT,
         })
         .context("the launcher could not be started")?;
@@ -83,14 +83,25 @@ pub(crate) fn state_dir(loaded: &Loaded) -> Option<&Path> {
     Some(dir)
 }
 
-/// Leases and locks live where the machine forgets them at its next start.
-fn runtime_dir() -> PathBuf {
+/// Leases and locks live where the machine forgets them at its next start, and at one place for each user: two places
+/// would mean two locks on one id. Where somebody else has taken the name in `/tmp`, the state directory has to do.
+fn runtime_dir(loaded: &Loaded) -> PathBuf {
     let uid = rustix::process::geteuid();
     if uid.is_root() {
         return PathBuf::from("/run/sandstorm");
     }
-    match Environment::of_process().get("XDG_RUNTIME_DIR") {
-        Some(dir) => PathBuf::from(dir).join("sandstorm"),
-        None => PathBuf::from(format!("/tmp/sandstorm-{}", uid.as_raw())),
+    let ours = |path: &Path| {
+        std::fs::symlink_metadata(path).map(|found| found.is_dir() && found.uid() == uid.as_raw())
+    };
+    let named =
+        Environment::of_process().get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let usual = PathBuf::from(format!("/run/user/{}", uid.as_raw()));
+    if let Some(dir) = named.into_iter().chain([usual]).find(|dir| ours(dir).unwrap_or(false)) {
+        return dir.join("sandstorm");
+    }
+    let temporary = PathBuf::from(format!("/tmp/sandstorm-{}", uid.as_raw()));
+    match (ours(&temporary), state_dir(loaded)) {
+        (Ok(false), Some(state)) => state.join("run"),
+        _ => temporary,
     }
 }

@@ -57,6 +57,9 @@ pub(crate) fn run(shared: &Shared, command: RunCommand) -> anyhow::Result<ExitCo
     Ok(ExitCode::from(cli_exit_code(&result)))
 }
 
+/// How long bringing files back may take.
+const FILES_TAKE: Duration = Duration::from_secs(60);
+
 /// What is there to tell after a run.
 struct Done {
     result: RunResult,
@@ -89,9 +92,14 @@ async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) ->
         () = given_up(&stop) => false,
     };
     let finished = finished?;
+    // The run may have been cancelled; bringing files back is work of its own.
+    let last = OpContext::new(TenantId::LOCAL);
     let brought = match out {
-        // The run may have been cancelled; bringing files back is work of its own.
-        Some(target) => files::bring_back(&finished, &OpContext::new(TenantId::LOCAL), target, &limits).await,
+        Some(target) => tokio::select! {
+            brought = files::bring_back(&finished, &last, target, &limits) => brought,
+            () = interrupted() => Err(anyhow::anyhow!("cancelled while the program's files were brought back")),
+            () = tokio::time::sleep(FILES_TAKE) => Err(anyhow::anyhow!("the program's files did not come back in time")),
+        },
         None => Ok(()),
     };
     Ok(Done { result: finished.release().await?, screen: read.then_some(screen), brought })

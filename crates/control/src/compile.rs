@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use sandstorm_language::{CompilePlan, cache_key, layout};
 use sandstorm_provider::{
-    CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, OpContext, Result,
+    CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, OpContext, Result, Sandbox,
 };
 use sandstorm_types::{
     ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, MilliCpus, NetworkPolicy, OnEnd,
-    SandboxSpec,
+    SandboxSpec, Walls,
 };
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use crate::warmth::Warmth;
 pub(crate) enum Compiled {
     /// An archive of the build folder.
     Artifact(Bytes),
-    /// The compiler said no.
-    Refused(Executed),
+    /// The compiler said no, behind these walls.
+    Refused(Executed, Box<Walls>),
 }
 
 /// Largest artifact that is carried over.
@@ -63,8 +63,8 @@ impl Runner {
         };
         let options = CreateOptions { mounts: prepared.mounts(), ..CreateOptions::default() };
         let id = options.id;
-        self.provider.create(cx, &spec, options).await?;
-        let compiled = self.compile_in(cx, &id, prepared, plan, warmth.as_ref()).await;
+        let sandbox = self.provider.create(cx, &spec, options).await?;
+        let compiled = self.compile_in(cx, &sandbox, prepared, plan, warmth.as_ref()).await;
         self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
         if let (Ok(Compiled::Artifact(artifact)), Some(cache)) = (&compiled, &self.cache)
             && let Err(error) = cache.put(&key, artifact)
@@ -77,11 +77,12 @@ impl Runner {
     async fn compile_in(
         &self,
         cx: &OpContext,
-        id: &sandstorm_types::SandboxId,
+        sandbox: &Sandbox,
         prepared: &Prepared,
         plan: &CompilePlan,
         warmth: Option<&Warmth<'_>>,
     ) -> Result<Compiled> {
+        let id = &sandbox.id;
         let provider = &*self.provider;
         let build = guest_path(layout::BUILD)?;
         provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
@@ -105,7 +106,7 @@ impl Runner {
             };
             return archive.collect(MOST).await.map(Compiled::Artifact);
         }
-        Ok(Compiled::Refused(executed))
+        Ok(Compiled::Refused(executed, Box::new(sandbox.walls.clone().unwrap_or_default())))
     }
 
     /// Puts an artifact into the sandbox that will run it.

@@ -23,16 +23,22 @@ pub(crate) fn of_run(executed: Executed, sandbox: &Sandbox, info: &ProviderInfo,
 }
 
 /// The result of a compiler that refused: its messages are the program's errors.
-pub(crate) fn of_refused_compile(mut executed: Executed, info: &ProviderInfo, times: Times) -> RunResult {
+pub(crate) fn of_refused_compile(
+    mut executed: Executed,
+    walls: Walls,
+    info: &ProviderInfo,
+    times: Times,
+) -> RunResult {
     // Compilers differ in where they complain; the reader looks in one place.
     let mut messages = std::mem::take(&mut executed.stdout);
     messages.append(&mut executed.stderr);
     if let Some(limit) = limit(executed.end.cause) {
         messages.extend_from_slice(format!("the compiler was ended by its {limit} limit\n").as_bytes());
+        executed.end.limits_hit = executed.end.limits_hit.with(limit);
     }
     executed.stderr = messages;
     let status = if executed.end.cause == EndCause::Caller { Status::Killed } else { Status::CompileError };
-    result(executed, status, Walls::default(), info, times)
+    result(executed, status, walls, info, times)
 }
 
 fn status(executed: &Executed) -> Status {

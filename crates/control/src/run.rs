@@ -133,9 +133,9 @@ impl Runner {
             times.compile = Some(milliseconds(compile_began));
             match compiled {
                 Compiled::Artifact(bytes) => artifact = Some(bytes),
-                Compiled::Refused(executed) => {
+                Compiled::Refused(executed, walls) => {
                     times.total = milliseconds(began);
-                    let result = outcome::of_refused_compile(executed, self.provider.info(), times);
+                    let result = outcome::of_refused_compile(executed, *walls, self.provider.info(), times);
                     return Ok(self.finished(cx, result, None, layer));
                 }
             }
@@ -200,6 +200,7 @@ impl Runner {
         }
         let mut request = ExecRequest::program(prepared.run.argv.clone());
         request.files = prepared.user_files();
+        request.last = true;
         request.env = environment(&prepared.run.env)?;
         request.env.extend(&spec.env).map_err(|e| {
             Error::new(ErrorKind::InvalidRequest, "the environment is too large").with_source(e)

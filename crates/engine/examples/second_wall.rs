@@ -91,6 +91,7 @@ fn program(argv: Vec<String>) -> Program {
         root: false,
         terminal: None,
         side_channel: false,
+        last: false,
         files: Vec::new(),
     }
 }

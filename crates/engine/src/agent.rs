@@ -19,4 +19,6 @@ pub(crate) enum AgentError {
     Gone,
     #[error("the agent broke the protocol: {0}")]
     Protocol(&'static str),
+    #[error("a message to the agent is too long")]
+    TooLong,
 }

@@ -154,6 +154,7 @@ fn program(living: &Living, request: &ExecRequest) -> Program {
         root: request.user.unwrap_or(living.spec.user) == User::Root,
         terminal: request.tty.map(terminal_size),
         side_channel: request.channel,
+        last: request.last,
         files: request
             .files
             .iter()
@@ -200,13 +201,16 @@ fn start_failure(failure: &StartFailure) -> Error {
     let kind = match failure.step.as_str() {
         "execute" | "working directory" | "arguments" | "program" => ErrorKind::InvalidRequest,
         "files" => ErrorKind::FileSystem,
-        "fork" => ErrorKind::Capacity,
+        "fork" | "streams" | "status pipe" => ErrorKind::Capacity,
         _ => ErrorKind::Isolation,
     };
     Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause)
 }
 
 pub(crate) fn lost(error: AgentError) -> Error {
+    if error == AgentError::TooLong {
+        return Error::new(ErrorKind::InvalidRequest, "arguments, variables and files are too long together");
+    }
     Error::new(ErrorKind::Provider, "the sandbox cannot be reached").with_source(error)
 }
 

@@ -131,6 +131,12 @@ impl LocalProvider {
         let living = Living::new(id, spec.clone(), agent, self.launcher.clone(), walls, egress);
         self.sandboxes().insert(id, Arc::clone(&living));
         guard.keep();
+        // A sandbox that cannot be spoken to is of no use, and whoever broke the connection gets no more time.
+        let (agent, launcher, name) = (living.agent.clone(), self.launcher.clone(), living.name());
+        self.tasks.start("sandbox link", async move {
+            agent.lost().await;
+            let _ = launcher.kill(&name).await;
+        });
         let watched = Arc::clone(&living);
         let ended = launch.ended;
         self.tasks.start("sandbox end", async move {

@@ -33,7 +33,9 @@ impl Instance {
             let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
             let mut lock = made.map_err(doing(format!("create {}", path.display())))?;
             // A sweeper may have been quicker with the new file: then it is about to remove it.
-            if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && is_still_there(&lock, &path)
+            {
                 let parent = parent.as_os_str().as_encoded_bytes();
                 lock.write_all(parent).map_err(doing(format!("write {}", path.display())))?;
                 return Ok(Self { name, path, _lock: lock });
@@ -74,6 +76,12 @@ pub(crate) fn sweep_dead(runtime: &Path, hierarchies: &Hierarchies) {
     }
 }
 
+/// A sweeper that was quicker has removed the file: a lock on what nobody can find would be no lease.
+fn is_still_there(lock: &File, path: &Path) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    lock.metadata().ok().zip(fs::symlink_metadata(path).ok()).is_some_and(|(ours, found)| same(ours, found))
+}
+
 /// Makes a directory that only we can write to, or checks that an existing one is.
 pub(crate) fn private_directory(path: &Path) -> Result<(), JailError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -85,7 +93,9 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), JailError> {
         return Ok(());
     }
     let source = io::Error::from(io::ErrorKind::PermissionDenied);
-    Err(JailError::Host { doing: format!("use {}: others can write to it", path.display()), source })
+    let doing =
+        format!("use {}: it belongs to user {} or others can write to it", path.display(), found.uid());
+    Err(JailError::Host { doing, source })
 }
 
 fn random_name() -> Result<String, JailError> {

@@ -44,7 +44,7 @@ pub(crate) struct Setup<'a> {
 
 /// Builds the jail around this process and becomes the agent. Never returns.
 pub(crate) fn become_agent(setup: Setup<'_>) -> ! {
-    let sync = match rustix::io::fcntl_dupfd_cloexec(&setup.sync, 100) {
+    let sync = match rustix::io::fcntl_dupfd_cloexec(&setup.sync, 10) {
         Ok(sync) => sync,
         Err(_) => sandstorm_sys::fork::exit_now(125),
     };
@@ -128,8 +128,8 @@ fn set_up_network(network: Network) -> Result<Vec<OwnedFd>, Failed> {
 /// the exec.
 fn settle_descriptors(control: OwnedFd, agent: OwnedFd) -> Result<OwnedFd, Failed> {
     use rustix::fs::{Mode, OFlags};
-    let control = rustix::io::fcntl_dupfd_cloexec(&control, 100).step("control socket")?;
-    let agent = rustix::io::fcntl_dupfd_cloexec(&agent, 100).step("agent program")?;
+    let control = rustix::io::fcntl_dupfd_cloexec(&control, 10).step("control socket")?;
+    let agent = rustix::io::fcntl_dupfd_cloexec(&agent, 10).step("agent program")?;
     let null =
         rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("null device")?;
     for number in 0..3 {

@@ -15,9 +15,15 @@ use crate::root::make_directory;
 use crate::step::{Failed, Step};
 
 /// Files that tell about the host or act on it: covered by the null device.
-const MASKED_FILES: [&str; 18] = [
+const MASKED_FILES: [&str; 28] = [
+    "buddyinfo",
     "cmdline",
     "config.gz",
+    "consoles",
+    "diskstats",
+    "interrupts",
+    "iomem",
+    "ioports",
     "kallsyms",
     "kcore",
     "key-users",
@@ -27,17 +33,21 @@ const MASKED_FILES: [&str; 18] = [
     "kpagecount",
     "kpageflags",
     "latency_stats",
+    "locks",
     "modules",
+    "pagetypeinfo",
+    "partitions",
     "sched_debug",
     "slabinfo",
     "sysrq-trigger",
     "timer_list",
     "timer_stats",
     "vmallocinfo",
+    "zoneinfo",
 ];
 
 /// Directories of the same kind: covered by an empty one.
-const MASKED_DIRECTORIES: [&str; 4] = ["acpi", "asound", "scsi", "driver"];
+const MASKED_DIRECTORIES: [&str; 5] = ["acpi", "asound", "driver", "pressure", "scsi"];
 
 /// Visible but not writable, whoever owns them.
 const READ_ONLY: [&str; 4] = ["bus", "fs", "irq", "sys"];

@@ -39,6 +39,8 @@ pub struct ExecRequest {
     pub files: Vec<(GuestPath, Bytes)>,
     /// Bytes of output that are kept; the sandbox's limit unless given.
     pub output: Option<ByteSize>,
+    /// Whether everything else in the sandbox ends with it: for the one program of a run.
+    pub last: bool,
     /// Whether output is kept for those who attach later. Otherwise it is gone once the listener has it, and has no
     /// limit: for programs that live long and write much.
     pub replay: bool,
@@ -181,6 +183,7 @@ impl ExecRequest {
             timeout: None,
             files: Vec::new(),
             output: None,
+            last: false,
             replay: true,
         }
     }

@@ -74,7 +74,8 @@ fn names_that_climb_are_refused() {
 
 #[test]
 fn links_that_leave_are_refused() {
-    for target in [&b"/etc/passwd"[..], b"../canary", b"a/../../canary"] {
+    // The last climbs from wherever `a` leads, which may be another link.
+    for target in [&b"/etc/passwd"[..], b"../canary", b"a/../../canary", b"a/../b"] {
         assert!(refused(&single(b"link", EntryType::Symlink, target, 0, b"")).contains("link leaves"));
     }
 }

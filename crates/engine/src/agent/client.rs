@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use sandstorm_agent::frame::{self, Decoder};
+use sandstorm_agent::frame::Decoder;
 use sandstorm_agent::protocol::{FromAgent, InputStream, Stream, Task, TaskId, ToAgent, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -58,6 +58,12 @@ impl AgentClient {
             LinkState::Lost(error) => Err(error.clone()),
             LinkState::Starting | LinkState::Ready => Ok(()),
         }
+    }
+
+    /// Waits until the connection is over.
+    pub(crate) async fn lost(&self) {
+        let mut state = self.link.state.subscribe();
+        let _ = state.wait_for(|state| matches!(state, LinkState::Lost(_))).await;
     }
 
     /// Starts a task. The first event tells whether it began.
@@ -112,7 +118,11 @@ async fn dispatch(message: FromAgent, link: &Link) -> Result<(), AgentError> {
             return Ok(());
         }
         FromAgent::Started { id, walls } => (id, TaskEvent::Started(walls)),
-        FromAgent::Failed { id, failure } => (id, TaskEvent::Failed(failure)),
+        FromAgent::Failed { id, mut failure } => {
+            // Ours are short; a hostile agent's is cut.
+            failure.step = failure.step.chars().take(100).collect();
+            (id, TaskEvent::Failed(failure))
+        }
         FromAgent::Output { id, stream, bytes } => {
             link.arrived(id, stream, bytes.len())?;
             (id, TaskEvent::Output { stream, bytes: Bytes::from(bytes.into_vec()) })
@@ -127,26 +137,15 @@ async fn dispatch(message: FromAgent, link: &Link) -> Result<(), AgentError> {
     Ok(())
 }
 
-async fn write(mut socket: OwnedWriteHalf, mut messages: mpsc::UnboundedReceiver<ToAgent>) {
-    let mut buffer = Vec::new();
-    while let Some(message) = messages.recv().await {
-        encode(&mut buffer, &message);
+async fn write(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(mut buffer) = frames.recv().await {
         while buffer.len() < 64 * 1024
-            && let Ok(message) = messages.try_recv()
+            && let Ok(frame) = frames.try_recv()
         {
-            encode(&mut buffer, &message);
+            buffer.extend(frame);
         }
         if socket.write_all(&buffer).await.is_err() {
             return;
         }
-        buffer.clear();
-    }
-}
-
-fn encode(buffer: &mut Vec<u8>, message: &ToAgent) {
-    match frame::encode(message) {
-        Ok(frame) => buffer.extend(frame),
-        // Sizes are checked where requests come in; a message that is too long all the same must not desynchronise.
-        Err(error) => tracing::error!(%error, "a message to an agent was dropped"),
     }
 }

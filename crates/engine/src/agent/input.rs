@@ -54,6 +54,6 @@ impl TaskInput {
     }
 
     pub(crate) fn say(&self, message: ToAgent) -> Result<(), AgentError> {
-        self.link.outbound.send(message).map_err(|_| AgentError::Gone)
+        self.link.say(&message)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use sandstorm_agent::frame;
 use sandstorm_agent::protocol::{InputStream, Stream, TaskId, ToAgent, WINDOW};
 use tokio::sync::{mpsc, watch};
 
@@ -17,7 +18,7 @@ pub(crate) const QUEUE: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Link {
     slots: Mutex<HashMap<TaskId, Slot>>,
-    pub(crate) outbound: mpsc::UnboundedSender<ToAgent>,
+    outbound: mpsc::UnboundedSender<Vec<u8>>,
     /// Set once: by `Ready`, or by the reason why there will be none.
     pub(crate) state: watch::Sender<LinkState>,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Slot {
 }
 
 impl Link {
-    pub(crate) fn new(outbound: mpsc::UnboundedSender<ToAgent>) -> Self {
+    pub(crate) fn new(outbound: mpsc::UnboundedSender<Vec<u8>>) -> Self {
         Self { slots: Mutex::default(), outbound, state: watch::Sender::new(LinkState::Starting) }
     }
 
@@ -51,12 +52,21 @@ impl Link {
         self.slots().insert(id, slot);
     }
 
+    /// Forgets a task. Whoever still waits to write to it hears that it is gone.
     pub(crate) fn remove(&self, id: TaskId) {
-        self.slots().remove(&id);
+        if let Some(slot) = self.slots().remove(&id) {
+            slot.gates.values().for_each(|gate| gate.close());
+        }
     }
 
     pub(crate) fn events_of(&self, id: TaskId) -> Option<mpsc::Sender<TaskEvent>> {
         self.slots().get(&id).map(|slot| slot.events.clone())
+    }
+
+    /// Sends a message. One that does not fit into a frame is refused here, where somebody waits for it.
+    pub(crate) fn say(&self, message: &ToAgent) -> Result<(), AgentError> {
+        let frame = frame::encode(message).map_err(|_| AgentError::TooLong)?;
+        self.outbound.send(frame).map_err(|_| AgentError::Gone)
     }
 
     /// Counts bytes that arrived. An agent that sends more than its window is not ours any more.
@@ -80,7 +90,7 @@ impl Link {
             let waiting = slot.unacknowledged.entry(stream).or_default();
             *waiting = waiting.saturating_sub(bytes);
         }
-        let _ = self.outbound.send(ToAgent::Credit { id, stream, bytes });
+        let _ = self.say(&ToAgent::Credit { id, stream, bytes });
     }
 
     pub(crate) fn gate(&self, id: TaskId, to: InputStream) -> Option<Arc<Gate>> {

@@ -199,7 +199,7 @@ fn report(
     let missing_limits = match leaf {
         Some(leaf) => leaf.missing().iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect(),
         None => [
-            ("memory", "no control group can be made by this user; each process is limited by itself"),
+            ("memory", "no control group can be made by this user; only the private memory of each process is limited"),
             (
                 "processes",
                 "no control group can be made by this user; the limit holds, but nothing counts it",

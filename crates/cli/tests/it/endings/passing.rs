@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::support::{self, Place, Who};
+use crate::support::{self, Place, Who, run, stderr};
 
 #[test]
 fn input_files_variables_and_arguments_go_in() {
@@ -113,4 +113,43 @@ fn hostile_links_do_not_lead_out_of_the_folder() {
             );
         }
     }
+}
+
+/// A process that the program left behind and that stops everything it can reach does not keep the files: the end of a
+/// run's program is the end of everything in its sandbox.
+#[test]
+fn what_is_left_behind_cannot_hold_the_files_back() {
+    // It begins when the program itself has ended: before that it would stop the program, which then ends by its limit.
+    let left_behind = "import os, signal, time\n\
+                       for i in range(200): open(f'f{i}', 'w').write('x')\n\
+                       if os.fork() == 0:\n\
+                       \x20   os.setsid()\n\
+                       \x20   time.sleep(0.3)\n\
+                       \x20   while True:\n\
+                       \x20       try: os.kill(-1, signal.SIGSTOP)\n\
+                       \x20       except OSError: pass\n";
+    for who in Who::all() {
+        let place = Place::new();
+        let out = place.path().join("out");
+        let args =
+            ["run", "--timeout", "10s", "--out", out.to_str().unwrap(), "-l", "python", "-c", left_behind];
+        let began = std::time::Instant::now();
+        let output = run(who, &args);
+        assert!(output.status.success(), "{who:?}: {}", stderr(&output));
+        assert!(began.elapsed() < std::time::Duration::from_secs(8), "{who:?}: it was waited for");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 201, "{who:?}");
+    }
+}
+
+/// Links that climb from wherever another link leads do not come back either.
+#[test]
+fn chained_links_do_not_lead_out_of_the_folder() {
+    let place = Place::new();
+    let out = place.path().join("out");
+    let script =
+        "mkdir -p p/q/r; ln -s ../../.. p/q/r/up; ln -s p/q/r/up/../../../../etc/passwd z; ln -s p/q ok";
+    let output = run(Who::Root, &["run", "--out", out.to_str().unwrap(), "-l", "bash", "-c", script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(out.join("z").symlink_metadata().is_err(), "a link that leads out came back");
+    assert!(out.join("ok").symlink_metadata().is_ok(), "a link that stays inside did not");
 }

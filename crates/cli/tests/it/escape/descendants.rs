@@ -60,3 +60,16 @@ fn the_run_ends_with_its_program_and_not_with_its_output() {
         assert!(start.elapsed() >= Duration::from_secs(1), "{who:?}: closed output ended the run early");
     }
 }
+
+/// The limits of PID 1 are not the program's to change, even where both have one user id.
+#[test]
+fn the_limits_of_pid_one_are_its_own() {
+    let code = "import resource\n\
+                try:\n    resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)); print('changed')\n\
+                except PermissionError: print('refused')\n\
+                print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n";
+    for who in Who::all() {
+        let result = crate::support::result(who, &["-l", "python", "-c", code]);
+        assert_eq!(result["stdout"], "refused\n1024\n", "{who:?}: {result:#}");
+    }
+}

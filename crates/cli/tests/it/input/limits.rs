@@ -46,3 +46,14 @@ fn sensible_values_are_taken() {
     let output = run(Who::Root, &[&["run", "-l", "bash", "-c", "echo ran"], all.as_slice()].concat());
     assert_eq!((stdout(&output).as_str(), output.status.code()), ("ran\n", Some(0)), "{}", stderr(&output));
 }
+
+/// What cannot be put into one start is refused at once, not lost on the way.
+#[test]
+fn arguments_that_are_too_long_together_are_refused() {
+    let long = "x".repeat(100_000);
+    let mut args = vec!["run", "--timeout", "5s", "-l", "bash", "-c", "true", "--"];
+    args.extend([long.as_str(); 7]);
+    let output = run(Who::Root, &args);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("too long together"), "{}", stderr(&output));
+}

@@ -20,6 +20,11 @@ pub(super) const CLONE: Rule = Rule::Switch(&Switch {
     otherwise: EPERM,
 });
 
+/// Only the caller's own, which libc names 0. Where all of a sandbox has one user id, the limits of PID 1 would be
+/// anybody's otherwise.
+pub(super) const OWN_LIMITS: Rule =
+    Rule::Switch(&Switch { argument: 0, mask: u32::MAX, cases: &[(&[0], ALLOW)], otherwise: EPERM });
+
 /// Loopback works without a network, so the Internet families are open in every profile; the network namespace
 /// decides what they reach.
 pub(super) const SOCKET: Rule = Rule::Switch(&Switch {

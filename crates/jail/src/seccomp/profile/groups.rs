@@ -2,7 +2,7 @@
 
 use super::super::rule::Rule;
 use super::arguments::{
-    CLONE, FCNTL_STRICT, IOCTL, MADVISE, MKNOD, MKNODAT, PERSONALITY, PRCTL_AGENT, PRCTL_PAYLOAD,
+    CLONE, FCNTL_STRICT, IOCTL, MADVISE, MKNOD, MKNODAT, OWN_LIMITS, PERSONALITY, PRCTL_AGENT, PRCTL_PAYLOAD,
     PRCTL_STRICT, SECCOMP, SOCKET,
 };
 use super::{ALLOW, ENOSYS, EPERM, KILL};
@@ -69,8 +69,9 @@ pub(in super::super) const GROUPS: &[Group] = &[
         "fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill pidfd_open pidfd_send_signal getpid
          getppid gettid getpgid getpgrp setpgid getsid setsid set_tid_address arch_prctl set_robust_list
          get_robust_list rseq futex futex_waitv futex_wake futex_wait futex_requeue restart_syscall getrlimit
-         setrlimit prlimit64 getrusage times sysinfo uname getrandom",
+         setrlimit getrusage times sysinfo uname getrandom",
     ),
+    all("limits of oneself", OWN_LIMITS, "prlimit64"),
     all("new tasks", CLONE, "clone"),
     // The flags lie behind a pointer, which a filter cannot read. With ENOSYS libc falls back to `clone`; with EPERM
     // threads fail.
