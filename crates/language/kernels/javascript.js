@@ -23,6 +23,7 @@ const PROTOCOL = 1;
 const MAX_FRAME = 1 << 20;
 const MAX_MESSAGE = 128 << 20;
 const MAX_JSON_VALUE = 1 << 20;
+const INTERRUPT_GRACE_MS = 25;
 const MAX_UNSENT = 64 << 20;
 const MAX_LINE = 24 << 10;
 const MORE = 0x80000000;
@@ -729,7 +730,14 @@ function startController({ readFd, writeFd, runtime, signals, shared }) {
   });
 
   signals.on('message', () => {
-    if (running) stop({ status: 'interrupted', name: 'Interrupted', value: 'the cell was interrupted' });
+    if (!running) return;
+    const { serial } = running;
+    // A call that waits for a child returns by itself when the child gets the signal too, and V8 aborts when an evaluation
+    // is terminated in the moment of its end: a cell that is about to end is let end.
+    setTimeout(() => {
+      if (running?.serial !== serial) return;
+      stop({ status: 'interrupted', name: 'Interrupted', value: 'the cell was interrupted' });
+    }, INTERRUPT_GRACE_MS);
   });
   runtime.on('message', (message) => {
     if (message.kind === 'started') {

@@ -190,8 +190,12 @@ class Socket(JavaScriptTest, DescriptorContract):
         self.kernel.send({"type": "execute", "id": "behind", "code": "1"})
         time.sleep(0.2)
         self.kernel.interrupt()
-        messages = [self.kernel.receive()["type"] for _ in range(3)]
-        self.assertEqual((messages[0], messages[2]), ("start", "done"))
+        # Whether the cell was quicker than the interrupt that freed it is open; that it begins and ends is not.
+        messages = [self.kernel.receive()["type"]]
+        while messages[-1] != "done":
+            messages.append(self.kernel.receive()["type"])
+        self.assertEqual(messages[0], "start")
+        self.assertLessEqual(len(messages), 4)
         self.assertEqual(self.value("1 + 1"), "2")
 
     def test_exit_in_a_callback(self):
