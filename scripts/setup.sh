@@ -53,6 +53,7 @@ TEST_PACKAGES=(
   tmux=/usr/bin/tmux
   procps=/usr/bin/pgrep
   curl=/usr/bin/curl
+  ca-certificates=/etc/ssl/certs/ca-certificates.crt
   jq=/usr/bin/jq
   make=/usr/bin/make
   python3-numpy
@@ -157,7 +158,7 @@ install_cargo_deny() {
   cargo install cargo-deny --locked --version "$CARGO_DENY_VERSION" --quiet
 }
 
-# The tests also run as an ordinary user that has a range of subordinate ids.
+# Tests and benches also run as an ordinary user that has a range of subordinate ids.
 make_test_user() {
   local user=sandstorm-test
   [[ $(id -u) -eq 0 ]] || return 0
@@ -180,5 +181,7 @@ if [[ ${#missing[@]} -gt 0 ]]; then
 fi
 if [[ $1 == test ]]; then
   install_cargo_deny
+fi
+if [[ $1 != run ]]; then
   make_test_user
 fi
