@@ -40,7 +40,7 @@ pub struct Config {
     pub enforcement: Option<Enforcement>,
 
     /// The control group under which sandboxes get their own, relative to the root of each hierarchy. Not set:
-    /// chosen by what the machine delegates.
+    /// `sandstorm`. A user with a delegated group names it here.
     #[schemars(example = &"sandstorm")]
     pub cgroup_parent: Option<String>,
 
@@ -133,7 +133,7 @@ impl Language {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cache {
-    /// Most bytes that all caches together may take; what was used least recently goes first.
+    /// Most bytes that each cache (compiles, layers) may take; what was used least recently goes first.
     #[serde(with = "form::size")]
     #[schemars(with = "form::Size")]
     pub max_bytes: ByteSize,

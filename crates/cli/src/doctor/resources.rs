@@ -33,7 +33,7 @@ fn delegate() -> &'static str {
     if rustix::process::geteuid().is_root() {
         return "the control groups are read-only here: start the container around us with writable ones";
     }
-    "run as root, or below a delegated group: systemd-run --user --scope -p Delegate=yes sandstorm …"
+    "run as root, or name a group that was delegated to you in cgroup_parent"
 }
 
 fn version(hierarchies: &Hierarchies) -> Check {
