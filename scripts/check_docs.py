@@ -3,31 +3,41 @@
 Lines after `$ ` are commands and lines after `> ` continue them. What follows is their output, both streams together:
 `…` stands for anything within a line, and alone on a line for any number of lines. The blocks of a page share a folder,
 empty at first, and their commands share a shell within a block. Blocks marked ```console run root show limits that need
-control groups; for other users they are skipped, or fail where SANDSTORM_REQUIRE_ALL is set.
+control groups; for other users they are skipped, or fail where SANDSTORM_REQUIRE_ALL is set. Blocks marked ```console run
+server find a server of their page's own at SANDSTORM_URL, with a key in SANDSTORM_API_KEY.
 """
 
+import contextlib
+import json
 import os
 import pathlib
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
-START, START_AS_ROOT, END = "```console run", "```console run root", "```"
+START, END = "```console run", "```"
+NEEDS = ("", "root", "server")
 MARK = "\x1e"
 # Every command gets a mark before its output; the exit code of the one before stays in `$?`.
 PRELUDE = f"mark() {{ local code=$?; printf '{MARK}'; return $code; }}\n"
 
 
 def blocks(text):
-    """Yields (line number, whether it needs root, [(command, expected lines)])."""
-    block, start, as_root = None, 0, False
+    """Yields (line number, what it needs, [(command, expected lines)])."""
+    block, start, need = None, 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         if block is None:
-            if line.strip() in (START, START_AS_ROOT):
-                block, start, as_root = [], number, line.strip() == START_AS_ROOT
+            if line.strip().startswith(START):
+                block, start, need = [], number, line.strip().removeprefix(START).strip()
+                if need not in NEEDS:
+                    sys.exit(f"check-docs: line {number}: a block cannot need {need}")
         elif line.strip() == END:
-            yield start, as_root, block
+            yield start, need, block
             block = None
         elif line.startswith("$ "):
             block.append((line[2:], []))
@@ -54,19 +64,54 @@ def outputs(commands, folder, environment):
     return ["".join(line.rstrip() + "\n" for line in part.splitlines()) for part in text.split(MARK)[1:]]
 
 
+@contextlib.contextmanager
+def server(binary):
+    """A server with a state directory of its own; gives the variables that lead to it."""
+    with tempfile.TemporaryDirectory(prefix="sandstorm-docs-server-") as folder, socket.socket() as probe:
+        # The server's own user must be able to get through to its state.
+        os.chmod(folder, 0o755)
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        probe.close()
+        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": folder, "SANDSTORM_STATE_DIR": f"{folder}/state"}
+        key = json.loads(subprocess.run([binary, "keys", "create", "--json"], env=environment, check=True, capture_output=True, timeout=60).stdout)["key"]
+        running = subprocess.Popen([binary, "serve", "--listen", address], env=environment, stdout=subprocess.DEVNULL)
+        try:
+            answers(f"http://{address}/readyz", running)
+            yield {"SANDSTORM_URL": f"http://{address}", "SANDSTORM_API_KEY": key}
+        finally:
+            # Not SIGTERM: that would keep the sandboxes for the next server.
+            running.send_signal(signal.SIGINT)
+            running.wait(timeout=60)
+
+
+def answers(address, running):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5):
+            return
+        if running.poll() is not None:
+            sys.exit(f"check-docs: the server ended with {running.returncode}")
+        time.sleep(0.02)
+    sys.exit("check-docs: the server is not ready after 30 s")
+
+
 def check(page, binary):
     failures = count = 0
-    with tempfile.TemporaryDirectory(prefix="sandstorm-docs-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandstorm-docs-"))
         environment = {"PATH": f"{folder}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": folder, "LANG": "C.UTF-8"}
         os.mkdir(f"{folder}/bin")
         os.symlink(binary, f"{folder}/bin/sandstorm")
         work = pathlib.Path(folder, "work")
         work.mkdir()
-        for number, as_root, commands in blocks(page.read_text()):
-            if as_root and os.geteuid() != 0:
+        for number, need, commands in blocks(page.read_text()):
+            if need == "root" and os.geteuid() != 0:
                 print(f"{page}:{number}: skipped: only root can make control groups here")
                 failures += "SANDSTORM_REQUIRE_ALL" in os.environ
                 continue
+            if need == "server" and "SANDSTORM_URL" not in environment:
+                environment |= stack.enter_context(server(binary))
             for (command, expected), got in zip(commands, outputs(commands, work, environment), strict=True):
                 count += 1
                 if pattern(expected).fullmatch(got):

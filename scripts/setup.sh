@@ -49,6 +49,7 @@ TEST_PACKAGES=(
   uidmap=/usr/bin/newuidmap
   nftables=/usr/sbin/nft
   iproute2=/usr/sbin/ip
+  openssl=/usr/bin/openssl
   strace=/usr/bin/strace
   tmux=/usr/bin/tmux
   procps=/usr/bin/pgrep
@@ -56,6 +57,7 @@ TEST_PACKAGES=(
   ca-certificates=/etc/ssl/certs/ca-certificates.crt
   jq=/usr/bin/jq
   make=/usr/bin/make
+  postgresql=/usr/bin/pg_ctlcluster
   python3-numpy
   python3-pandas
   python3-matplotlib

@@ -87,11 +87,14 @@ mod tests {
     use serde_bytes::ByteBuf;
 
     use super::*;
-    use crate::protocol::{FromAgent, InputStream, Stream, ToAgent};
+    use crate::protocol::{FromAgent, Held, InputStream, Stream, ToAgent};
 
     fn message() -> impl Strategy<Value = FromAgent> {
         prop_oneof![
-            any::<u16>().prop_map(|version| FromAgent::Ready { version }),
+            (any::<u16>(), any::<u32>()).prop_map(|(version, held)| FromAgent::Ready { version, held }),
+            (any::<u32>(), any::<[u8; 16]>(), any::<[u64; 3]>(), any::<[u32; 2]>()).prop_map(
+                |(id, tag, first, pending)| FromAgent::Held(Held { id, tag, walls: None, first, pending })
+            ),
             (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..2000)).prop_map(|(id, bytes)| {
                 FromAgent::Output { id, stream: Stream::Error, bytes: ByteBuf::from(bytes) }
             }),
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn bytes_after_the_message_inside_a_frame_are_refused() {
-        let mut bytes = encode(&FromAgent::Ready { version: 1 }).unwrap();
+        let mut bytes = encode(&FromAgent::Ready { version: 1, held: 0 }).unwrap();
         bytes.push(0);
         bytes[0] += 1;
         let mut decoder = Decoder::default();

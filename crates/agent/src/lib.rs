@@ -7,6 +7,7 @@
 pub mod archive;
 mod child;
 mod connect;
+mod door;
 mod files;
 pub mod frame;
 pub mod protocol;
@@ -15,7 +16,12 @@ mod task;
 mod terminal;
 mod watch;
 
+pub use door::knock;
 pub use serve::serve;
 
 /// The descriptor at which PID 1 finds its control socket.
 pub const CONTROL_DESCRIPTOR: i32 = 3;
+
+/// The descriptor at which PID 1 finds its door: a socket through which the launcher hands it a new connection to a host.
+/// While somebody holds the other end, PID 1 waits for the next host when it loses one.
+pub const DOOR_DESCRIPTOR: i32 = 4;

@@ -6,16 +6,33 @@
 //!
 //! Flow control is by credit. Each stream starts with [`WINDOW`] bytes; whoever sends may not have more than that
 //! unacknowledged, and the reader gives credit back as it consumes. A reader that stops reading therefore stops the
-//! process at the other end of the pipe, and no buffer grows.
+//! process at the other end of the pipe, and no buffer grows. A piece of output costs its length and [`PIECE_COST`], so
+//! that many small ones are bounded like few large ones.
+//!
+//! A *lasting* task outlives the connection. What the host has not acknowledged of its output is kept here, and its end
+//! until the host says [`ToAgent::Forget`]. A new connection comes through the door ([`crate::DOOR_DESCRIPTOR`]) and
+//! begins with [`FromAgent::Ready`], one [`FromAgent::Held`] for each such task and all that was kept, in its order.
+//! Every other task ends with the connection that started it.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// Version of this protocol; the first thing that both sides compare.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes that may be in flight on one stream.
 pub const WINDOW: u32 = 256 * 1024;
+
+/// What a piece of output costs beside its bytes.
+pub const PIECE_COST: u32 = 64;
+
+/// What a piece of output of this length uses of its stream's window.
+pub fn cost(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(PIECE_COST)
+}
+
+/// Longest message on a side channel.
+pub const MESSAGE: usize = 4 << 20;
 
 /// Largest piece of a stream in one message.
 pub const CHUNK: usize = 64 * 1024;
@@ -32,25 +49,32 @@ pub type TaskId = u32;
 pub enum ToAgent {
     /// The first message, written by the launcher before anybody else has the socket.
     Init(Init),
-    /// Starts a task.
-    Start { id: TaskId, task: Task },
-    /// Bytes for one of the task's input streams.
+    /// Starts a task. A lasting one has a tag by which the next host knows it.
+    Start { id: TaskId, lasting: Option<Tag>, task: Task },
+    /// Bytes for one of the task's input streams. Those of a side channel are kept back until [`ToAgent::Commit`].
     Input { id: TaskId, to: InputStream, bytes: ByteBuf },
     /// Nothing more will come on that input stream.
     CloseInput { id: TaskId, to: InputStream },
-    /// The host consumed that many bytes of a stream.
+    /// What came on the side channel since the last one is a whole message: the program may have it. Half a message is
+    /// forgotten when the connection is lost.
+    Commit { id: TaskId },
+    /// The host is done with pieces of a stream that cost this much.
     Credit { id: TaskId, stream: Stream, bytes: u32 },
     /// Sends a signal to the task's process group.
     Signal { id: TaskId, signal: i32 },
     /// Changes the size of the task's terminal.
     Resize { id: TaskId, size: TerminalSize },
+    /// The host knows how a lasting task ended: nothing of it has to be kept.
+    Forget { id: TaskId },
 }
 
 /// From the agent to the host. The host treats every one of these as hostile once user code has run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// The agent is up and has read [`Init`].
-    Ready { version: u16 },
+    /// The agent is up and has read [`Init`]. That many [`FromAgent::Held`] follow.
+    Ready { version: u16, held: u32 },
+    /// A lasting task that an earlier host started.
+    Held(Held),
     /// The task's program was executed behind these walls.
     Started { id: TaskId, walls: PayloadWalls },
     /// The task could not be started.
@@ -63,6 +87,22 @@ pub enum FromAgent {
     Credit { id: TaskId, to: InputStream, bytes: u32 },
     /// The task's process ended. Sent after the output that it left behind.
     Exited { id: TaskId, ending: Ending, usage: TaskUsage },
+}
+
+/// What a host gave a lasting task to be known by.
+pub type Tag = [u8; 16];
+
+/// A lasting task, as a new host finds it. What is kept of its output follows, then its end if it has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub id: TaskId,
+    pub tag: Tag,
+    /// Its walls, once it was executed.
+    pub walls: Option<PayloadWalls>,
+    /// Place of the first kept byte of each stream, in the order of [`Stream::ALL`].
+    pub first: [u64; 3],
+    /// Bytes of each input stream for which the earlier host has no credit back, in the order of [`InputStream::ALL`].
+    pub pending: [u32; 2],
 }
 
 /// What the launcher decided for everything that will run in this sandbox.
@@ -263,10 +303,18 @@ pub enum Stream {
     Side,
 }
 
+impl Stream {
+    pub const ALL: [Self; 3] = [Self::Output, Self::Error, Self::Side];
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum InputStream {
     Main,
     Side,
+}
+
+impl InputStream {
+    pub const ALL: [Self; 2] = [Self::Main, Self::Side];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

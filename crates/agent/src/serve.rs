@@ -5,29 +5,34 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use rustix::thread::CapabilitySets;
 
+use crate::door::{self, Visit};
 use crate::frame::{self, Decoder};
 use crate::protocol::{FromAgent, Init, TaskId, ToAgent, VERSION};
-use crate::task::{self, Progress, Running};
+use crate::task::{self, Running};
 
 /// Past this many unsent bytes, no more output is taken from programs.
 const BACKLOG: usize = 512 * 1024;
 
-/// Serves the control socket until the host closes it. Returning ends PID 1 and with it the sandbox.
-pub fn serve(control: OwnedFd) -> io::Result<()> {
+/// Serves hosts: the one at the control socket, then each that comes through the door. Without a host and without a
+/// launcher at the door it returns, which ends PID 1 and with it the sandbox.
+pub fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
     guard_self()?;
     rustix::io::ioctl_fionbio(&control, true)?;
+    rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::fcntl_setfd(&door, rustix::io::FdFlags::CLOEXEC)?;
     // Descriptors 0 to 3 stay occupied, so that no pipe is ever born at a number that a child replaces.
     occupy_low_descriptors()?;
     let children = sandstorm_sys::process::signal_descriptor(&[Signal::CHILD.as_raw()])?;
     let mut agent = Agent {
-        control,
+        control: Some(control),
+        door: Some(door),
         children,
         decoder: Decoder::default(),
         outbound: Vec::new(),
@@ -63,7 +68,10 @@ fn occupy_low_descriptors() -> io::Result<()> {
 }
 
 struct Agent {
-    control: OwnedFd,
+    /// The present host, if there is one.
+    control: Option<OwnedFd>,
+    /// Where the next one comes from; `None` once nobody can come any more.
+    door: Option<OwnedFd>,
     children: OwnedFd,
     decoder: Decoder,
     outbound: Vec<u8>,
@@ -78,13 +86,14 @@ struct Agent {
 #[derive(Clone, Copy)]
 enum Source {
     Control,
+    Door,
     Children,
     Task(TaskId, task::Port),
     Abandoned(usize),
 }
 
 impl Agent {
-    /// One turn of the loop. `false`: the host is gone.
+    /// One turn of the loop. `false`: there is no host and none will come.
     fn turn(&mut self) -> io::Result<bool> {
         // From the last to the first, so that forgetting one does not move those still to come.
         let mut swallowed = Vec::new();
@@ -94,17 +103,16 @@ impl Agent {
                     if events.intersects(PollFlags::OUT) {
                         self.flush()?;
                     }
-                    if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
-                        && !self.receive()?
-                    {
-                        return Ok(false);
+                    if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                        self.receive()?;
                     }
                 }
+                Source::Door => self.open_door()?,
                 Source::Children => self.reap()?,
                 Source::Task(id, port) => {
                     if let Some(running) = self.tasks.get_mut(&id) {
-                        let said = running.advance(port);
-                        self.say_all(said)?;
+                        running.advance(port);
+                        self.pass_on(id)?;
                     }
                 }
                 Source::Abandoned(index) => swallowed.push(index),
@@ -115,17 +123,56 @@ impl Agent {
         }
         self.finish()?;
         self.flush()?;
-        Ok(true)
+        Ok(self.control.is_some() || self.door.is_some())
+    }
+
+    /// Whoever comes through the door is the host from now on.
+    fn open_door(&mut self) -> io::Result<()> {
+        let Some(door) = &self.door else { return Ok(()) };
+        match door::answer(door.as_fd())? {
+            Visit::Host(control) => {
+                self.lose_host();
+                rustix::io::ioctl_fionbio(&control, true)?;
+                self.control = Some(control);
+                let held: Vec<_> = self.tasks.values_mut().filter_map(Running::hold).collect();
+                self.say(&FromAgent::Ready { version: VERSION, held: held.len() as u32 })?;
+                for task in held {
+                    self.say(&FromAgent::Held(task))?;
+                }
+            }
+            Visit::Nobody => {}
+            Visit::Closed => self.door = None,
+        }
+        Ok(())
+    }
+
+    /// The host is gone: what does not last ends at once, the rest waits for the next one.
+    fn lose_host(&mut self) {
+        self.control = None;
+        self.outbound = Vec::new();
+        self.decoder = Decoder::default();
+        for (_, mut running) in self.tasks.extract_if(.., |_, running| !running.is_lasting()) {
+            running.signal(Signal::KILL.as_raw());
+            self.abandoned.extend(running.abandon());
+        }
+        for running in self.tasks.values_mut() {
+            running.hold();
+        }
     }
 
     /// Waits until something is ready.
     fn wait(&self) -> io::Result<Vec<(Source, PollFlags)>> {
-        let mut control = PollFlags::IN;
-        if !self.outbound.is_empty() {
-            control |= PollFlags::OUT;
+        let mut sources = vec![Source::Children];
+        let mut fds = vec![PollFd::new(&self.children, PollFlags::IN)];
+        if let Some(control) = &self.control {
+            let out = if self.outbound.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            sources.push(Source::Control);
+            fds.push(PollFd::new(control, PollFlags::IN | out));
         }
-        let mut sources = vec![Source::Control, Source::Children];
-        let mut fds = vec![PollFd::new(&self.control, control), PollFd::new(&self.children, PollFlags::IN)];
+        if let Some(door) = &self.door {
+            sources.push(Source::Door);
+            fds.push(PollFd::new(door, PollFlags::IN));
+        }
         let roomy = self.outbound.len() < BACKLOG;
         for (id, running) in &self.tasks {
             for (port, fd, events) in running.interests(roomy) {
@@ -151,19 +198,23 @@ impl Agent {
             .collect())
     }
 
-    /// Reads what the host sent. `false`: it closed the socket.
-    fn receive(&mut self) -> io::Result<bool> {
+    /// Reads what the host sent.
+    fn receive(&mut self) -> io::Result<()> {
         let mut buffer = [0; 64 * 1024];
-        match rustix::io::read(&self.control, &mut buffer) {
-            Ok(0) => return Ok(false),
-            Ok(n) => self.decoder.push(&buffer[..n]),
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
-            Err(e) => return Err(e.into()),
+        let Some(control) = &self.control else { return Ok(()) };
+        match rustix::io::read(control, &mut buffer) {
+            Ok(n) if n > 0 => self.decoder.push(&buffer[..n]),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            // Closed, or broken, which is the same.
+            Ok(_) | Err(_) => {
+                self.lose_host();
+                return Ok(());
+            }
         }
         while let Some(message) = self.decoder.take::<ToAgent>().map_err(io::Error::other)? {
             self.obey(message)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn obey(&mut self, message: ToAgent) -> io::Result<()> {
@@ -173,25 +224,34 @@ impl Agent {
                     return Err(io::Error::from(io::ErrorKind::InvalidData));
                 }
                 self.init = Some(init);
-                self.say(&FromAgent::Ready { version: VERSION })
+                self.say(&FromAgent::Ready { version: VERSION, held: 0 })
             }
-            ToAgent::Start { id, task } => {
+            ToAgent::Start { id, lasting, task } => {
                 let Some(init) = &self.init else {
                     return Err(io::Error::from(io::ErrorKind::InvalidData));
                 };
-                match task::start(init, &task) {
+                match task::start(init, id, lasting, &task) {
                     Ok(running) => {
-                        self.tasks.insert(id, running.named(id));
+                        self.tasks.insert(id, running);
                         Ok(())
                     }
                     Err(failure) => self.say(&FromAgent::Failed { id, failure }),
                 }
             }
-            ToAgent::Input { id, to, bytes } => self.with(id, |t| t.input(to, &bytes)),
+            ToAgent::Input { id, to, bytes } => match self.tasks.get_mut(&id) {
+                Some(running) => Ok(running.input(to, &bytes)?),
+                None => Ok(()),
+            },
+            ToAgent::Commit { id } => self.with(id, |t| t.commit()),
             ToAgent::CloseInput { id, to } => self.with(id, |t| t.close_input(to)),
             ToAgent::Credit { id, stream, bytes } => self.with(id, |t| t.credit(stream, bytes)),
             ToAgent::Resize { id, size } => self.with(id, |t| t.resize(size)),
             ToAgent::Signal { id, signal } => self.with(id, |t| t.signal(signal)),
+            ToAgent::Forget { id } => {
+                // One that lives is not forgotten: nobody could end it then.
+                self.tasks.extract_if(.., |known, t| *known == id && !t.is_alive()).for_each(drop);
+                Ok(())
+            }
         }
     }
 
@@ -201,6 +261,18 @@ impl Agent {
             act(running);
         }
         Ok(())
+    }
+
+    /// Tells the host what a task has to say.
+    fn pass_on(&mut self, id: TaskId) -> io::Result<()> {
+        let room = if self.control.is_some() { BACKLOG.saturating_sub(self.outbound.len()) } else { 0 };
+        match self.tasks.get_mut(&id) {
+            Some(running) if self.control.is_some() => {
+                let said = running.take_said(room);
+                said.iter().try_for_each(|message| self.say(message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Collects every child that ended: tasks, and orphans that landed on PID 1.
@@ -219,23 +291,20 @@ impl Agent {
     fn finish(&mut self) -> io::Result<()> {
         let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         for id in ids {
-            while let Some(running) = self.tasks.get_mut(&id) {
-                let said = running.drain(self.outbound.len() < BACKLOG);
-                if said.is_empty() {
+            loop {
+                self.pass_on(id)?;
+                let roomy = self.outbound.len() < BACKLOG;
+                let Some(running) = self.tasks.get_mut(&id) else { break };
+                if !running.drain(roomy) {
                     break;
                 }
-                self.say_all(said)?;
             }
-        }
-        let over: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, t)| t.progress() == Progress::Over).map(|(id, _)| *id).collect();
-        for id in over {
-            if let Some(running) = self.tasks.remove(&id) {
-                let (said, leftover) = running.farewell();
-                self.say_all(said)?;
-                self.abandoned.extend(leftover);
+            if let Some(running) = self.tasks.get_mut(&id) {
+                self.abandoned.extend(running.let_go());
             }
+            self.pass_on(id)?;
         }
+        self.tasks.retain(|_, running| !running.is_over());
         Ok(())
     }
 
@@ -252,10 +321,6 @@ impl Agent {
         }
     }
 
-    fn say_all(&mut self, messages: Vec<FromAgent>) -> io::Result<()> {
-        messages.iter().try_for_each(|m| self.say(m))
-    }
-
     fn say(&mut self, message: &FromAgent) -> io::Result<()> {
         self.outbound.extend(frame::encode(message).map_err(io::Error::other)?);
         Ok(())
@@ -263,13 +328,14 @@ impl Agent {
 
     fn flush(&mut self) -> io::Result<()> {
         while !self.outbound.is_empty() {
-            match rustix::io::write(&self.control, &self.outbound) {
+            let Some(control) = &self.control else { return Ok(()) };
+            match rustix::io::write(control, &self.outbound) {
                 Ok(n) => {
                     self.outbound.drain(..n);
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
+                Err(_) => self.lose_host(),
             }
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! One task: a child process with its streams.
 
-use std::collections::VecDeque;
+mod kept;
+mod streams;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
@@ -10,11 +12,13 @@ use sandstorm_sys::fork::Forked;
 use sandstorm_sys::process::Reaped;
 use serde_bytes::ByteBuf;
 
-use crate::child::{self, Status, Stdio};
+use self::kept::Kept;
+use self::streams::{Input, Output, Streams};
+use crate::child::{self, Status};
 use crate::frame::Decoder;
 use crate::protocol::{
-    CHUNK, Ending, FromAgent, Init, InputStream, StartFailure, Stream, Task, TaskId, TaskUsage, TerminalSize,
-    WINDOW,
+    CHUNK, Ending, FromAgent, Held, Init, InputStream, PIECE_COST, PayloadWalls, StartFailure, Stream, Tag,
+    Task, TaskId, TaskUsage, TerminalSize, WINDOW, cost,
 };
 use crate::{connect, files, serve, terminal};
 
@@ -26,48 +30,33 @@ pub(crate) enum Port {
     Input(InputStream),
 }
 
-/// How far a task is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
-    Working,
-    /// The process ended and everything that it wrote was passed on.
-    Over,
-}
-
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) pid: i32,
     id: TaskId,
+    /// What the next host knows it by. `None`: it ends with the host that started it.
+    tag: Option<Tag>,
     status: Option<OwnedFd>,
     statuses: Decoder,
-    started: bool,
+    walls: Option<PayloadWalls>,
     outputs: Vec<Output>,
     inputs: Vec<Input>,
     terminal: bool,
     /// Nothing else outlives it.
     last: bool,
     ended: Option<Reaped>,
-}
-
-#[derive(Debug)]
-struct Output {
-    stream: Stream,
-    fd: Option<OwnedFd>,
-    credit: u32,
-    /// Nothing was there to read at the last try.
-    empty: bool,
-}
-
-#[derive(Debug)]
-struct Input {
-    to: InputStream,
-    fd: Option<OwnedFd>,
-    pending: VecDeque<u8>,
-    closing: bool,
+    /// Output of a lasting task that the host may have to be sent again.
+    kept: Kept,
+    /// Messages for the present host.
+    said: Vec<FromAgent>,
+    /// Whether everything that its process left was taken.
+    drained: bool,
+    /// Whether the present host was told of its end.
+    told: bool,
 }
 
 /// Forks the child of a task.
-pub(crate) fn start(init: &Init, task: &Task) -> Result<Running, StartFailure> {
+pub(crate) fn start(init: &Init, id: TaskId, tag: Option<Tag>, task: &Task) -> Result<Running, StartFailure> {
     let fail = |step: &str| {
         let step = step.to_owned();
         move |errno: Errno| StartFailure { step, errno: errno.raw_os_error() }
@@ -99,109 +88,26 @@ pub(crate) fn start(init: &Init, task: &Task) -> Result<Running, StartFailure> {
     rustix::io::ioctl_fionbio(&status_read, true).map_err(fail("status pipe"))?;
     Ok(Running {
         pid,
-        id: 0,
+        id,
+        tag,
         status: Some(status_read),
         statuses: Decoder::default(),
-        started: false,
+        walls: None,
         outputs,
         inputs,
         terminal,
         last: matches!(task, Task::Program(program) if program.last),
         ended: None,
+        kept: Kept::default(),
+        said: Vec::new(),
+        drained: false,
+        told: false,
     })
 }
 
-struct Streams {
-    child: Stdio,
-    outputs: Vec<Output>,
-    inputs: Vec<Input>,
-    terminal: bool,
-}
-
-impl Streams {
-    fn open(init: &Init, task: &Task) -> Result<Self, Errno> {
-        let program = match task {
-            Task::Program(program) => Some(program),
-            Task::File(_) | Task::Connect { .. } => None,
-        };
-        let mut streams = match program.and_then(|p| p.terminal.map(|size| (p.root, size))) {
-            Some((root, size)) => Self::on_terminal(if root { 0 } else { init.uid }, size)?,
-            None => Self::on_pipes()?,
-        };
-        if program.is_some_and(|p| p.side_channel) {
-            streams.add_side_channel()?;
-        }
-        Ok(streams)
-    }
-
-    fn on_pipes() -> Result<Self, Errno> {
-        let (stdin_read, stdin_write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (stdout_read, stdout_write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        let (stderr_read, stderr_write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // A program opens `/dev/stdin` and its like anew, as its own user; the pipe is the agent's.
-        for pipe in [&stdin_read, &stdout_write, &stderr_write] {
-            rustix::fs::fchmod(pipe, rustix::fs::Mode::from_raw_mode(0o666))?;
-        }
-        Ok(Self {
-            child: Stdio { input: stdin_read, output: stdout_write, error: stderr_write, side: None },
-            outputs: vec![Output::new(Stream::Output, stdout_read), Output::new(Stream::Error, stderr_read)],
-            inputs: vec![Input::new(InputStream::Main, stdin_write)],
-            terminal: false,
-        })
-    }
-
-    fn on_terminal(owner: u32, size: TerminalSize) -> Result<Self, Errno> {
-        let terminal = terminal::open(owner, size)?;
-        let copy = rustix::io::fcntl_dupfd_cloexec(&terminal.controller, 4)?;
-        Ok(Self {
-            child: Stdio {
-                input: rustix::io::fcntl_dupfd_cloexec(&terminal.peer, 4)?,
-                output: rustix::io::fcntl_dupfd_cloexec(&terminal.peer, 4)?,
-                error: terminal.peer,
-                side: None,
-            },
-            outputs: vec![Output::new(Stream::Output, terminal.controller)],
-            inputs: vec![Input::new(InputStream::Main, copy)],
-            terminal: true,
-        })
-    }
-
-    fn add_side_channel(&mut self) -> Result<(), Errno> {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType};
-        let (ours, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let copy = rustix::io::fcntl_dupfd_cloexec(&ours, 4)?;
-        self.outputs.push(Output::new(Stream::Side, ours));
-        self.inputs.push(Input::new(InputStream::Side, copy));
-        self.child.side = Some(theirs);
-        Ok(())
-    }
-}
-
-impl Output {
-    fn new(stream: Stream, fd: OwnedFd) -> Self {
-        Self { stream, fd: Some(fd), credit: WINDOW, empty: false }
-    }
-}
-
-impl Input {
-    fn new(to: InputStream, fd: OwnedFd) -> Self {
-        Self { to, fd: Some(fd), pending: VecDeque::new(), closing: false }
-    }
-
-    /// Lets the program see the end. A side channel is one socket for both ways, so closing this descriptor of it
-    /// would not be enough.
-    fn finish(&mut self) {
-        if let (Some(fd), InputStream::Side) = (self.fd.take(), self.to) {
-            let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Write);
-        }
-    }
-}
-
 impl Running {
-    pub(crate) fn named(mut self, id: TaskId) -> Self {
-        self.id = id;
-        self
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.tag.is_some()
     }
 
     /// Which descriptors to poll, and for what. `roomy`: there is space for more output on the way to the host.
@@ -211,10 +117,11 @@ impl Running {
             interests.push((Port::Status, status.as_fd(), PollFlags::IN));
         }
         // While output waits for credit, the side channel waits too, or it would overtake it.
-        let stuck = self.outputs.iter().any(|o| o.stream != Stream::Side && o.fd.is_some() && o.credit == 0);
+        let stuck =
+            self.outputs.iter().any(|o| o.stream != Stream::Side && o.fd.is_some() && !o.has_credit());
         for output in &self.outputs {
             let waits = output.stream == Stream::Side && stuck;
-            if let (Some(fd), true) = (&output.fd, roomy && output.credit > 0 && !waits) {
+            if let (Some(fd), true) = (&output.fd, roomy && output.has_credit() && !waits) {
                 interests.push((Port::Output(output.stream), fd.as_fd(), PollFlags::IN));
             }
         }
@@ -227,19 +134,37 @@ impl Running {
     }
 
     /// Moves bytes on a descriptor that became ready.
-    pub(crate) fn advance(&mut self, port: Port) -> Vec<FromAgent> {
+    pub(crate) fn advance(&mut self, port: Port) {
         match port {
             Port::Status => self.read_status(),
             Port::Output(Stream::Side) => self.read_side(),
-            Port::Output(stream) => self.read_output(stream).into_iter().collect(),
-            Port::Input(to) => self.write_input(to).into_iter().collect(),
+            Port::Output(stream) => {
+                self.read_output(stream);
+            }
+            Port::Input(to) => self.write_input(to),
         }
     }
 
-    fn read_status(&mut self) -> Vec<FromAgent> {
+    /// What the host has to hear now. `room`: bytes of kept output that may go with it.
+    pub(crate) fn take_said(&mut self, room: usize) -> Vec<FromAgent> {
+        let mut said = std::mem::take(&mut self.said);
+        let mut taken = 0;
+        while taken < room
+            && let Some((stream, bytes)) = self.kept.send()
+        {
+            taken += bytes.len();
+            said.push(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(bytes) });
+        }
+        if let (Some(reaped), true, false) = (self.ended, self.drained && self.kept.all_sent(), self.told) {
+            self.told = true;
+            said.push(FromAgent::Exited { id: self.id, ending: ending(reaped), usage: usage(reaped) });
+        }
+        said
+    }
+
+    fn read_status(&mut self) {
         let mut buffer = [0; 1024];
-        let Some(status) = &self.status else { return Vec::new() };
-        let mut said = Vec::new();
+        let Some(status) = &self.status else { return };
         match rustix::io::read(status, &mut buffer) {
             Ok(0) => self.status = None,
             Ok(n) => self.statuses.push(&buffer[..n]),
@@ -248,75 +173,83 @@ impl Running {
         }
         while let Ok(Some(message)) = self.statuses.take::<Status>() {
             match message {
-                Status::Walls(walls) if !self.started => {
-                    self.started = true;
-                    said.push(FromAgent::Started { id: self.id, walls });
+                Status::Walls(walls) if self.walls.is_none() => {
+                    self.walls = Some(walls);
+                    self.said.push(FromAgent::Started { id: self.id, walls });
                 }
                 Status::Walls(_) => {}
-                Status::Failure(failure) => said.push(FromAgent::Failed { id: self.id, failure }),
+                Status::Failure(failure) => self.said.push(FromAgent::Failed { id: self.id, failure }),
             }
         }
-        said
     }
 
     /// What a program says on its side channel comes after what it printed before. A pipe holds no more than one
     /// chunk, so one that gave a chunk, or is empty, holds nothing from before any more.
-    fn read_side(&mut self) -> Vec<FromAgent> {
-        let mut said = Vec::new();
+    fn read_side(&mut self) {
         for stream in [Stream::Output, Stream::Error] {
             let mut taken = 0;
-            while let Some(message) = self.read_output(stream) {
-                if let FromAgent::Output { bytes, .. } = &message {
-                    taken += bytes.len();
-                }
-                said.push(message);
-                if taken >= CHUNK {
-                    break;
+            while taken < CHUNK {
+                match self.read_output(stream) {
+                    0 => break,
+                    n => taken += n,
                 }
             }
             let settled = |o: &Output| o.fd.is_none() || o.empty || taken >= CHUNK;
             if !self.outputs.iter().filter(|o| o.stream == stream).all(settled) {
                 // No credit left to read it: the side channel waits with it.
-                return said;
+                return;
             }
         }
-        said.extend(self.read_output(Stream::Side));
-        said
+        self.read_output(Stream::Side);
     }
 
-    fn read_output(&mut self, stream: Stream) -> Option<FromAgent> {
-        let output = self.outputs.iter_mut().find(|o| o.stream == stream)?;
-        let fd = output.fd.as_ref()?;
-        let mut buffer = vec![0; CHUNK.min(output.credit as usize)];
-        if buffer.is_empty() {
-            return None;
-        }
+    /// Reads one piece; gives its length, 0 when there was none.
+    fn read_output(&mut self, stream: Stream) -> usize {
+        let Some(output) = self.outputs.iter_mut().find(|o| o.stream == stream && o.has_credit()) else {
+            return 0;
+        };
+        let Some(fd) = output.fd.as_ref() else { return 0 };
+        let mut buffer = vec![0; CHUNK.min((output.credit - PIECE_COST) as usize)];
         match rustix::io::read(fd, &mut buffer) {
             Ok(n) if n > 0 => {
                 buffer.truncate(n);
-                output.credit -= n as u32;
+                buffer.shrink_to_fit();
+                output.credit = output.credit.saturating_sub(cost(n));
                 output.empty = false;
-                Some(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(buffer) })
+                if self.tag.is_some() {
+                    self.kept.push(stream, buffer);
+                } else {
+                    self.said.push(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(buffer) });
+                }
+                n
             }
             Err(Errno::AGAIN | Errno::INTR) => {
                 output.empty = true;
-                None
+                0
             }
             // A terminal whose last user is gone says EIO, a pipe says end of file.
             Ok(_) | Err(_) => {
                 output.fd = None;
-                Some(FromAgent::Closed { id: self.id, stream })
+                self.say_closed(stream);
+                0
             }
         }
     }
 
-    fn write_input(&mut self, to: InputStream) -> Option<FromAgent> {
-        let input = self.inputs.iter_mut().find(|i| i.to == to)?;
-        let fd = input.fd.as_ref()?;
+    /// Lasting tasks have no need of it: their end says the same, and is kept.
+    fn say_closed(&mut self, stream: Stream) {
+        if self.tag.is_none() {
+            self.said.push(FromAgent::Closed { id: self.id, stream });
+        }
+    }
+
+    fn write_input(&mut self, to: InputStream) {
+        let Some(input) = self.inputs.iter_mut().find(|i| i.to == to) else { return };
+        let Some(fd) = input.fd.as_ref() else { return };
         let (front, _) = input.pending.as_slices();
         let written = match rustix::io::write(fd, front) {
             Ok(n) => n,
-            Err(Errno::AGAIN | Errno::INTR) => return None,
+            Err(Errno::AGAIN | Errno::INTR) => return,
             // The program closed its end. What is left has nowhere to go; the host gets its credit back.
             Err(_) => {
                 input.fd = None;
@@ -327,12 +260,35 @@ impl Running {
         if input.pending.is_empty() && input.closing {
             input.finish();
         }
-        Some(FromAgent::Credit { id: self.id, to, bytes: written as u32 })
+        let credit = input.settle(written);
+        self.say_credit(to, credit);
     }
 
-    pub(crate) fn input(&mut self, to: InputStream, bytes: &[u8]) {
-        if let Some(input) = self.inputs.iter_mut().find(|i| i.to == to && i.fd.is_some()) {
-            input.pending.extend(bytes);
+    fn say_credit(&mut self, to: InputStream, bytes: u32) {
+        if bytes > 0 {
+            self.said.push(FromAgent::Credit { id: self.id, to, bytes });
+        }
+    }
+
+    /// Bytes for the program. `Err`: the host breaks the rules.
+    pub(crate) fn input(&mut self, to: InputStream, bytes: &[u8]) -> Result<(), Errno> {
+        let credit = match self.inputs.iter_mut().find(|i| i.to == to && i.fd.is_some()) {
+            Some(input) if to == InputStream::Side => input.stage(bytes)?,
+            Some(input) => {
+                input.pending.extend(bytes);
+                0
+            }
+            // The program takes no more: nobody has to wait for that.
+            None => bytes.len() as u32,
+        };
+        self.say_credit(to, credit);
+        Ok(())
+    }
+
+    /// What came for the side channel is a whole message.
+    pub(crate) fn commit(&mut self) {
+        if let Some(input) = self.inputs.iter_mut().find(|i| i.to == InputStream::Side && i.fd.is_some()) {
+            input.commit();
         }
     }
 
@@ -355,6 +311,7 @@ impl Running {
         if let Some(output) = self.outputs.iter_mut().find(|o| o.stream == stream) {
             output.credit = output.credit.saturating_add(bytes).min(WINDOW);
         }
+        self.kept.acknowledge(stream, bytes);
     }
 
     pub(crate) fn resize(&mut self, size: TerminalSize) {
@@ -385,47 +342,66 @@ impl Running {
         }
     }
 
-    /// Over when the process ended and each pipe was found empty or at its end since. Everything that the process
-    /// wrote is then on its way; a background child that keeps the pipe open does not delay the end.
-    pub(crate) fn progress(&self) -> Progress {
-        let drained = self.outputs.iter().all(|o| o.fd.is_none() || o.empty);
-        if self.ended.is_some() && self.status.is_none() && drained {
-            Progress::Over
-        } else {
-            Progress::Working
-        }
-    }
-
-    /// The last messages of this task, and pipes that somebody else still holds.
-    pub(crate) fn farewell(mut self) -> (Vec<FromAgent>, Vec<OwnedFd>) {
-        let mut said = Vec::new();
-        let mut leftover = Vec::new();
-        for output in &mut self.outputs {
-            if let Some(fd) = output.fd.take() {
-                said.push(FromAgent::Closed { id: self.id, stream: output.stream });
-                if output.stream != Stream::Side && !self.terminal {
-                    leftover.push(fd);
-                }
-            }
-        }
-        if let Some(reaped) = self.ended {
-            said.push(FromAgent::Exited { id: self.id, ending: ending(reaped), usage: usage(reaped) });
-        }
-        (said, leftover)
-    }
-
     /// Reads every output once more after the process ended; the loop alone would wait for pipes that stay silent.
-    pub(crate) fn drain(&mut self, roomy: bool) -> Vec<FromAgent> {
-        if self.ended.is_none() || !roomy {
-            return Vec::new();
+    /// Says whether anything came of it.
+    pub(crate) fn drain(&mut self, roomy: bool) -> bool {
+        if self.ended.is_none() || self.drained || !roomy {
+            return false;
         }
         let streams: Vec<Stream> =
             self.outputs.iter().filter(|o| o.fd.is_some() && !o.empty).map(|o| o.stream).collect();
-        let mut said: Vec<FromAgent> = streams.into_iter().filter_map(|s| self.read_output(s)).collect();
+        let read: usize = streams.into_iter().map(|stream| self.read_output(stream)).sum();
         if self.status.is_some() {
-            said.extend(self.read_status());
+            self.read_status();
         }
-        said
+        read > 0
+    }
+
+    /// Once the process ended and each pipe was found empty or at its end since, gives the pipes that somebody else
+    /// still holds. Everything that the process wrote was taken then; a background child that keeps a pipe open does
+    /// not delay the end.
+    pub(crate) fn let_go(&mut self) -> Vec<OwnedFd> {
+        let drained = self.outputs.iter().all(|o| o.fd.is_none() || o.empty);
+        if self.ended.is_none() || self.status.is_some() || !drained || self.drained {
+            return Vec::new();
+        }
+        self.drained = true;
+        self.abandon()
+    }
+
+    /// Gives its pipes up.
+    pub(crate) fn abandon(&mut self) -> Vec<OwnedFd> {
+        let mut leftover = Vec::new();
+        for (stream, fd) in
+            self.outputs.iter_mut().filter_map(|o| Some((o.stream, o.fd.take()?))).collect::<Vec<_>>()
+        {
+            self.say_closed(stream);
+            if stream != Stream::Side && !self.terminal {
+                leftover.push(fd);
+            }
+        }
+        leftover
+    }
+
+    /// Whether nothing of it has to be kept: one that does not last, once its end was told.
+    pub(crate) fn is_over(&self) -> bool {
+        self.told && self.tag.is_none()
+    }
+
+    /// Starts anew with a host that knows nothing of it. `None`: it does not last.
+    pub(crate) fn hold(&mut self) -> Option<Held> {
+        let tag = self.tag?;
+        self.said.clear();
+        self.kept.rewind();
+        self.told = false;
+        for output in &mut self.outputs {
+            output.credit = WINDOW.saturating_sub(self.kept.cost(output.stream));
+        }
+        let mut pending = [0; 2];
+        for input in &mut self.inputs {
+            pending[input.to as usize] = input.forget_half();
+        }
+        Some(Held { id: self.id, tag, walls: self.walls, first: self.kept.first(), pending })
     }
 }
 

@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::keys::{KeysCommand, TenantsCommand};
+use crate::records::{AuditCommand, BackupCommand};
+use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup};
+use crate::serve::ServeCommand;
+
 /// Run untrusted code in a sandbox on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "sandstorm", version, propagate_version = true, max_term_width = 100)]
@@ -37,6 +42,27 @@ pub(crate) enum Command {
     /// Write, check or show the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Serve sandboxes over HTTP
+    Serve(ServeCommand),
+    /// Make, show and revoke keys of a server
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Make and show tenants of a server
+    #[command(subcommand)]
+    Tenants(TenantsCommand),
+    /// Read and check a server's record of who did what
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Copy a server's database while it runs
+    Backup(BackupCommand),
+    /// Make and use sandboxes on a server
+    Sandbox(SandboxGroup),
+    /// Use living interpreters in sandboxes on a server
+    Context(ContextGroup),
+    /// Use files of sandboxes on a server
+    Files(FilesGroup),
+    /// See one-shot runs on a server
+    Runs(RunsGroup),
     /// Print completions for a shell
     Completions {
         /// The shell to print them for

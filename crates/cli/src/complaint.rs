@@ -53,6 +53,10 @@ pub(crate) fn tell(error: &anyhow::Error) -> ExitCode {
         }
         text.push_str(&cause);
     }
+    // Whoever runs the server finds the rest in its log under this name.
+    if let Some(id) = of_server(error).and_then(sandstorm_client::Error::request_id) {
+        text.push_str(&format!(" (request {id})"));
+    }
     let mut stderr = std::io::stderr().lock();
     let label = if paints(&stderr) { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
     let _ = writeln!(stderr, "{label} {}", safe(&text));
@@ -74,9 +78,14 @@ fn code(error: &anyhow::Error) -> u8 {
     if usage || kind(error) == Some(ErrorKind::InvalidRequest) { USAGE } else { FAILED }
 }
 
-/// The family of a failure that came from a provider.
+/// The family of a failure that came from a provider or a server.
 fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
-    error.chain().find_map(|cause| cause.downcast_ref::<sandstorm_provider::Error>()).map(|e| e.kind())
+    let of_provider = error.chain().find_map(|cause| cause.downcast_ref::<sandstorm_provider::Error>());
+    of_provider.map(|e| e.kind()).or_else(|| of_server(error).map(sandstorm_client::Error::kind))
+}
+
+fn of_server(error: &anyhow::Error) -> Option<&sandstorm_client::Error> {
+    error.chain().find_map(|cause| cause.downcast_ref::<sandstorm_client::Error>())
 }
 
 /// Says something that is no error, on the error stream.

@@ -15,19 +15,30 @@ use crate::logging;
 
 /// Reads the configuration, prints what is odd about it and starts logging as it says.
 pub(crate) fn load(shared: &Shared) -> anyhow::Result<Loaded> {
+    let loaded = read(shared, Vec::new())?;
+    logging::start(&loaded);
+    Ok(loaded)
+}
+
+/// The same for a server, which logs in its own way once it has threads.
+pub(crate) fn load_for_server(shared: &Shared, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
+    read(shared, flags)
+}
+
+fn read(shared: &Shared, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
     let mut input = LoadInput::of_process();
     input.flag_path = shared.config.clone();
     if let Some(dir) = &shared.state_dir {
         let text = dir.to_str().ok_or_else(|| misuse(format!("--state-dir {}: not UTF-8", dir.display())))?;
         input.flags.push(Flag::new("--state-dir", "state_dir", text));
     }
+    input.flags.extend(flags);
     let loaded = Config::load(input)?;
     let mut stderr = std::io::stderr().lock();
     for warning in &loaded.warnings {
         let _ = writeln!(stderr, "warning: {warning}");
     }
     check_languages(&loaded)?;
-    logging::start(&loaded);
     Ok(loaded)
 }
 

@@ -71,7 +71,7 @@ fn languages(engine: &Local, loaded: &Loaded, works: bool) -> anyhow::Result<Vec
     const GROUP: &str = "languages";
     let mut found = languages::detect(loaded);
     if works {
-        languages::ask_versions(engine, &mut found)?;
+        engine.runtime.block_on(languages::ask_versions(&*engine.provider, &mut found))?;
     }
     let check = |shown: languages::Shown| match shown.version {
         _ if !shown.available => Check::missing(GROUP, shown.name, "not installed", shown.install),

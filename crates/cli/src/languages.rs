@@ -28,7 +28,7 @@ pub(crate) fn show(shared: &Shared, command: LanguagesCommand) -> anyhow::Result
     let loaded = configuration::load(shared)?;
     let mut found = detect(&loaded);
     let engine = Local::start(&loaded)?;
-    let asked = ask_versions(&engine, &mut found);
+    let asked = engine.runtime.block_on(ask_versions(&*engine.provider, &mut found));
     engine.stop()?;
     asked?;
     let shown = describe(found);
@@ -68,7 +68,7 @@ pub(crate) fn describe(found: Vec<Found>) -> Vec<Shown> {
 }
 
 /// Asks each toolchain for its version, inside one sandbox: a program of the host is as little trusted as any other.
-pub(crate) fn ask_versions(engine: &Local, found: &mut [Found]) -> anyhow::Result<()> {
+pub(crate) async fn ask_versions(provider: &dyn Provider, found: &mut [Found]) -> anyhow::Result<()> {
     let cx = OpContext::new(TenantId::LOCAL);
     let mounts = found.iter().filter_map(|(_, t)| t.as_ref()).flat_map(|t| t.mounts.clone());
     let mut mounts: Vec<HostMount> =
@@ -81,22 +81,23 @@ pub(crate) fn ask_versions(engine: &Local, found: &mut [Found]) -> anyhow::Resul
         limits: Limits { memory: ByteSize::mib(1024), ..Limits::default() },
         ..SandboxSpec::default()
     };
-    engine.runtime.block_on(engine.provider.create(&cx, &spec, options))?;
+    provider.create(&cx, &spec, options).await?;
     for (language, toolchain) in found.iter_mut() {
         if let Some(toolchain) = toolchain {
-            let mut ask = |argv: &[String]| {
-                engine.runtime.block_on(output(engine, &cx, &id, argv)).map_err(std::io::Error::other)
-            };
             // A toolchain that does not tell its version is still there.
-            let _ = language.find_version(toolchain, &mut ask);
+            if let Ok(argv) = language.version_command(toolchain)
+                && let Ok(said) = output(provider, &cx, &id, &argv).await
+            {
+                toolchain.keep_version(&said);
+            }
         }
     }
-    engine.runtime.block_on(engine.provider.destroy(&cx, &id))?;
+    provider.destroy(&cx, &id).await?;
     Ok(())
 }
 
-async fn output(engine: &Local, cx: &OpContext, id: &SandboxId, argv: &[String]) -> anyhow::Result<String> {
-    let mut exec = engine.provider.exec(cx, id, ExecRequest::program(argv.to_vec())).await?;
+async fn output(provider: &dyn Provider, cx: &OpContext, id: &SandboxId, argv: &[String]) -> anyhow::Result<String> {
+    let mut exec = provider.exec(cx, id, ExecRequest::program(argv.to_vec())).await?;
     let mut said = Vec::new();
     while let Some(event) = exec.events.next().await {
         if let ExecEvent::Output { bytes, .. } = event? {

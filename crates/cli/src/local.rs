@@ -9,9 +9,72 @@ use std::sync::Arc;
 use anyhow::Context;
 use sandstorm_config::{Config, Environment, Loaded};
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
-use sandstorm_jail::launcher::{self, Launcher, LauncherConfig};
+use sandstorm_jail::launcher::resident::{self, ResidentConfig};
+use sandstorm_jail::launcher::{self, Abilities, Launcher, LauncherConfig};
 use sandstorm_jail::{IdRange, Tree};
-use sandstorm_language::Roots;
+use sandstorm_language::{Catalogue, Roots};
+
+use crate::serve::Home;
+
+/// A resident launcher that a server found or made, before it had threads.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    launcher: resident::Resident,
+}
+
+impl Resident {
+    /// Finds the launcher of a state directory or forks one: nothing before this may have started a thread.
+    pub(crate) fn start(loaded: &Loaded, home: &Home, uid: Option<u32>) -> anyhow::Result<Self> {
+        let config = &loaded.config;
+        let mut mount_sources: Vec<PathBuf> = config.template.mounts.iter().map(|m| m.source.clone()).collect();
+        mount_sources.push(home.cache().join("layers"));
+        mount_sources.extend(toolchains(config));
+        let launcher = resident::connect_or_start(&ResidentConfig {
+            socket: home.launcher_socket(),
+            allowed_uid: uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+            launcher: launcher_config(loaded),
+            orphan_after: config.serve.orphan_after,
+            mount_sources,
+        })
+        .context("the launcher could not be started")?;
+        Ok(Self { launcher })
+    }
+
+    /// The engine over this launcher, with every sandbox that an earlier server left.
+    pub(crate) async fn provider(self, config: &Config, home: &Home) -> anyhow::Result<Arc<LocalProvider>> {
+        let provider = LocalProvider::new(LocalConfig {
+            name: "local".to_owned(),
+            launcher: self.launcher.socket,
+            abilities: self.launcher.abilities,
+            resident: Some(home.launcher_socket()),
+            journals: Some(home.journals()),
+            trees: trees(config),
+        })
+        .context("the engine could not be started")?;
+        let adopted = provider.adopt().await.context("the sandboxes of an earlier server were not taken over")?;
+        if !adopted.is_empty() {
+            tracing::info!(sandboxes = adopted.len(), "sandboxes of an earlier server taken over");
+        }
+        Ok(Arc::new(provider))
+    }
+}
+
+/// Folders that the toolchains of this machine need beside the host's own.
+fn toolchains(config: &Config) -> Vec<PathBuf> {
+    let roots = roots(config);
+    let found = Catalogue::embedded().iter().filter_map(|language| language.detect(&roots).ok());
+    found.flat_map(|toolchain| toolchain.mounts).collect()
+}
+
+fn launcher_config(loaded: &Loaded) -> LauncherConfig {
+    let config = &loaded.config;
+    LauncherConfig {
+        ids: IdRange { start: config.ids.start, blocks: config.ids.blocks },
+        cgroup_parent: PathBuf::from(config.cgroup_parent.as_deref().unwrap_or("sandstorm")),
+        runtime_dir: runtime_dir(loaded),
+        agent: AGENT,
+    }
+}
 
 /// A launcher that was forked, and a runtime to talk to it.
 #[derive(Debug)]
@@ -25,20 +88,15 @@ impl Local {
     /// Forks the launcher first: nothing before this may have started a thread.
     pub(crate) fn start(loaded: &Loaded) -> anyhow::Result<Self> {
         let config = &loaded.config;
-        let launcher = launcher::start(LauncherConfig {
-            ids: IdRange { start: config.ids.start, blocks: config.ids.blocks },
-            cgroup_parent: PathBuf::from(config.cgroup_parent.as_deref().unwrap_or("sandstorm")),
-            runtime_dir: runtime_dir(loaded),
-            agent: AGENT,
-        })
+        let launcher = launcher::start(launcher_config(loaded))
         .context("the launcher could not be started")?;
         let pid = launcher.pid();
-        let Launcher { socket, control_groups, .. } = launcher;
+        let Launcher { socket, abilities, .. } = launcher;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("the runtime could not be started")?;
-        let provider = runtime.block_on(async { provider(config, socket, control_groups) })?;
+        let provider = runtime.block_on(async { provider(config, socket, abilities) })?;
         Ok(Self { runtime, provider: Arc::new(provider), launcher_pid: pid })
     }
 
@@ -53,12 +111,15 @@ impl Local {
     }
 }
 
-fn provider(config: &Config, socket: OwnedFd, control_groups: bool) -> anyhow::Result<LocalProvider> {
-    let trees =
-        config.template.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
-    let config =
-        LocalConfig { name: "local".to_owned(), launcher: socket, trees: trees.collect(), control_groups };
+fn provider(config: &Config, socket: OwnedFd, abilities: Abilities) -> anyhow::Result<LocalProvider> {
+    let config = LocalConfig { trees: trees(config), ..LocalConfig::forked("local", socket, abilities) };
     LocalProvider::new(config).context("the engine could not be started")
+}
+
+/// Trees that every sandbox sees because the configuration says so.
+fn trees(config: &Config) -> Vec<Tree> {
+    let tree = |m: &sandstorm_config::Mount| Tree { source: m.source.clone(), target: m.target.clone() };
+    config.template.mounts.iter().map(tree).collect()
 }
 
 /// Where toolchains are looked for: what a sandbox sees, and what the configuration adds to that.

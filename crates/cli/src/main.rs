@@ -7,12 +7,17 @@ mod complaint;
 mod completions;
 mod configuration;
 mod doctor;
+mod keys;
 mod languages;
 mod local;
 mod logging;
+mod pipe;
+mod records;
 #[cfg(test)]
 mod reference;
+mod remote;
 mod run;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -27,6 +32,15 @@ fn main() -> ExitCode {
         Command::Languages(command) => languages::show(&arguments.shared, command),
         Command::Doctor(command) => doctor::show(&arguments.shared, command),
         Command::Config(command) => configuration::serve(&arguments.shared, &command),
+        Command::Serve(command) => serve::serve(&arguments.shared, &command),
+        Command::Keys(command) => keys::keys(&arguments.shared, command),
+        Command::Tenants(command) => keys::tenants(&arguments.shared, command),
+        Command::Audit(command) => records::audit(&arguments.shared, command),
+        Command::Backup(command) => records::backup(&arguments.shared, &command),
+        Command::Sandbox(group) => remote::sandbox(group),
+        Command::Context(group) => remote::context(group),
+        Command::Files(group) => remote::files(group),
+        Command::Runs(group) => remote::runs(group),
         Command::Completions { shell } => completions::print(shell),
     };
     match done {

@@ -23,12 +23,18 @@ fn page() -> String {
     page
 }
 
+/// Flags of every command, which are told once.
+const ROOT: [&str; 2] = ["config", "state_dir"];
+
 fn write_command(page: &mut String, above: &str, command: &Command) {
     let name = format!("{above} {}", command.get_name());
     if command.is_hide_set() || command.get_name() == "help" {
         return;
     }
     if command.has_subcommands() {
+        let shared = |arg: &&Arg| arg.is_global_set() && !ROOT.contains(&arg.get_id().as_str());
+        let title = format!("## Flags of every `{name}` command");
+        write_flags(page, &title, &mut command.get_arguments().filter(shared));
         command.get_subcommands().for_each(|one| write_command(page, &name, one));
         return;
     }

@@ -2,7 +2,7 @@
 
 mod files;
 mod packages;
-mod request;
+pub(crate) mod request;
 mod screen;
 
 use std::io::Write;
@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{RunCommand, Shared};
-use crate::{configuration, local};
+use crate::{configuration, local, pipe};
+pub(crate) use packages::layers;
 use request::Request;
 use screen::Screen;
 
@@ -133,23 +134,7 @@ impl Request {
         match self.stdin.take() {
             Some(bytes) => RunInput::Bytes(bytes),
             None if self.code_from_stdin => RunInput::Empty,
-            None => RunInput::Stream(read_stdin()),
+            None => RunInput::Stream(pipe::stdin()),
         }
     }
-}
-
-/// Reads our standard input in a thread of its own, since a read cannot be taken back. It ends with the process.
-fn read_stdin() -> mpsc::Receiver<bytes::Bytes> {
-    let (sender, receiver) = mpsc::channel(4);
-    std::thread::spawn(move || {
-        use std::io::Read;
-        let mut buffer = vec![0; 64 * 1024];
-        let mut stdin = std::io::stdin().lock();
-        while let Ok(n @ 1..) = stdin.read(&mut buffer) {
-            if sender.blocking_send(bytes::Bytes::copy_from_slice(&buffer[..n])).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }

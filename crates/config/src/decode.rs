@@ -41,9 +41,12 @@ pub(crate) fn decode(layers: &mut Layers) -> Config {
 
 /// Serde names Rust's types, which mean nothing to an operator.
 fn in_words(message: &str) -> String {
-    for (rust, words) in
-        [("u32", "a whole number"), ("u64", "a whole number"), ("a boolean", "true or false")]
-    {
+    for (rust, words) in [
+        ("u32", "a whole number"),
+        ("u64", "a whole number"),
+        ("f64", "a number"),
+        ("a boolean", "true or false"),
+    ] {
         if let Some(start) = message.strip_suffix(rust).filter(|start| start.ends_with("expected ")) {
             return format!("{start}{words}");
         }
@@ -52,9 +55,9 @@ fn in_words(message: &str) -> String {
 }
 
 /// The range of a limit, which its own message may not mention when the value is of another kind.
-fn limit_range(key: &str) -> Option<String> {
-    let name: LimitName = key.strip_prefix("limits.")?.parse().ok()?;
-    Some(name.allowed())
+pub(crate) fn limit_range(key: &str) -> Option<String> {
+    let name = key.strip_prefix("limits.").or_else(|| key.strip_prefix("sandbox.ceiling."))?;
+    Some(name.parse::<LimitName>().ok()?.allowed())
 }
 
 fn value_at<'a>(tree: &'a mut Value, path: &Path) -> Option<&'a mut Value> {

@@ -18,6 +18,29 @@ pub(crate) mod size {
     }
 }
 
+/// The same for a size that may be left out.
+pub(crate) mod optional_size {
+    use sandstorm_types::ByteSize;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Size(#[serde(with = "super::size")] ByteSize);
+
+    pub(crate) fn serialize<S: Serializer>(
+        size: &Option<ByteSize>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        size.map(Size).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<ByteSize>, D::Error> {
+        Ok(Option::<Size>::deserialize(deserializer)?.map(|Size(size)| size))
+    }
+}
+
 /// Serde form of a `Duration`: read as a number of seconds or `1m30s`, written as `1m30s`.
 pub(crate) mod span {
     use std::time::Duration;

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use sandstorm_types::LimitName;
-
+use crate::decode::limit_range;
 use crate::shape::{self, Content, Shape, join};
 use crate::show::plain;
 use crate::variables::{Effect, Variable, variables};
@@ -61,6 +60,8 @@ fn rows<'a>(path: &str, shape: &'a Shape) -> Vec<(String, &'a Shape)> {
         Content::Section(keys) => {
             keys.iter().flat_map(|(name, shape)| rows(&join(path, name), shape)).collect()
         }
+        // A single value under each name says nothing that its section does not.
+        Content::Named(inner) if matches!(inner.content, Content::Leaf(_)) => vec![(path.to_owned(), shape)],
         Content::Named(inner) => rows(&join(path, "<name>"), inner),
         Content::List(inner) => {
             let mut all = vec![(path.to_owned(), shape)];
@@ -83,11 +84,12 @@ fn table<'a>(page: &mut String, rows: impl Iterator<Item = (String, &'a Shape)>)
                 None => "required".to_owned(),
             },
             Content::List(_) => code("[]"),
-            Content::Section(_) | Content::Named(_) => String::new(),
+            Content::Named(_) => code("{}"),
+            Content::Section(_) => String::new(),
         };
         let mut value = shape.expected().replace('|', "\\|");
-        if let Some(name) = key.strip_prefix("limits.").and_then(|name| name.parse::<LimitName>().ok()) {
-            let _ = write!(value, "; {}", name.allowed());
+        if let Some(range) = limit_range(&key) {
+            let _ = write!(value, "; {range}");
         }
         let about = shape.about.join(" ").replace('|', "\\|");
         let _ = writeln!(page, "| `{key}` | {value} | {default} | {about} |");

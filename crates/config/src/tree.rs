@@ -3,13 +3,18 @@
 //! These structs declare every key. Their comments are the text of the reference page, of the JSON schema and of
 //! the file that `config init` writes, so they speak to operators.
 
+mod dialects;
 mod ids;
 mod limits;
 mod network;
 mod packages;
+mod quotas;
+mod records;
+mod sandboxes;
+mod serve;
+mod telemetry;
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use sandstorm_types::{ByteSize, Enforcement, Limits};
@@ -18,10 +23,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::form;
 
+pub use dialects::{Dialects, SessionDialect};
 pub use ids::Ids;
 use limits::LimitsForm;
 pub use network::{Network, NetworkDefault};
 pub use packages::{Index, IndexError, Manager, PackageIndex, Packages};
+pub use quotas::{Admission, Quotas};
+pub use records::{Database, Retention};
+pub use sandboxes::{Ceiling, Sandboxes};
+pub use serve::{Serve, Tls};
+pub use telemetry::Telemetry;
 
 /// Configuration of Sandstorm.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -80,6 +91,28 @@ pub struct Config {
 
     /// The server.
     pub serve: Serve,
+
+    /// Where a server keeps its records.
+    pub database: Database,
+
+    /// What each tenant of a server may use, unless the tenant has quotas of its own.
+    pub quotas: Quotas,
+
+    /// What this machine takes on.
+    pub admission: Admission,
+
+    /// Sandboxes of a server.
+    pub sandbox: Sandboxes,
+
+    /// How long a server keeps its records.
+    pub retention: Retention,
+
+    /// Traces and metrics of a server over OpenTelemetry's protocol. Metrics for Prometheus are at `/metrics` in any
+    /// case.
+    pub telemetry: Telemetry,
+
+    /// Foreign APIs that the server offers beside its own.
+    pub dialects: Dialects,
 }
 
 /// What a sandbox sees of this machine.
@@ -172,21 +205,6 @@ pub enum LogLevel {
     Info,
     Debug,
     Trace,
-}
-
-/// The server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Serve {
-    /// The address that `sandstorm serve` listens on.
-    #[schemars(with = "String")]
-    pub listen: SocketAddr,
-}
-
-impl Default for Serve {
-    fn default() -> Self {
-        Serve { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7300)) }
-    }
 }
 
 /// How `Enforcement` stands in the schema; its own type knows no schemas.

@@ -1,5 +1,7 @@
 //! What a typed value cannot say by itself: ranges, paths, and values that must fit together.
 
+mod server;
+
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
@@ -44,6 +46,7 @@ pub(crate) fn validate(config: &Config, provenance: &Provenance) -> Vec<Problem>
             "at least one rule in `network.allow`",
         );
     }
+    found.server(config);
     found.problems
 }
 

@@ -63,6 +63,7 @@ pub fn variables() -> &'static [Variable] {
 
 /// Name, reader, meaning.
 const SPECIAL: &[(&str, &str, &str)] = &[
+    ("SANDSTORM_API_KEY", "commands that talk to a server", "The key that they send."),
     ("SANDSTORM_CONFIG", "every command", "The configuration file, unless `--config` names one."),
     (
         "SANDSTORM_KERNEL_FD",
@@ -88,6 +89,11 @@ const SPECIAL: &[(&str, &str, &str)] = &[
     ("SANDSTORM_TEST_NODE", "tests", "The Node that the tests of contexts use."),
     ("SANDSTORM_TEST_PATIENCE", "tests", "Seconds that the tests of contexts wait for an answer."),
     ("SANDSTORM_TEST_PYTHON", "tests", "The Python that the tests of contexts use."),
+    (
+        "SANDSTORM_URL",
+        "commands that talk to a server",
+        "The server's address. Not set: `http://127.0.0.1:7300`.",
+    ),
 ];
 
 struct Older {
@@ -114,28 +120,28 @@ impl Older {
 const OLDER: &[Older] = &[
     Older {
         name: "SANDBOX_CPU_QUOTA",
-        meaning: "CPU time of a run in whole seconds.",
-        effect: OlderEffect::Sets("limits.cpu_time", seconds, "a whole number of seconds"),
+        meaning: "CPU time of an execution in whole seconds.",
+        effect: OlderEffect::Sets("dialects.session.cpu_time", seconds, "a whole number of seconds"),
     },
     Older {
         name: "SANDBOX_MEMORY_LIMIT",
-        meaning: "Memory of a run in KB of 1,024 bytes. It used to bound address space; now it bounds memory in use.",
-        effect: OlderEffect::Sets("limits.memory", kilobytes, "a whole number of KB"),
+        meaning: "Memory of a session in KB of 1,024 bytes. It used to bound address space; now it bounds memory in use.",
+        effect: OlderEffect::Sets("dialects.session.memory", kilobytes, "a whole number of KB"),
     },
     Older {
         name: "SANDBOX_ALLOW_NETWORK",
-        meaning: "`true`, `1`, `yes`, `on` mean the policy `open`; `false`, `0`, `no`, `off` mean `none`.",
-        effect: OlderEffect::Sets("network.default", network, "true or false"),
+        meaning: "Whether sessions have a network: `true`, `1`, `yes`, `on`, or `false`, `0`, `no`, `off`.",
+        effect: OlderEffect::Sets("dialects.session.network", truth, "true or false"),
     },
     Older {
         name: "SANDBOX_TIMEOUT_SECONDS",
-        meaning: "Wall time of a run in whole seconds.",
-        effect: OlderEffect::Sets("limits.wall", seconds, "a whole number of seconds"),
+        meaning: "Wall time of an execution in whole seconds.",
+        effect: OlderEffect::Sets("dialects.session.timeout", seconds, "a whole number of seconds"),
     },
     Older {
         name: "SANDBOX_MAX_USER_PROGRESS",
-        meaning: "Processes of a run (the name is spelt so).",
-        effect: OlderEffect::Sets("limits.processes", whole, "a whole number"),
+        meaning: "Processes of a session (the name is spelt so).",
+        effect: OlderEffect::Sets("dialects.session.processes", whole, "a whole number"),
     },
     Older {
         name: "SANDBOX_POOL_SIZE",
@@ -155,7 +161,7 @@ const OLDER: &[Older] = &[
     Older {
         name: "WORKSPACE_EXPIRATION_TIME",
         meaning: "Lifetime of a session in seconds.",
-        effect: OlderEffect::Nothing("this version serves no sessions"),
+        effect: OlderEffect::Sets("dialects.session.expiration", seconds, "a whole number of seconds"),
     },
 ];
 
@@ -171,8 +177,8 @@ fn kilobytes(text: &str) -> Option<String> {
     whole(text).map(|kilobytes| format!("{kilobytes}KiB"))
 }
 
-fn network(text: &str) -> Option<String> {
-    boolean(text).map(|open| if open { "open" } else { "none" }.to_owned())
+fn truth(text: &str) -> Option<String> {
+    boolean(text).map(|truth| truth.to_string())
 }
 
 /// A value that a variable or flag puts at a key.

@@ -6,39 +6,63 @@
 
 mod cell;
 mod message;
+mod position;
 mod wire;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use sandstorm_language::{Language, Toolchain};
 use sandstorm_provider::{
-    Duplex, Error, ExecEvent, ExecInput, ExecRequest, ExecSignal, OpContext, Provider, Result, Stdin,
+    AttachFrom, ChannelInput, Error, Exec, ExecEvent, ExecInput, ExecRequest, ExecSignal, OpContext,
+    Provider, Result, Stdin,
 };
-use sandstorm_types::{ContextId, EnvName, ErrorKind, ExecId, GuestPath, Limits, SandboxId};
-use tokio::io::{ReadHalf, WriteHalf};
+use sandstorm_types::{EnvError, EnvMap, EnvName, ErrorKind, ExecId, GuestPath, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
 pub use cell::{Cell, CellStatus, ContextEvent};
 use message::{FromKernel, ToKernel};
-use wire::Wire;
+pub(crate) use position::Position;
+use wire::{Wire, WireError};
 
 use crate::compile::{environment, guest_path};
 
-/// A living interpreter. Dropping it ends it.
+/// A living interpreter. Dropping it ends it, unless it was started as lasting.
 pub struct Context {
-    id: ContextId,
     provider: Arc<dyn Provider>,
     cx: OpContext,
     exec: ExecId,
     events: BoxStream<'static, Result<ExecEvent>>,
     input: ExecInput,
-    wire: Wire<ReadHalf<Duplex>>,
-    sender: WriteHalf<Duplex>,
+    channel: ChannelInput,
+    wire: Wire,
+    /// Number of the next event.
+    next_event: u64,
+    /// Bytes of the next event that an earlier host has used.
+    skip: usize,
     next_cell: u64,
     /// Bytes of output that one cell may give back.
     output: u64,
+}
+
+/// How to start a context.
+#[derive(Debug, Clone)]
+pub struct StartContext {
+    /// The id of the interpreter's exec.
+    pub exec: ExecId,
+    /// Whether the interpreter outlives this process, to be taken over by [`Context::adopt`].
+    pub lasting: bool,
+    /// The workspace unless given.
+    pub cwd: Option<GuestPath>,
+    pub env: EnvMap,
+}
+
+impl Default for StartContext {
+    fn default() -> Self {
+        Self { exec: ExecId::random(), lasting: false, cwd: None, env: EnvMap::new() }
+    }
 }
 
 /// Ends what a context is doing, from elsewhere.
@@ -60,6 +84,7 @@ impl Context {
         language: &Language,
         toolchain: &Toolchain,
         limits: &Limits,
+        start: StartContext,
     ) -> Result<Self> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidRequest, message);
         let plan = language
@@ -71,37 +96,68 @@ impl Context {
             request.files.push((guest_path(&file.path)?, Bytes::from_static(file.text.as_bytes())));
         }
         request.env = environment(&plan.env)?;
+        for (name, value) in start.env.iter() {
+            let name: EnvName = name.parse().map_err(|e: EnvError| invalid(e.to_string()))?;
+            request.env.insert(name, value.to_owned()).map_err(|e| invalid(e.to_string()))?;
+        }
         request.env.insert(EnvName::ours("KERNEL_FD"), "3".to_owned()).map_err(|e| invalid(e.to_string()))?;
-        request.cwd = Some(GuestPath::workspace());
+        request.id = start.exec;
+        request.cwd = Some(start.cwd.unwrap_or_else(GuestPath::workspace));
         request.stdin = Stdin::Stream;
         request.channel = true;
         request.replay = false;
+        request.lasting = start.lasting;
+        request.background = start.lasting;
         // A context has no time limit of its own; its cells and its sandbox have.
         request.timeout = Some(std::time::Duration::from_secs(365 * 86_400));
         let exec = provider.exec(cx, sandbox, request).await?;
-        let channel =
-            exec.channel.ok_or_else(|| Error::new(ErrorKind::Internal, "the program has no channel"))?;
-        let (reading, sender) = tokio::io::split(channel);
-        let mut context = Self {
-            id: ContextId::random(),
-            provider,
-            cx: OpContext::new(cx.tenant()),
-            exec: exec.id,
-            events: exec.events,
-            input: exec.input,
-            wire: Wire::new(reading),
-            sender,
-            next_cell: 1,
-            output: limits.output.as_u64(),
-        };
-        match cx.run("start a context", context.hear()).await? {
+        let mut context = Self::over(provider, cx, exec, limits)?;
+        match cx.run("start a context", context.first_message()).await? {
             FromKernel::Ready { protocol: 1, .. } => Ok(context),
             _ => Err(broken("it did not begin as a kernel does")),
         }
     }
 
-    pub fn id(&self) -> ContextId {
-        self.id
+    /// Takes over a lasting context whose host died. `at` and `next_cell` are what [`Context::position`] and
+    /// [`Context::next_cell`] were; a cell that was under way then is followed by [`Context::resume_cell`].
+    pub async fn adopt(
+        provider: Arc<dyn Provider>,
+        cx: &OpContext,
+        exec: ExecId,
+        at: u64,
+        next_cell: u64,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let at = Position::unpack(at);
+        let exec = provider.attach(cx, &exec, AttachFrom::Seq(at.event)).await?;
+        if exec.first != at.event {
+            return Err(broken("what it said meanwhile is lost"));
+        }
+        let context = Self::over(provider, cx, exec, limits)?;
+        Ok(Self { skip: at.skip, next_cell, ..context })
+    }
+
+    fn over(provider: Arc<dyn Provider>, cx: &OpContext, exec: Exec, limits: &Limits) -> Result<Self> {
+        let channel =
+            exec.channel.ok_or_else(|| Error::new(ErrorKind::Internal, "the program has no channel"))?;
+        Ok(Self {
+            provider,
+            cx: OpContext::new(cx.tenant()),
+            exec: exec.id,
+            events: exec.events,
+            input: exec.input,
+            channel,
+            wire: Wire::default(),
+            next_event: exec.first,
+            skip: 0,
+            next_cell: 1,
+            output: limits.output.as_u64(),
+        })
+    }
+
+    /// The interpreter's exec.
+    pub fn exec(&self) -> ExecId {
+        self.exec
     }
 
     /// Standard input of the code that runs here.
@@ -109,17 +165,62 @@ impl Context {
         &self.input
     }
 
-    /// Waits for the kernel's next message. Dropping the future loses nothing.
-    async fn hear(&mut self) -> Result<FromKernel> {
-        self.wire.next().await.map_err(broken_by)
+    /// Where the events of the next cell begin, as a number to keep for [`Context::adopt`]. It grows from cell to cell.
+    pub fn position(&self) -> u64 {
+        let next = Position { event: self.next_event, skip: self.skip };
+        if self.skip > 0 { next.pack() } else { self.wire.position(self.next_event).pack() }
+    }
+
+    /// The number that the next cell gets.
+    pub fn next_cell(&self) -> u64 {
+        self.next_cell
+    }
+
+    /// What came of the cells so far is stored: their events are not needed any more.
+    pub async fn commit(&mut self) -> Result<()> {
+        let before = Position::unpack(self.position()).event;
+        self.signal(ExecSignal::Forget { before }).await
+    }
+
+    /// Waits for the next event and keeps what it brings of messages. Dropping the future loses nothing.
+    async fn hear(&mut self) -> Result<ExecEvent> {
+        let event = match self.events.next().await {
+            Some(Ok(ExecEvent::Exited(_))) | None => return Err(broken("the interpreter ended")),
+            Some(event) => event?,
+        };
+        let number = self.next_event;
+        self.next_event += 1;
+        let skip = std::mem::take(&mut self.skip);
+        if let ExecEvent::Channel { bytes, .. } = &event {
+            self.wire.push(number, bytes);
+            self.wire.skip(skip);
+        }
+        Ok(event)
+    }
+
+    async fn first_message(&mut self) -> Result<FromKernel> {
+        loop {
+            if let Some(message) = self.wire.take().map_err(broken_by)? {
+                return Ok(message);
+            }
+            self.hear().await?;
+        }
     }
 
     async fn say(&mut self, message: &ToKernel<'_>) -> Result<()> {
-        wire::send(&mut self.sender, message).await.map_err(broken_by)
+        let frames = wire::encode(message).map_err(|error| {
+            Error::new(ErrorKind::InvalidRequest, "the code is too long").with_source(error)
+        })?;
+        match self.channel.send(frames).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => Err(broken("the interpreter ended")),
+            sent => sent,
+        }
     }
 
-    async fn signal(&self, signal: ExecSignal) -> Result<()> {
-        self.provider.signal(&self.cx, &self.exec, signal).await
+    /// Borrows nothing, so that whoever owns the context can wait for it in a task: its events cannot be shared.
+    fn signal(&self, signal: ExecSignal) -> impl Future<Output = Result<()>> + Send + use<> {
+        let (provider, cx, exec) = (Arc::clone(&self.provider), self.cx.clone(), self.exec);
+        async move { provider.signal(&cx, &exec, signal).await }
     }
 
     /// Ends the interpreter: politely, so that its exit handlers run, then for good.
@@ -133,7 +234,7 @@ impl Context {
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("id", &self.id).field("exec", &self.exec).finish_non_exhaustive()
+        f.debug_struct("Context").field("exec", &self.exec).finish_non_exhaustive()
     }
 }
 
@@ -141,6 +242,6 @@ fn broken(why: &'static str) -> Error {
     Error::new(ErrorKind::Provider, format!("the context is gone: {why}"))
 }
 
-fn broken_by(error: wire::WireError) -> Error {
+fn broken_by(error: WireError) -> Error {
     Error::new(ErrorKind::Provider, "the context is gone").with_source(error)
 }

@@ -45,7 +45,7 @@ pub(crate) async fn execute(
                 event = exec.events.next() => event,
             };
             match event {
-                Some(Ok(ExecEvent::Started)) => {}
+                Some(Ok(ExecEvent::Started | ExecEvent::Channel { .. })) => {}
                 Some(Ok(ExecEvent::Output { stream, bytes, .. })) => {
                     match stream {
                         Stream::Stdout => stdout.extend_from_slice(&bytes),

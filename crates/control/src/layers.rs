@@ -130,6 +130,13 @@ impl Layers {
         bench.make(&key).await
     }
 
+    /// The layer that these requirements came to the last time, if it is still there. Nothing is made.
+    pub(crate) fn kept(&self, wanted: &Wanted<'_>) -> Option<Layer> {
+        let key = LockKey::new(wanted, &self.source(wanted.recipe));
+        let lock = self.store.lock(&key).ok()??;
+        self.ready(wanted.recipe, &lock.layer_key(wanted)).ok()?
+    }
+
     /// Where a recipe's packages come from.
     fn source(&self, recipe: &Recipe) -> IndexSource {
         let name = recipe.index.same_as.as_ref().unwrap_or(&recipe.name);

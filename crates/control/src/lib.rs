@@ -14,10 +14,11 @@ mod outcome;
 mod prepare;
 mod require;
 mod run;
+pub mod server;
 mod warmth;
 
 pub use compile_cache::CompileCache;
-pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter};
+pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter, StartContext};
 pub use layers::{Extract, IndexSource, Layer, Layers, LayersConfig};
 pub use prepare::Prepared;
 pub use run::{Finished, Phase, RunEvent, RunInput, Runner, Tools};

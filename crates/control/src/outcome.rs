@@ -1,6 +1,6 @@
 //! From how a program ended to the one result shape.
 
-use sandstorm_provider::{EndCause, ExecStatus, ProviderInfo, Sandbox};
+use sandstorm_provider::{EndCause, ExecEnd, ExecStatus, ProviderInfo, Sandbox};
 use sandstorm_types::{Attempt, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls};
 
 use crate::compile::limit;
@@ -18,6 +18,12 @@ pub(crate) struct Times {
 /// The result of a program that ran.
 pub(crate) fn of_run(executed: Executed, sandbox: &Sandbox, info: &ProviderInfo, times: Times) -> RunResult {
     let walls = sandbox.walls.clone().unwrap_or_default();
+    let status = status(&executed);
+    result(executed, status, walls, info, times)
+}
+
+/// The result of a program in a sandbox that lives on.
+pub(crate) fn of_exec(executed: Executed, walls: Walls, info: &ProviderInfo, times: Times) -> RunResult {
     let status = status(&executed);
     result(executed, status, walls, info, times)
 }
@@ -42,7 +48,12 @@ pub(crate) fn of_refused_compile(
 }
 
 fn status(executed: &Executed) -> Status {
-    match (executed.end.cause, executed.end.status) {
+    status_of(&executed.end)
+}
+
+/// The verdict on a program, from how it ended.
+pub(crate) fn status_of(end: &ExecEnd) -> Status {
+    match (end.cause, end.status) {
         (EndCause::Limit(LimitName::Wall), _) => Status::Timeout,
         (EndCause::Limit(LimitName::CpuTime), _) => Status::Cpu,
         (EndCause::Limit(LimitName::Memory), _) => Status::Memory,

@@ -140,7 +140,8 @@ impl Runner {
                 }
             }
         }
-        let options = CreateOptions { mounts: prepared.mounts(), ..CreateOptions::default() };
+        let options =
+            CreateOptions { mounts: prepared.mounts(), ephemeral: true, ..CreateOptions::default() };
         let id = options.id;
         let ran =
             self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;

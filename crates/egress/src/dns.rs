@@ -6,4 +6,8 @@
 mod message;
 mod server;
 
+#[cfg(test)]
+pub(crate) use message::tests::query;
+#[cfg(test)]
+pub(crate) use server::answer;
 pub(crate) use server::{serve_tcp, serve_udp};

@@ -3,6 +3,10 @@
 //! The hello may come in any number of segments and records, so the parser is asked again as bytes arrive. It reads
 //! only as far as it must and is strict about every length on the way: what is odd is refused, not guessed.
 
+mod stream;
+
+pub(crate) use stream::Hellos;
+
 /// A hello that is longer than this is refused. Those of current clients, post-quantum key shares included, are
 /// under 2 KiB.
 pub(crate) const MAX_BYTES: usize = 16 * 1024;
@@ -38,6 +42,11 @@ pub(crate) fn looks_like_tls(start: &[u8]) -> bool {
 }
 
 pub(crate) fn parse(stream: &[u8]) -> Result<Hello, HelloError> {
+    parse_with_length(stream).map(|(hello, _)| hello)
+}
+
+/// The hello, and how many bytes of the stream its records are.
+fn parse_with_length(stream: &[u8]) -> Result<(Hello, usize), HelloError> {
     let handshake = handshake_bytes(stream)?;
     let [CLIENT_HELLO, a, b, c, body @ ..] = &handshake[..] else {
         return Err(match handshake.first() {
@@ -50,7 +59,20 @@ pub(crate) fn parse(stream: &[u8]) -> Result<Hello, HelloError> {
         return Err(HelloError::Malformed);
     }
     let body = body.get(..length).ok_or_else(|| incomplete_or_too_long(stream))?;
-    client_hello(body).ok_or(HelloError::Malformed)
+    let hello = client_hello(body).ok_or(HelloError::Malformed)?;
+    Ok((hello, records_of(stream, 4 + length)?))
+}
+
+/// The length of the records that hold this much of a handshake. A record that also holds the start of what follows is
+/// refused: nobody sends that, and it would have to be looked into.
+fn records_of(stream: &[u8], mut handshake: usize) -> Result<usize, HelloError> {
+    let mut end = 0;
+    while handshake > 0 {
+        let length = usize::from(u16::from_be_bytes([stream[end + 3], stream[end + 4]]));
+        handshake = handshake.checked_sub(length).ok_or(HelloError::Malformed)?;
+        end += RECORD_HEADER + length;
+    }
+    Ok(end)
 }
 
 fn incomplete_or_too_long(stream: &[u8]) -> HelloError {

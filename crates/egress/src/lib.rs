@@ -5,12 +5,15 @@
 //! the name it stands for, resolved on the host, checked, and dialled. The sandbox never supplies the address that a
 //! name leads to, and which sandbox is speaking is known from the socket, not from anything it says.
 //!
-//! What this does not see: the host name inside a request, encrypted or not, may differ from the one that was matched,
-//! so fronting on a shared content network and data sent to an allowed host remain possible.
+//! A name that was matched must also be the name inside the connection: the server name of TLS, the `Host` of every
+//! plain HTTP request. What this does not see is what TLS encrypts: fronting on a shared content network, and data sent to
+//! an allowed host, remain possible.
 
 mod address;
+mod denial;
 mod dns;
 mod hello;
+mod http;
 mod limits;
 mod names;
 mod permit;
@@ -20,7 +23,7 @@ mod rate;
 mod testing;
 mod upstream;
 
+pub use denial::{Denial, Host};
 pub use limits::{Limits, Options, ServerName};
-pub use permit::Destination;
-pub use proxy::{Counters, EgressError, EgressProxy, Refusal, Refused, Sockets};
+pub use proxy::{Counters, EgressError, EgressProxy, Refusal, Sockets};
 pub use upstream::{Dialer, DirectDialer, Resolver, SystemResolver, Upstream};

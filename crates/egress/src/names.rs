@@ -4,7 +4,9 @@
 //! is asked for again. Addresses are handed out in turn through the whole range, so one that a program still remembers
 //! is not soon another's; and if it were, the connection would be judged by the name that the table holds now.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher};
 use std::net::Ipv4Addr;
 
 use sandstorm_types::HostName;
@@ -39,13 +41,17 @@ impl Names {
             by_address: HashMap::new(),
             by_use: BTreeMap::new(),
             uses: 0,
-            next: FIRST,
+            next: somewhere(),
         }
     }
 
     /// Whether the address is of the kind that this table hands out.
     pub(crate) fn is_synthetic(address: Ipv4Addr) -> bool {
         address.to_bits() >> 17 == FIRST >> 17
+    }
+
+    pub(crate) fn contains(&self, name: &HostName) -> bool {
+        self.by_name.contains_key(name)
     }
 
     /// The address that stands for the name, from now on if not already.
@@ -100,6 +106,13 @@ impl Names {
     }
 }
 
+/// Where handing out begins. A sandbox can outlive its table, and its programs remember what they were told: addresses of
+/// the next table should not be those of the last.
+fn somewhere() -> u32 {
+    let random = RandomState::new().build_hasher().finish();
+    FIRST + (random % u64::from(LAST - FIRST)) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -135,6 +148,13 @@ mod tests {
         ] {
             assert_eq!(Names::is_synthetic(address.parse().unwrap()), synthetic, "{address}");
         }
+    }
+
+    #[test]
+    fn a_new_table_begins_elsewhere() {
+        let first = |_| Names::new(1).address_for(&name(0));
+        let beginnings: std::collections::HashSet<_> = (0..64).map(first).collect();
+        assert!(beginnings.len() > 50, "{beginnings:?}");
     }
 
     #[test]

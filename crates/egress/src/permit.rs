@@ -1,15 +1,15 @@
 //! The decision about one destination: pure, so that a change of policy can ask it again.
 
-use std::fmt;
 use std::net::IpAddr;
 
-use sandstorm_types::{HostName, NetworkPolicy};
+use sandstorm_types::{HostName, NetworkPolicy, Rule};
 
 use crate::address;
+use crate::denial::Host;
 
 /// Where a connection wants to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Destination {
+pub(crate) enum Destination {
     /// A name that the sandbox was given a synthetic address for.
     Name { name: HostName, port: u16 },
     /// A bare address.
@@ -21,7 +21,7 @@ pub enum Destination {
 pub(crate) enum Permit {
     /// Public addresses only.
     Public,
-    /// Any address: the operator configured this destination.
+    /// Any address: the operator configured or opened this destination.
     Internal,
 }
 
@@ -32,23 +32,43 @@ impl Destination {
         }
     }
 
-    /// What the policy says about this destination; `None` is no.
-    pub(crate) fn permit(&self, policy: &NetworkPolicy) -> Option<Permit> {
+    pub(crate) fn host(&self) -> Host {
+        match self {
+            Self::Name { name, .. } => Host::Name(name.clone()),
+            Self::Address { address, .. } => Host::Address(*address),
+        }
+    }
+
+    /// The name that must be the one inside the connection too. Where the address was matched, or everything is, one
+    /// name inside is as good as another.
+    pub(crate) fn name_to_check(&self, policy: &NetworkPolicy) -> Option<&HostName> {
+        match self {
+            Self::Name { name, .. } if *policy != NetworkPolicy::Open => Some(name),
+            _ => None,
+        }
+    }
+
+    /// What the policy says about this destination; `None` is no. `opened` is what of the inside the operator lets
+    /// policies name.
+    pub(crate) fn permit(&self, policy: &NetworkPolicy, opened: &[Rule]) -> Option<Permit> {
         let allowed = match self {
             Self::Name { name, port } => policy.allows_host(name, *port),
             Self::Address { address, port } => policy.allows_ip(*address, *port),
         };
-        let internal = policy.rules().iter().any(|rule| {
-            rule.is_internal()
-                && match self {
-                    Self::Name { name, port } => rule.matches_host(name, *port),
-                    Self::Address { address, port } => rule.matches_ip(*address, *port),
-                }
-        });
-        match (internal, allowed) {
+        let named_and_opened = policy.rules().iter().any(|rule| self.matches(rule))
+            && opened.iter().any(|rule| self.matches(rule));
+        let internal = policy.rules().iter().any(|rule| rule.is_internal() && self.matches(rule));
+        match (internal || named_and_opened, allowed) {
             (true, _) => Some(Permit::Internal),
             (false, true) => Some(Permit::Public),
             (false, false) => None,
+        }
+    }
+
+    fn matches(&self, rule: &Rule) -> bool {
+        match self {
+            Self::Name { name, port } => rule.matches_host(name, *port),
+            Self::Address { address, port } => rule.matches_ip(*address, *port),
         }
     }
 }
@@ -58,16 +78,6 @@ impl Permit {
         match self {
             Self::Internal => true,
             Self::Public => sandstorm_types::is_public(address) && !address::is_own(address),
-        }
-    }
-}
-
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name { name, port } => write!(f, "{name}:{port}"),
-            Self::Address { address: IpAddr::V4(address), port } => write!(f, "{address}:{port}"),
-            Self::Address { address: IpAddr::V6(address), port } => write!(f, "[{address}]:{port}"),
         }
     }
 }
@@ -93,20 +103,35 @@ mod tests {
     #[test]
     fn only_an_internal_rule_reaches_inside() {
         let policy = policy(vec![rule("index.example:443"), rule("index.example:443,8080").internal()]);
-        assert_eq!(named("index.example", 443).permit(&policy), Some(Permit::Internal));
-        assert_eq!(named("index.example", 80).permit(&policy), None);
-        assert_eq!(named("other.example", 443).permit(&policy), None);
+        assert_eq!(named("index.example", 443).permit(&policy, &[]), Some(Permit::Internal));
+        assert_eq!(named("index.example", 80).permit(&policy, &[]), None);
+        assert_eq!(named("other.example", 443).permit(&policy, &[]), None);
         assert!(Permit::Internal.reaches("127.0.0.1".parse().unwrap()));
         assert!(!Permit::Public.reaches("127.0.0.1".parse().unwrap()));
         assert!(Permit::Public.reaches("93.184.216.34".parse().unwrap()));
     }
 
     #[test]
+    fn the_inside_must_be_named_by_the_policy_and_opened_by_the_operator() {
+        let opened = [rule("db.corp:5432"), rule("ip:10.0.0.0/8:22")];
+        let of = |destination: Destination, policy: &NetworkPolicy| destination.permit(policy, &opened);
+        let both = policy(vec![rule("db.corp:5432"), rule("ip:10.1.2.3:22"), rule("other.corp:5432")]);
+        let address = |text: &str| Destination::Address { address: text.parse().unwrap(), port: 22 };
+        assert_eq!(of(named("db.corp", 5432), &both), Some(Permit::Internal));
+        assert_eq!(of(address("10.1.2.3"), &both), Some(Permit::Internal));
+        assert_eq!(of(named("other.corp", 5432), &both), Some(Permit::Public));
+        assert_eq!(of(address("10.1.2.4"), &both), None);
+        assert_eq!(of(named("db.corp", 5432), &NetworkPolicy::None), None);
+        // A policy that names nothing gets nothing of the inside.
+        assert_eq!(of(named("db.corp", 5432), &NetworkPolicy::Open), Some(Permit::Public));
+    }
+
+    #[test]
     fn bare_addresses_need_a_rule_or_an_open_policy() {
         let address = Destination::Address { address: "93.184.216.34".parse().unwrap(), port: 443 };
-        assert_eq!(address.permit(&policy(vec![rule("*.example.com")])), None);
-        assert_eq!(address.permit(&policy(vec![rule("ip:93.184.216.34")])), Some(Permit::Public));
-        assert_eq!(address.permit(&NetworkPolicy::Open), Some(Permit::Public));
-        assert_eq!(address.permit(&NetworkPolicy::None), None);
+        assert_eq!(address.permit(&policy(vec![rule("*.example.com")]), &[]), None);
+        assert_eq!(address.permit(&policy(vec![rule("ip:93.184.216.34")]), &[]), Some(Permit::Public));
+        assert_eq!(address.permit(&NetworkPolicy::Open, &[]), Some(Permit::Public));
+        assert_eq!(address.permit(&NetworkPolicy::None, &[]), None);
     }
 }

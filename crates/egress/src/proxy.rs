@@ -1,6 +1,7 @@
 //! One proxy per sandbox: it owns the sandbox's sockets and every connection that came through them.
 
 mod connection;
+mod opening;
 mod relay;
 mod report;
 mod shared;
@@ -16,9 +17,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use report::{Counters, Refusal, Refused};
+pub use report::{Counters, Refusal};
 pub(crate) use shared::Shared;
 
+use crate::denial::Denial;
 use crate::dns;
 use crate::limits::Options;
 use crate::rate::Rate;
@@ -85,7 +87,8 @@ impl EgressProxy {
         Ok(Self { shared, cancel, tasks })
     }
 
-    /// Replaces the policy. Connections that the new one does not permit end at once.
+    /// Replaces the policy, at once: for queries, for new connections and for those on their way. Connections that the
+    /// new one does not permit end, and so do those whose server name it would have asked for and nobody looked at.
     pub fn set_policy(&self, policy: NetworkPolicy) {
         self.shared.set_policy(policy);
     }
@@ -94,8 +97,8 @@ impl EgressProxy {
         self.shared.counters()
     }
 
-    /// The latest refused connections, oldest first. Their number is bounded; the counters know all.
-    pub fn refused(&self) -> Vec<Refused> {
+    /// The latest that was refused or did not get through, oldest first. Their number is bounded; the counters know all.
+    pub fn refused(&self) -> Vec<Denial> {
         self.shared.refused()
     }
 

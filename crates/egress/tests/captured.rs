@@ -31,13 +31,13 @@ fn inside() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listed_name_is_reached_and_nothing_else() {
     for who in Who::all() {
-        let mut sandbox = Sandbox::start(who, policy(&["example.com:80"]), Options::default()).await;
+        let mut sandbox = Sandbox::start(who, policy(&["example.com:8080"]), Options::default()).await;
         sandbox.world.resolves("example.com.", PUBLIC);
 
         let address = sandbox.ask("resolve example.com").unwrap();
-        assert!(address.starts_with("198.18."), "{address}");
-        assert_eq!(sandbox.ask(&format!("tcp {address}:80 hello")).unwrap(), "echo:hello");
-        assert_eq!(sandbox.world.dialled(), [SocketAddr::new(PUBLIC.parse().unwrap(), 80)]);
+        assert!(address.starts_with("198.1"), "{address}");
+        assert_eq!(sandbox.ask(&format!("tcp {address}:8080 hello")).unwrap(), "echo:hello");
+        assert_eq!(sandbox.world.dialled(), [SocketAddr::new(PUBLIC.parse().unwrap(), 8080)]);
         assert_eq!(sandbox.world.asked(), ["example.com."]);
 
         assert_eq!(sandbox.ask("resolve evil.example").unwrap_err(), "REFUSED");
@@ -101,6 +101,59 @@ async fn a_flood_takes_no_more_than_its_share() {
     // Those that waited get their turn once the others are gone.
     sandbox.world.until(|world| world.dialled().len() > 8 && world.alive() == 0).await;
     sandbox.end().await;
+}
+
+/// The kernel's table of connections is charged to nobody, so it must not grow with what a sandbox tries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_connects_cost_the_host_little() {
+    let rules = policy(&[&format!("ip:{PUBLIC}:8080")]);
+    let mut sandbox = Sandbox::start(Who::Ordinary, rules, Options::default()).await;
+    let began = std::time::Instant::now();
+    let tracked: u64 = sandbox.ask(&format!("flood {PUBLIC}:8080 100000")).unwrap().parse().unwrap();
+    assert!(tracked > 500, "only {tracked} connections were begun");
+    let allowance = 1000 + 200 * (began.elapsed().as_secs() + 1);
+    assert!(tracked <= allowance, "{tracked} connections are tracked, {allowance} at most were let start");
+    let dialled = sandbox.world.dialled().len() as u64;
+    assert!(dialled <= 400 + 100 * (began.elapsed().as_secs() + 1), "{dialled} were dialled");
+    // The flood took only its own share: another sandbox is served meanwhile.
+    let other = policy(&[&format!("ip:{PUBLIC}:8080")]);
+    let mut neighbour = Sandbox::start(Who::Ordinary, other, Options::default()).await;
+    assert_eq!(neighbour.ask(&format!("tcp {PUBLIC}:8080 hello")).unwrap(), "echo:hello");
+    neighbour.end().await;
+    sandbox.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn denials_are_told_as_they_happen() {
+    let (sender, mut denials) = tokio::sync::mpsc::channel(16);
+    let options = Options { denials: Some(sender), ..Options::default() };
+    let mut sandbox = Sandbox::start(Who::Ordinary, policy(&["example.com:8080"]), options).await;
+    sandbox.world.resolves("example.com.", PUBLIC);
+    let address = sandbox.ask("resolve example.com").unwrap();
+    sandbox.ask("resolve evil.example").unwrap_err();
+    sandbox.ask("tcp 8.8.8.8:53000 x").unwrap_err();
+    sandbox.ask("tcp [fd00:ec2::254]:80 x").unwrap_err();
+    sandbox.ask(&format!("tcp {address}:22 x")).unwrap_err();
+    sandbox.proxy.set_policy(NetworkPolicy::None);
+    sandbox.ask(&format!("tcp {address}:8080 x")).unwrap_err();
+    sandbox.ask("resolve example.com").unwrap_err();
+    sandbox.end().await;
+    let mut told = Vec::new();
+    while let Some(denial) = denials.recv().await {
+        assert_eq!((denial.reason, denial.suppressed), (Refusal::NotAllowed, 0));
+        told.push(denial.target().unwrap());
+    }
+    assert_eq!(
+        told,
+        [
+            "evil.example",
+            "8.8.8.8:53000",
+            "[fd00:ec2::254]:80",
+            "example.com:22",
+            "example.com:8080",
+            "example.com"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,11 +23,10 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         agent: AGENT,
     })?;
     let pid = launcher.pid();
-    let Launcher { socket, control_groups, .. } = launcher;
+    let Launcher { socket, abilities, .. } = launcher;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let config =
-            LocalConfig { name: "local".to_owned(), launcher: socket, trees: Vec::new(), control_groups };
+        let config = LocalConfig::forked("local", socket, abilities);
         let provider = LocalProvider::new(config)?;
         let report = conformance::run_cases(&provider, &prefix).await;
         provider.shut_down().await;

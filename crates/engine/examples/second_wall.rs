@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         lifetime: None,
         strict_filter: false,
     };
-    packet::send(socket.as_fd(), &Request::Launch(Box::new(spec)), &[])?;
+    packet::send(socket.as_fd(), &Request::Launch { spec: Box::new(spec), keep: false }, &[])?;
     let agent = match packet::receive::<Answer>(socket.as_fd())? {
         Some((Answer::Launched(_), descriptors)) => {
             descriptors.into_iter().next().ok_or("no socket to the agent")?
@@ -64,7 +64,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut agent = UnixStream::from(agent);
     let argv = ["/bin/bash", "-c", SCRIPT].map(str::to_owned).to_vec();
-    agent.write_all(&encode(&ToAgent::Start { id: 1, task: Task::Program(program(argv)) })?)?;
+    agent.write_all(&encode(&ToAgent::Start {
+        id: 1,
+        lasting: None,
+        task: Task::Program(program(argv)),
+    })?)?;
     let mut decoder = Decoder::default();
     let mut buffer = [0; 4096];
     loop {

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime_dir = words.next().map(PathBuf::from).ok_or("usage: working_folder RUNTIME_DIR FOLDER...")?;
     // Left open on purpose, across exec too: a folder of the host that no number inside may lead to.
     let leaked = rustix::fs::open("/", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
-    let Launcher { socket, control_groups, .. } = launcher::start(LauncherConfig {
+    let Launcher { socket, abilities, .. } = launcher::start(LauncherConfig {
         ids: IdRange { start: 2_013_265_920, blocks: 1024 },
         cgroup_parent: PathBuf::from("sandstorm"),
         runtime_dir,
@@ -27,8 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let config =
-            LocalConfig { name: "local".to_owned(), launcher: socket, trees: Vec::new(), control_groups };
+        let config = LocalConfig::forked("local", socket, abilities);
         let provider = LocalProvider::new(config)?;
         let cx = OpContext::new(TenantId::LOCAL);
         let spec = SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() };

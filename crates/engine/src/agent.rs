@@ -1,7 +1,7 @@
 //! The host's end of the agent's socket.
 //!
 //! Once user code has run, whatever arrives here is hostile. The reader bounds every frame, every stream by its window
-//! and every queue by its length; a peer that breaks a rule loses the connection, and with it the sandbox.
+//! and with it every queue; a peer that breaks a rule loses the connection, and with it the sandbox.
 
 mod client;
 mod input;

@@ -1,30 +1,31 @@
-//! Programs in a sandbox: started, followed, ended.
+//! Programs in a sandbox: started, followed, ended, and found again by the next host.
 
-use std::sync::Arc;
+mod adopt;
+mod clock;
+mod follower;
+mod input;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use sandstorm_agent::protocol::{
-    Ending, InputStream, Program, StartFailure, Stream as AgentStream, Task, TerminalSize, ToAgent,
-};
+use sandstorm_agent::protocol::{PayloadWalls, Program, StartFailure, Tag, Task, TerminalSize, ToAgent};
 use sandstorm_provider::{
-    EndCause, Error, Exec, ExecEnd, ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, InputFrame,
-    Result, Stdin, TtySize, Usage,
+    ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, ExecSignal, Keep, Result, Stdin, TtySize,
 };
-use sandstorm_types::{ErrorKind, ExecId, LimitName, PerStream, Stream, User};
+use sandstorm_types::{ErrorKind, ExecId, SandboxId, User};
 use serde_bytes::ByteBuf;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use adopt::{Found, Waiting};
+use clock::WallClock;
+use follower::Follower;
 
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
 use crate::files;
-use crate::living::{Living, limit_of, limits_hit, usage_of};
+use crate::journal::{About, ExecJournal};
+use crate::living::Living;
 use crate::tasks::Tasks;
-
-/// How long an agent may take to report the end of a program that was killed.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Bytes of files that travel in the message that starts a program.
 const FILES_WITH_PROGRAM: usize = 128 * 1024;
@@ -41,22 +42,69 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 /// A program that the engine follows.
 #[derive(Debug, Clone)]
 pub(crate) struct Followed {
-    pub(crate) sandbox: sandstorm_types::SandboxId,
+    pub(crate) sandbox: SandboxId,
     pub(crate) log: ExecLog,
+    pub(crate) journal: Option<ExecJournal>,
     pub(crate) input: ExecInput,
-    task: TaskInput,
+    pub(crate) channel: Option<ChannelInput>,
+    living: Arc<Living>,
+    /// The way to its task, once there is one: a program of a sandbox that stands still is found before its task.
+    task: Arc<OnceLock<TaskInput>>,
     /// Cancelled when a caller wants the program ended.
     kill: CancellationToken,
     sent: Sent,
+    /// Seconds since 1970 at which it ended; 0 while it has not.
+    ended_at: Arc<AtomicU64>,
 }
 
 impl Followed {
+    fn new(
+        living: &Arc<Living>,
+        log: ExecLog,
+        journal: Option<ExecJournal>,
+        (input, channel): (ExecInput, Option<ChannelInput>),
+    ) -> Self {
+        Self {
+            sandbox: living.id,
+            log,
+            journal,
+            input,
+            channel,
+            living: Arc::clone(living),
+            task: Arc::default(),
+            kill: CancellationToken::new(),
+            sent: Sent::default(),
+            ended_at: Arc::default(),
+        }
+    }
+
+    /// Follows it to its end in a task of its own. `known`: bytes of each stream that are in the log and come once more.
+    fn follow(&self, handle: TaskHandle, known: [u64; 3], left: Duration, tasks: &Tasks) {
+        // Set once: each program is followed once.
+        let _ = self.task.set(handle.input.clone());
+        let clock = WallClock { left, journal: self.journal.clone() };
+        let follower = Follower::new(self, handle, known);
+        let ended_at = Arc::clone(&self.ended_at);
+        tasks.start("exec", async move {
+            follower.run(clock).await;
+            ended_at.store(now(), Ordering::Relaxed);
+        });
+    }
+
     /// Passes a message on; one that has ended takes it in silence.
     pub(crate) async fn signal(&self, signal: ExecSignal) -> Result<()> {
+        if let ExecSignal::Forget { before } = signal {
+            return self.log.forget(before).map_err(|error| {
+                Error::new(ErrorKind::Internal, "the log of the exec cannot be cut").with_source(error)
+            });
+        }
         if self.log.has_ended() {
             return Ok(());
         }
-        let id = self.task.id;
+        // What stands still hears nothing, and a caller who believes that it did is told wrong.
+        self.living.check_ready()?;
+        let Some(task) = self.task.get() else { return Err(lost(AgentError::Gone)) };
+        let id = task.id;
         match signal {
             ExecSignal::Kill => {
                 self.kill.cancel();
@@ -65,15 +113,31 @@ impl Followed {
             // Behind what was written before.
             ExecSignal::CloseStdin => self.input.close().await,
             ExecSignal::Resize(size) => {
-                self.task.say(ToAgent::Resize { id, size: terminal_size(size) }).map_err(lost)
+                task.say(ToAgent::Resize { id, size: terminal_size(size) }).map_err(lost)
             }
-            ExecSignal::Interrupt | ExecSignal::Terminate | ExecSignal::Number(_) => {
+            ExecSignal::Interrupt
+            | ExecSignal::Terminate
+            | ExecSignal::Number(_)
+            | ExecSignal::Forget { .. } => {
                 let number = signal.number().unwrap_or_default();
                 self.sent.note(number);
-                self.task.say(ToAgent::Signal { id, signal: number }).map_err(lost)
+                task.say(ToAgent::Signal { id, signal: number }).map_err(lost)
             }
         }
     }
+
+    /// How long ago it ended; `None` while it has not.
+    pub(crate) fn ended_for(&self) -> Option<Duration> {
+        match self.ended_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(Duration::from_secs(now().saturating_sub(at))),
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Which signals callers sent: one of them ending the program was the caller's doing.
@@ -94,48 +158,97 @@ impl Sent {
     }
 }
 
-/// Starts a program. Dropping the future before it resolves may leave the program running until its sandbox ends.
+/// Starts a program. Dropping the future before it resolves ends what was started.
 pub(crate) async fn start(
     living: &Arc<Living>,
     mut request: ExecRequest,
     tasks: &Tasks,
 ) -> Result<(Exec, Followed)> {
     living.check_ready()?;
+    living.agent.ready().await.map_err(lost)?;
     lay_out_large(living, &mut request).await?;
-    let program = program(living, &request);
-    let mut handle = living.agent.start(Task::Program(program)).map_err(lost)?;
-    wait_for_start(&mut handle).await?;
-
-    let log = if request.replay {
-        ExecLog::new(request.output.unwrap_or(living.spec.limits.output))
-    } else {
-        ExecLog::flowing()
+    let limit = request.output.unwrap_or(living.spec.limits.output);
+    let keep = match (request.replay, request.lasting) {
+        (true, _) => Keep::UpTo(limit),
+        (false, false) => Keep::UntilTaken,
+        (false, true) => Keep::UntilForgotten,
     };
-    let kill = CancellationToken::new();
-    let (input, frames) = match request.stdin {
-        Stdin::Stream => ExecInput::channel(16),
-        Stdin::Empty | Stdin::Given(_) => (ExecInput::none(), mpsc::channel(1).1),
-    };
-    let sent = Sent::default();
-    let channel = request.channel.then(|| side_channel(&handle, tasks));
-    let (channel, side) = channel.unzip();
-    feed(&handle, request.stdin, frames, tasks).await?;
-    let followed = Followed {
-        sandbox: living.id,
-        log: log.clone(),
-        input: input.clone(),
-        task: handle.input.clone(),
-        kill: kill.clone(),
-        sent: sent.clone(),
-    };
-    // A foreground program ends when nobody listens any more.
-    let guard = (!request.background).then(|| Box::new(kill.clone().drop_guard()) as Box<_>);
-    let events = log.paced_events(guard);
     let timeout = request.timeout.unwrap_or(living.spec.limits.wall);
-    let follower = Follower { living: Arc::clone(living), handle, log, kill, timeout, side, sent };
-    tasks.start("exec", follower.run());
-    let exec = Exec { id: ExecId::random(), events, input, channel };
-    Ok((exec, followed))
+    let program = program(living, &request);
+    let mut starting = Starting {
+        handle: None,
+        journal: match &living.journals {
+            // What nobody can take over needs no journal: a log that flows keeps nothing anyway.
+            Some(dir) if keep != Keep::UntilTaken => {
+                let about = About {
+                    limit: request.replay.then(|| limit.as_u64()),
+                    lasting: request.lasting,
+                    input: request.stdin == Stdin::Stream,
+                    channel: request.channel,
+                };
+                let journal = ExecJournal::create(dir.join(request.id.bare()), about).map_err(unwritten)?;
+                journal.set_clock(timeout, true).map_err(unwritten)?;
+                Some(journal)
+            }
+            _ => None,
+        },
+    };
+    // Without a journal the next host would not know it.
+    let tag = (request.lasting && starting.journal.is_some()).then(|| tag_of(request.id));
+    let mut handle = living.agent.start(Task::Program(program), tag).map_err(lost)?;
+    let started = wait_for_start(&mut handle).await;
+    starting.handle = Some(handle);
+    started?;
+    let log = match &starting.journal {
+        Some(journal) => ExecLog::journaled(keep, Box::new(journal.clone())).map_err(unwritten)?,
+        None => ExecLog::new(keep),
+    };
+    let (input, channel, feeding) = input::of_request(request.stdin, request.channel);
+    let (handle, journal) = starting.succeed()?;
+    let followed = Followed::new(living, log, journal, (input.clone(), channel.clone()));
+    // A foreground program ends when nobody listens any more.
+    let guard = (!request.background).then(|| Box::new(followed.kill.clone().drop_guard()) as Box<_>);
+    let events = followed.log.paced_events(guard);
+    feeding.feed(&handle.input, tasks);
+    followed.follow(handle, [0; 3], timeout, tasks);
+    Ok((Exec { id: request.id, first: 0, events, input, channel }, followed))
+}
+
+/// A program on its way: unless it succeeds, nothing is left of it.
+struct Starting {
+    handle: Option<TaskHandle>,
+    journal: Option<ExecJournal>,
+}
+
+impl Starting {
+    fn succeed(mut self) -> Result<(TaskHandle, Option<ExecJournal>)> {
+        let journal = self.journal.take();
+        self.handle.take().map(|handle| (handle, journal)).ok_or_else(|| lost(AgentError::Gone))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.handle {
+            handle.forget(true);
+        }
+        if let Some(journal) = &self.journal {
+            journal.remove();
+        }
+    }
+}
+
+fn tag_of(exec: ExecId) -> Tag {
+    exec.bits().to_be_bytes()
+}
+
+fn unwritten(error: std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
+        std::io::ErrorKind::StorageFull => ErrorKind::Capacity,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, "the journal of the exec cannot be written").with_source(error)
 }
 
 fn program(living: &Living, request: &ExecRequest) -> Program {
@@ -181,19 +294,19 @@ fn terminal_size(size: TtySize) -> TerminalSize {
 /// A program that began has measured its walls; what it measured must be what was promised.
 async fn wait_for_start(handle: &mut TaskHandle) -> Result<()> {
     match handle.next().await {
-        Some(TaskEvent::Started(walls))
-            if walls.capabilities == 0 && walls.no_new_privs && walls.seccomp_mode == 2 =>
-        {
-            Ok(())
-        }
-        Some(TaskEvent::Started(walls)) => {
-            Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
-                .with("measured", format!("{walls:?}")))
-        }
+        Some(TaskEvent::Started(walls)) => check_walls(&walls),
         Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure)),
         Some(_) => Err(lost(AgentError::Protocol("an event before the start"))),
         None => Err(lost(AgentError::Gone)),
     }
+}
+
+fn check_walls(walls: &PayloadWalls) -> Result<()> {
+    if walls.capabilities == 0 && walls.no_new_privs && walls.seccomp_mode == 2 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
+        .with("measured", format!("{walls:?}")))
 }
 
 fn start_failure(failure: &StartFailure) -> Error {
@@ -212,192 +325,4 @@ pub(crate) fn lost(error: AgentError) -> Error {
         return Error::new(ErrorKind::InvalidRequest, "arguments, variables and files are too long together");
     }
     Error::new(ErrorKind::Provider, "the sandbox cannot be reached").with_source(error)
-}
-
-/// Passes standard input on, from the request or as the caller writes it.
-async fn feed(
-    handle: &TaskHandle,
-    stdin: Stdin,
-    frames: mpsc::Receiver<InputFrame>,
-    tasks: &Tasks,
-) -> Result<()> {
-    let input = handle.input.clone();
-    match stdin {
-        Stdin::Empty => input.close().map_err(lost),
-        Stdin::Given(bytes) => {
-            tasks.start("exec input", async move {
-                // The program may end without reading all of it: that is its right.
-                let _ = input.write(&bytes).await;
-                let _ = input.close();
-            });
-            Ok(())
-        }
-        Stdin::Stream => {
-            tasks.start("exec input", pass_on(input, frames));
-            Ok(())
-        }
-    }
-}
-
-async fn pass_on(input: TaskInput, mut frames: mpsc::Receiver<InputFrame>) {
-    while let Some(frame) = frames.recv().await {
-        let passed = match frame {
-            InputFrame::Data(bytes) => input.write(&bytes).await,
-            InputFrame::Close => {
-                let _ = input.close();
-                return;
-            }
-        };
-        if passed.is_err() {
-            return;
-        }
-    }
-}
-
-/// The caller's end of descriptor 3, and the way in for what comes from there.
-fn side_channel(handle: &TaskHandle, tasks: &Tasks) -> (sandstorm_provider::Duplex, mpsc::Sender<Bytes>) {
-    let (theirs, ours) = tokio::io::duplex(64 * 1024);
-    let (mut reading, writing) = tokio::io::split(ours);
-    let input = TaskInput { to: InputStream::Side, ..handle.input.clone() };
-    tasks.start("side channel in", async move {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(n @ 1..) = reading.read(&mut buffer).await {
-            if input.write(&buffer[..n]).await.is_err() {
-                return;
-            }
-        }
-        let _ = input.close();
-    });
-    let (sender, receiver) = mpsc::channel(16);
-    tasks.start("side channel out", write_side(writing, receiver));
-    (sandstorm_provider::Duplex::new(theirs), sender)
-}
-
-async fn write_side(mut writing: tokio::io::WriteHalf<DuplexStream>, mut receiver: mpsc::Receiver<Bytes>) {
-    while let Some(bytes) = receiver.recv().await {
-        if writing.write_all(&bytes).await.is_err() {
-            return;
-        }
-    }
-    let _ = writing.shutdown().await;
-}
-
-/// Follows one program to its end.
-struct Follower {
-    living: Arc<Living>,
-    handle: TaskHandle,
-    log: ExecLog,
-    kill: CancellationToken,
-    timeout: Duration,
-    side: Option<mpsc::Sender<Bytes>>,
-    sent: Sent,
-}
-
-impl Follower {
-    async fn run(mut self) {
-        let deadline = tokio::time::sleep(self.timeout);
-        let flooded = self.log.flooded().clone();
-        let kill = self.kill.clone();
-        let cause = tokio::select! {
-            ended = self.follow() => return self.close(ended, None).await,
-            () = deadline => EndCause::Limit(LimitName::Wall),
-            () = flooded.cancelled() => EndCause::Limit(LimitName::Output),
-            () = kill.cancelled() => EndCause::Caller,
-        };
-        let _ = self.handle.input.say(ToAgent::Signal { id: self.handle.id, signal: 9 });
-        let ended = tokio::time::timeout(LAST_WORDS, self.drain()).await.unwrap_or(None);
-        self.close(ended, Some(cause)).await;
-    }
-
-    /// Passes output on until the program ends. `None`: its sandbox ended first.
-    async fn follow(&mut self) -> Option<(Ending, Usage)> {
-        while let Some(event) = self.handle.next().await {
-            if let TaskEvent::Output { stream: AgentStream::Side, bytes } = event {
-                if let Some(side) = &self.side {
-                    let _ = side.send(bytes).await;
-                }
-            } else if let Some(ended) = self.keep(event) {
-                return Some(ended);
-            }
-            self.log.pace().await;
-        }
-        None
-    }
-
-    /// After a kill: what it still wrote is kept up to the limit, but nobody is waited for.
-    async fn drain(&mut self) -> Option<(Ending, Usage)> {
-        while let Some(event) = self.handle.next().await {
-            if let Some(ended) = self.keep(event) {
-                return Some(ended);
-            }
-        }
-        None
-    }
-
-    /// Keeps what an event brings. `Some`: the program ended.
-    fn keep(&mut self, event: TaskEvent) -> Option<(Ending, Usage)> {
-        match event {
-            TaskEvent::Output { stream: AgentStream::Output, bytes } => self.log.write(Stream::Stdout, bytes),
-            TaskEvent::Output { stream: AgentStream::Error, bytes } => self.log.write(Stream::Stderr, bytes),
-            TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
-            // The program was not executed although its walls stood, such as a script without an interpreter.
-            TaskEvent::Failed(failure) => {
-                let message = format!("{}\n", std::io::Error::from_raw_os_error(failure.errno));
-                self.log.write(Stream::Stderr, Bytes::from(message));
-            }
-            TaskEvent::Output { stream: AgentStream::Side, .. }
-            | TaskEvent::Started(_)
-            | TaskEvent::Closed => {}
-        }
-        None
-    }
-
-    /// Decides what ended it, from the kernel's counters, and closes the log.
-    async fn close(self, ended: Option<(Ending, Usage)>, forced: Option<EndCause>) {
-        let counters = self.living.counters().await;
-        let over_memory = counters.memory_kills.is_some_and(|kills| kills > 0);
-        let jail_limit = match (&ended, forced) {
-            // The sandbox went first: its launcher knows why.
-            (None, None) => limit_of(self.living.end().await.cause),
-            _ => self.living.ended.borrow().as_ref().and_then(|ended| limit_of(ended.cause)),
-        };
-        let cause = match (forced, jail_limit) {
-            (Some(forced), _) => forced,
-            (None, Some(limit)) => EndCause::Limit(limit),
-            // Whatever the program made of it: a shell turns the end of its child into an exit code, and the launcher,
-            // which ends the whole sandbox for it, may not have got there yet.
-            (None, None) if over_memory => EndCause::Limit(LimitName::Memory),
-            (None, None) => match ended {
-                None => EndCause::Sandbox,
-                Some((Ending::Signal(signal), _)) if self.sent.has(signal) => EndCause::Caller,
-                Some(_) => EndCause::Program,
-            },
-        };
-        let mut usage = usage_of(&counters);
-        if counters.cpu_time.is_none()
-            && let Some((_, own)) = &ended
-        {
-            (usage.cpu, usage.peak_memory) = (own.cpu, own.peak_memory);
-        }
-        self.log.end(ExecEnd {
-            status: match ended {
-                Some((Ending::Code(code), _)) => ExecStatus::Code(code),
-                Some((Ending::Signal(signal), _)) => ExecStatus::Signal(signal),
-                None => ExecStatus::Signal(9),
-            },
-            cause,
-            limits_hit: limits_hit(&counters),
-            written: PerStream::default(),
-            truncated: PerStream::default(),
-            usage,
-        });
-    }
-}
-
-fn usage_from(usage: sandstorm_agent::protocol::TaskUsage) -> Usage {
-    Usage {
-        cpu: Duration::from_micros(usage.user_microseconds.saturating_add(usage.system_microseconds)),
-        peak_memory: sandstorm_types::ByteSize::bytes(usage.peak_memory_bytes),
-        ..Usage::default()
-    }
 }

@@ -9,7 +9,8 @@ use sandstorm_agent::protocol::{
     Change, ChangeKind, Ending, Entry, EntryKind, FileError, FileTask, Stream, Task, ToAgent,
 };
 use sandstorm_provider::{
-    ByteStream, Error, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, Result, WatchOptions,
+    ByteStream, Error, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, Result,
+    WatchOptions,
 };
 use sandstorm_types::{ByteSize, ErrorKind, GuestPath};
 use serde_bytes::ByteBuf;
@@ -21,8 +22,8 @@ use crate::living::Living;
 /// Bytes of structured answers that are read at most: a listing's limit bounds it long before.
 const MOST_ANSWERS: usize = 64 << 20;
 
-pub(crate) async fn read(living: &Living, path: &GuestPath) -> Result<ByteStream> {
-    let task = FileTask::Read { path: bytes(path), offset: 0, length: None };
+pub(crate) async fn read(living: &Living, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
+    let task = FileTask::Read { path: bytes(path), offset: range.offset, length: range.length };
     content(start(living, task)?).await
 }
 
@@ -111,7 +112,7 @@ pub(crate) async fn watch(
 
 fn start(living: &Living, task: FileTask) -> Result<TaskHandle> {
     living.check_ready()?;
-    living.agent.start(Task::File(task)).map_err(lost)
+    living.agent.start(Task::File(task), None).map_err(lost)
 }
 
 fn bytes(path: &GuestPath) -> ByteBuf {

@@ -1,22 +1,33 @@
 //! The asynchronous side of the launcher's socket.
+//!
+//! A forked launcher is gone for good when it is gone. A resident one is started again by its guardian: what the old one
+//! had is lost, and the client connects to the new one.
 
-use std::collections::HashMap;
+mod connection;
+
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request};
-use sandstorm_jail::{JailSpec, cgroup::Counters, packet};
-use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
+use sandstorm_jail::launcher::{Ended, Launched, Refusal, Request, resident};
+use sandstorm_jail::{JailSpec, cgroup::Counters};
+use tokio::sync::{mpsc, oneshot};
 
+use self::connection::Connection;
 use crate::tasks::Tasks;
+
+/// How often a launcher that is gone is looked for.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a request to the launcher came to nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum LauncherError {
     #[error("the launcher is gone")]
     Gone,
+    #[error("the launcher is being started again")]
+    Away,
     #[error("{}", .0.message)]
     Refused(Refusal),
 }
@@ -31,6 +42,14 @@ pub(crate) struct Launch {
     pub(crate) ended: oneshot::Receiver<Ended>,
 }
 
+/// A jail that a launcher kept.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) paused: bool,
+    pub(crate) cookie: OwnedFd,
+}
+
 /// Asks the launcher. Clones share one socket.
 #[derive(Debug, Clone)]
 pub(crate) struct LauncherClient {
@@ -39,128 +58,162 @@ pub(crate) struct LauncherClient {
 
 #[derive(Debug)]
 struct Shared {
-    socket: AsyncFd<OwnedFd>,
-    waiting: Mutex<Waiting>,
-}
-
-type LaunchAnswer = Result<(Launched, Vec<OwnedFd>), LauncherError>;
-
-#[derive(Debug, Default)]
-struct Waiting {
-    launches: HashMap<String, oneshot::Sender<LaunchAnswer>>,
-    counts: HashMap<String, Vec<oneshot::Sender<Option<Counters>>>>,
-    ends: HashMap<String, oneshot::Sender<Ended>>,
-    gone: bool,
+    connection: Mutex<Option<Arc<Connection>>>,
+    /// Where a resident launcher is found again.
+    address: Option<PathBuf>,
 }
 
 impl LauncherClient {
-    #[expect(
-        deprecated,
-        reason = "sound here: the descriptor is owned and never replaced; the successor is unsafe"
-    )]
-    pub(crate) fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        let shared = Arc::new(Shared { socket: AsyncFd::new(socket)?, waiting: Mutex::default() });
-        let reader = Arc::clone(&shared);
-        tasks.start("launcher reader", async move { reader.read().await });
+    /// Speaks to a launcher. `address`: where it is found again, if it is a resident one.
+    pub(crate) fn new(socket: OwnedFd, address: Option<PathBuf>, tasks: &Tasks) -> io::Result<Self> {
+        let connection = Arc::new(Connection::new(socket)?);
+        let shared = Arc::new(Shared { connection: Mutex::new(Some(Arc::clone(&connection))), address });
+        let kept = Arc::clone(&shared);
+        tasks.start("launcher reader", async move { kept.keep(connection).await });
         Ok(Self { shared })
     }
 
-    /// Makes a jail. Dropping the future before it resolves leaves a jail that nobody asked for any more: its `Ended`
-    /// never comes to anybody, so callers kill by name when they give up.
-    pub(crate) async fn launch(&self, spec: JailSpec) -> Result<Launch, LauncherError> {
-        let (answer, answered) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
+    fn connection(&self) -> Result<Arc<Connection>, LauncherError> {
+        self.shared.current().clone().ok_or_else(|| self.absent())
+    }
+
+    /// Why there is nobody to ask.
+    fn absent(&self) -> LauncherError {
+        if self.shared.address.is_some() { LauncherError::Away } else { LauncherError::Gone }
+    }
+
+    async fn ask<T>(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        expect: impl FnOnce(&Connection) -> oneshot::Receiver<T>,
+    ) -> Result<T, LauncherError> {
+        let connection = self.connection()?;
+        let answered = expect(&connection);
+        connection.send(request, descriptors).await.map_err(|_| self.absent())?;
+        answered.await.map_err(|_| self.absent())
+    }
+
+    /// Makes a jail; with a cookie one that outlives this process. Dropping the future before it resolves leaves a jail
+    /// that nobody asked for any more: its `Ended` never comes to anybody, so callers kill by name when they give up.
+    pub(crate) async fn launch(
+        &self,
+        spec: JailSpec,
+        cookie: Option<&OwnedFd>,
+    ) -> Result<Launch, LauncherError> {
         let name = spec.name.clone();
-        {
-            let mut waiting = self.shared.waiting();
-            if waiting.gone {
-                return Err(LauncherError::Gone);
+        let connection = self.connection()?;
+        let ended = connection.expect_end(&name);
+        let request = Request::Launch { spec: Box::new(spec), keep: cookie.is_some() };
+        let given: Vec<_> = cookie.iter().map(|cookie| cookie.as_fd()).collect();
+        let answer = self.ask(&request, &given, |on| on.expect_launch(&name)).await;
+        match answer.and_then(|answer| answer.map_err(LauncherError::Refused)) {
+            Ok((launched, descriptors)) => Ok(Launch { launched, descriptors, ended }),
+            Err(error) => {
+                connection.expect_no_end(&name);
+                Err(error)
             }
-            waiting.launches.insert(name.clone(), answer);
-            waiting.ends.insert(name, end);
         }
-        self.shared.send(&Request::Launch(Box::new(spec))).await?;
-        let (launched, descriptors) = answered.await.map_err(|_| LauncherError::Gone)??;
-        Ok(Launch { launched, descriptors, ended })
     }
 
     /// Ends a jail; its `Ended` follows.
     pub(crate) async fn kill(&self, name: &str) -> Result<(), LauncherError> {
-        self.shared.send(&Request::Kill { name: name.to_owned() }).await
+        let request = Request::Kill { name: name.to_owned() };
+        self.connection()?.send(&request, &[]).await.map_err(|_| self.absent())
     }
 
     /// Asks for a jail's end without waiting: for destructors.
     pub(crate) fn kill_now(&self, name: &str) {
-        let _ = packet::send(self.shared.socket.as_fd(), &Request::Kill { name: name.to_owned() }, &[]);
+        if let Ok(connection) = self.connection() {
+            connection.send_now(&Request::Kill { name: name.to_owned() });
+        }
     }
 
     /// What the kernel counted for a jail. `None`: there is no such jail.
     pub(crate) async fn count(&self, name: &str) -> Result<Option<Counters>, LauncherError> {
-        let (answer, answered) = oneshot::channel();
-        self.shared.waiting().counts.entry(name.to_owned()).or_default().push(answer);
-        self.shared.send(&Request::Count { name: name.to_owned() }).await?;
-        answered.await.map_err(|_| LauncherError::Gone)
+        self.ask(&Request::Count { name: name.to_owned() }, &[], |on| on.expect_count(name)).await
+    }
+
+    /// Stops everything in a jail, or lets it go on.
+    pub(crate) async fn set_paused(&self, name: &str, paused: bool) -> Result<(), LauncherError> {
+        let name_of = name.to_owned();
+        let request =
+            if paused { Request::Pause { name: name_of } } else { Request::Resume { name: name_of } };
+        self.ask(&request, &[], |on| on.expect_done(name)).await?.map(drop).map_err(LauncherError::Refused)
+    }
+
+    /// Replaces what the launcher remembers of a jail for us.
+    pub(crate) async fn note(&self, name: &str, cookie: &OwnedFd) -> Result<(), LauncherError> {
+        let request = Request::Note { name: name.to_owned() };
+        let noted = self.ask(&request, &[cookie.as_fd()], |on| on.expect_done(name)).await?;
+        noted.map(drop).map_err(LauncherError::Refused)
+    }
+
+    /// The descriptors of a jail's captured network, which is made if there is none.
+    pub(crate) async fn capture(&self, name: &str) -> Result<Vec<OwnedFd>, LauncherError> {
+        let request = Request::Capture { name: name.to_owned() };
+        self.ask(&request, &[], |on| on.expect_done(name)).await?.map_err(LauncherError::Refused)
+    }
+
+    /// The jails that the launcher kept, and those that ended while nobody listened.
+    pub(crate) async fn list(&self) -> Result<(Vec<Listed>, Vec<Ended>), LauncherError> {
+        let connection = self.connection()?;
+        let (sender, mut listed) = mpsc::unbounded_channel();
+        let done = self.ask(&Request::List, &[], |on| on.expect_list(sender)).await;
+        done?;
+        let mut all = Vec::new();
+        while let Ok(one) = listed.try_recv() {
+            all.push(one);
+        }
+        Ok((all, connection.take_unheard()))
+    }
+
+    /// A new connection to the agent of a jail that was kept.
+    pub(crate) async fn adopt(
+        &self,
+        name: &str,
+    ) -> Result<(Vec<OwnedFd>, oneshot::Receiver<Ended>), LauncherError> {
+        let ended = self.connection()?.expect_end(name);
+        let request = Request::Adopt { name: name.to_owned() };
+        let adopted = self.ask(&request, &[], |on| on.expect_done(name)).await?;
+        adopted.map(|descriptors| (descriptors, ended)).map_err(LauncherError::Refused)
+    }
+
+    /// Ends every jail and the launcher.
+    pub(crate) async fn shut_down(&self) -> Result<(), LauncherError> {
+        self.connection()?.send(&Request::Shutdown, &[]).await.map_err(|_| self.absent())
     }
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn send(&self, request: &Request) -> Result<(), LauncherError> {
+    /// Reads answers for as long as there is a launcher.
+    async fn keep(&self, first: Arc<Connection>) {
+        let mut connection = first;
         loop {
-            let mut ready = self.socket.writable().await.map_err(|_| LauncherError::Gone)?;
-            match ready.try_io(|socket| packet::send(socket.as_fd(), request, &[])) {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "the launcher cannot be asked");
-                    return Err(LauncherError::Gone);
+            connection.read().await;
+            // From here on nobody asks it; whoever waits hears it by the closed channel.
+            *self.current() = None;
+            connection.close();
+            let Some(address) = &self.address else { return };
+            tracing::error!("the launcher is gone, and its sandboxes with it");
+            connection = loop {
+                tokio::time::sleep(AGAIN).await;
+                let address = address.clone();
+                // Connecting waits for the launcher's greeting.
+                let found = tokio::task::spawn_blocking(move || resident::connect(&address)).await;
+                match found.map(|found| found.map(|found| Connection::new(found.socket))) {
+                    Ok(Ok(Ok(connection))) => break Arc::new(connection),
+                    Ok(Ok(Err(error))) => tracing::warn!(%error, "the launcher's socket cannot be used"),
+                    Ok(Err(error)) => tracing::debug!(%error, "the launcher is not back yet"),
+                    Err(_) => return,
                 }
-                Err(_would_block) => {}
-            }
-        }
-    }
-
-    async fn read(&self) {
-        loop {
-            let Ok(mut ready) = self.socket.readable().await else { break };
-            match ready.try_io(|socket| packet::receive::<Answer>(socket.as_fd())) {
-                Ok(Ok(Some((answer, descriptors)))) => self.hear(answer, descriptors),
-                Ok(Ok(None) | Err(_)) => break,
-                Err(_would_block) => {}
-            }
-        }
-        // Everybody who waits hears it by the closed channel.
-        let mut waiting = self.waiting();
-        *waiting = Waiting { gone: true, ..Waiting::default() };
-    }
-
-    fn hear(&self, answer: Answer, descriptors: Vec<OwnedFd>) {
-        let mut waiting = self.waiting();
-        match answer {
-            Answer::Launched(launched) => {
-                if let Some(waiter) = waiting.launches.remove(&launched.name) {
-                    let _ = waiter.send(Ok((launched, descriptors)));
-                }
-            }
-            Answer::Refused { name, refusal } => {
-                waiting.ends.remove(&name);
-                if let Some(waiter) = waiting.launches.remove(&name) {
-                    let _ = waiter.send(Err(LauncherError::Refused(refusal)));
-                }
-            }
-            Answer::Counted { name, counters } => {
-                for waiter in waiting.counts.remove(&name).unwrap_or_default() {
-                    let _ = waiter.send(counters.clone());
-                }
-            }
-            Answer::Ended(ended) => {
-                if let Some(waiter) = waiting.ends.remove(&ended.name) {
-                    let _ = waiter.send(ended);
-                }
-            }
+            };
+            tracing::info!("there is a new launcher");
+            *self.current() = Some(Arc::clone(&connection));
         }
     }
 }

@@ -4,8 +4,11 @@
 //! them is done by the agent, and both are reached over sockets ([`launcher`], [`agent`]).
 
 mod agent;
+mod connect;
+mod cookie;
 mod exec;
 mod files;
+mod journal;
 mod launcher;
 mod living;
 mod local;

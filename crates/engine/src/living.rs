@@ -1,12 +1,15 @@
 //! A sandbox that lives in a jail.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use sandstorm_jail::cgroup::Counters;
 use sandstorm_jail::launcher::{EndCause as JailEnd, Ended};
 use sandstorm_provider::{Error, Result, Sandbox, Usage};
-use sandstorm_types::{ByteSize, ErrorKind, LimitName, LimitSet, SandboxId, SandboxSpec, State, Step, Walls};
+use sandstorm_types::{
+    ByteSize, Conflict, ErrorKind, LimitName, LimitSet, NetWall, SandboxId, SandboxSpec, State, Step, Walls,
+};
 use tokio::sync::watch;
 
 use crate::agent::AgentClient;
@@ -20,37 +23,76 @@ pub(crate) struct Living {
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
-    pub(crate) walls: Walls,
+    walls: Mutex<Walls>,
     pub(crate) created_at: SystemTime,
+    /// Where its execs are written down, if anybody may take it over.
+    pub(crate) journals: Option<PathBuf>,
     state: Mutex<State>,
+    /// Whether it stands still.
+    pub(crate) paused: watch::Sender<bool>,
+    /// Whether its agent has told what it held; one that is taken over while it stands still has not.
+    met: watch::Sender<bool>,
     /// Set once the launcher said that nothing is left.
     pub(crate) ended: watch::Sender<Option<Ended>>,
-    /// The way out, where the policy has one. It goes with the sandbox.
-    pub(crate) _egress: Option<Egress>,
+    /// The way out. It goes with the sandbox.
+    pub(crate) egress: Egress,
+}
+
+/// What a sandbox is made from.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) id: SandboxId,
+    pub(crate) spec: SandboxSpec,
+    pub(crate) agent: AgentClient,
+    pub(crate) launcher: LauncherClient,
+    pub(crate) walls: Walls,
+    pub(crate) created_at: SystemTime,
+    pub(crate) journals: Option<PathBuf>,
+    pub(crate) paused: bool,
+    pub(crate) egress: Egress,
 }
 
 impl Living {
-    pub(crate) fn new(
-        id: SandboxId,
-        spec: SandboxSpec,
-        agent: AgentClient,
-        launcher: LauncherClient,
-        walls: Walls,
-        egress: Option<Egress>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(birth: Birth) -> Arc<Self> {
         let living = Arc::new(Self {
-            id,
-            spec,
-            agent,
-            launcher,
-            walls,
-            created_at: SystemTime::now(),
+            id: birth.id,
+            spec: birth.spec,
+            agent: birth.agent,
+            launcher: birth.launcher,
+            walls: Mutex::new(birth.walls),
+            created_at: birth.created_at,
+            journals: birth.journals,
             state: Mutex::new(State::Creating),
+            paused: watch::Sender::new(birth.paused),
+            met: watch::Sender::new(true),
             ended: watch::Sender::new(None),
-            _egress: egress,
+            egress: birth.egress,
         });
         living.step(Step::Created);
+        if birth.paused {
+            living.step(Step::Pause);
+            living.step(Step::Paused);
+        }
         living
+    }
+
+    pub(crate) fn set_met(&self, met: bool) {
+        self.met.send_replace(met);
+    }
+
+    /// Waits until its agent has told what it held.
+    pub(crate) async fn met(&self) {
+        let mut met = self.met.subscribe();
+        let _ = met.wait_for(|met| *met).await;
+    }
+
+    pub(crate) fn walls(&self) -> Walls {
+        self.walls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The policy of the network changed.
+    pub(crate) fn set_net_wall(&self, net: NetWall) {
+        self.walls.lock().unwrap_or_else(PoisonError::into_inner).net = net;
     }
 
     /// The jail's name at the launcher.
@@ -59,6 +101,7 @@ impl Living {
     }
 
     pub(crate) fn describe(&self) -> Sandbox {
+        let walls = self.walls();
         let expires_at = self.created_at.checked_add(self.spec.lifetime.after);
         Sandbox {
             id: self.id,
@@ -66,12 +109,23 @@ impl Living {
             template: self.spec.template.clone(),
             limits: self.spec.limits,
             labels: self.spec.labels.clone(),
-            isolation: self.walls.tier,
-            walls: Some(self.walls.clone()),
+            isolation: walls.tier,
+            walls: Some(walls),
             created_at: self.created_at,
             expires_at,
             region: None,
         }
+    }
+
+    /// Takes a step that a caller asked for; one that the state does not allow is a conflict.
+    pub(crate) fn try_step(&self, step: Step) -> Result<()> {
+        if self.step(step.clone()) {
+            return Ok(());
+        }
+        let from = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(Error::new(ErrorKind::Conflict, "the sandbox cannot change that way")
+            .with("sandbox", self.id)
+            .with_source(Conflict { from, step }))
     }
 
     /// Takes a step of the state machine, with one event for each that is taken. A step that it does not allow changes
@@ -147,9 +201,11 @@ pub(crate) fn limits_hit(counters: &Counters) -> LimitSet {
 pub(crate) fn usage_of(counters: &Counters) -> Usage {
     Usage {
         cpu: counters.cpu_time.unwrap_or_default(),
+        memory: ByteSize::bytes(counters.memory_bytes.unwrap_or(0)),
+        // PID 1 is ours.
+        processes: u32::try_from(counters.processes.unwrap_or(0).saturating_sub(1)).unwrap_or(u32::MAX),
         peak_memory: ByteSize::bytes(counters.peak_memory_bytes.unwrap_or(0)),
         disk: ByteSize::bytes(counters.disk_used_bytes.unwrap_or(0)),
         inodes: counters.inodes_used.unwrap_or(0),
-        ..Usage::default()
     }
 }

@@ -1,47 +1,60 @@
 //! The provider of sandboxes on this machine.
 
+mod adopt;
+mod change;
+mod execs;
+mod make;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use sandstorm_agent::frame::Decoder;
-use sandstorm_agent::protocol::{CONNECTED, FileError, Stream, Task};
-use sandstorm_egress::SystemResolver;
 use sandstorm_jail::Tree;
-use sandstorm_jail::launcher::RefusalKind;
+use sandstorm_jail::launcher::{Abilities, RefusalKind};
 use sandstorm_provider::{
-    ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply,
-    ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox, SnapshotOptions, Usage,
-    WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
+    FileOp, FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result,
+    Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, SandboxId,
-    SandboxSpec, SnapshotId, Step, Transition, Unmet,
+    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy,
+    SandboxId, SandboxSpec, SnapshotId, Step, Transition, Unmet,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::agent::{AgentClient, AgentError, TaskEvent};
-use crate::exec::{self, Followed, lost};
+use self::execs::{Execs, Reserved};
 use crate::launcher::{LauncherClient, LauncherError};
-use crate::living::{self, Living, usage_of};
-use crate::network::Egress;
+use crate::living::{Living, usage_of};
+use crate::network::Surroundings;
 use crate::tasks::Tasks;
-use crate::{files, plan, walls};
+use crate::{connect, exec, files};
 
 /// What the provider is made from.
 #[derive(Debug)]
 pub struct LocalConfig {
     /// Its name among the providers.
     pub name: String,
-    /// The socket of a launcher that was forked before any thread.
+    /// The socket of a launcher: one that was forked before any thread, or a resident one.
     pub launcher: OwnedFd,
+    /// What the launcher can do on this host.
+    pub abilities: Abilities,
+    /// Where a resident launcher is found again; `None` for a forked one, with which everything ends.
+    pub resident: Option<PathBuf>,
+    /// Where execs are written down, so that another process can take the sandboxes over; needs a resident launcher.
+    pub journals: Option<PathBuf>,
     /// Further trees of the host that every sandbox sees.
     pub trees: Vec<Tree>,
-    /// Whether the launcher can make control groups.
-    pub control_groups: bool,
+}
+
+impl LocalConfig {
+    /// For a launcher that was forked and ends with this process.
+    pub fn forked(name: &str, launcher: OwnedFd, abilities: Abilities) -> Self {
+        Self { name: name.to_owned(), launcher, abilities, resident: None, journals: None, trees: Vec::new() }
+    }
 }
 
 /// Sandboxes in jails on this machine.
@@ -50,45 +63,58 @@ pub struct LocalProvider {
     info: ProviderInfo,
     trees: Vec<Tree>,
     launcher: LauncherClient,
-    resolver: SystemResolver,
-    /// What this machine lets us enforce.
-    limits: LimitSet,
+    abilities: Abilities,
+    journals: Option<PathBuf>,
+    surroundings: Surroundings,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Living>>>,
-    execs: Mutex<HashMap<ExecId, Followed>>,
+    execs: Arc<Execs>,
+    events: Events,
     tasks: Tasks,
 }
 
 impl LocalProvider {
     /// Must be called inside a tokio runtime.
     pub fn new(config: LocalConfig) -> io::Result<Self> {
-        let tasks = Tasks::default();
+        let (tasks, events) = (Tasks::default(), Events::default());
+        let execs = Arc::new(Execs::default());
+        tasks.start("old logs", Arc::clone(&execs).drop_old());
+        let journals = config.journals.filter(|_| config.resident.is_some());
         Ok(Self {
             info: ProviderInfo { name: config.name, kind: "jail".to_owned(), region: None },
             trees: config.trees,
-            launcher: LauncherClient::new(config.launcher, &tasks)?,
-            resolver: SystemResolver::default(),
-            limits: enforceable(config.control_groups),
+            launcher: LauncherClient::new(config.launcher, config.resident, &tasks)?,
+            abilities: config.abilities,
+            journals,
+            surroundings: Surroundings::new(events.clone(), tasks.clone()),
             sandboxes: Mutex::default(),
-            execs: Mutex::default(),
+            execs,
+            events,
             tasks,
         })
     }
 
-    /// Ends everything and waits for it. The launcher then reads the end of its socket.
+    /// Ends everything and waits for it. A forked launcher then reads the end of its socket.
     pub async fn shut_down(self) {
         let all: Vec<SandboxId> = self.sandboxes().keys().copied().collect();
-        for id in all {
-            self.remove(&id).await;
-        }
+        futures_util::future::join_all(all.iter().map(|id| self.remove(id))).await;
         self.tasks.stop().await;
+    }
+
+    /// Lets go of everything: what a resident launcher keeps waits for the next host.
+    pub async fn detach(self) {
+        self.tasks.stop().await;
+    }
+
+    /// Ends everything and a resident launcher too.
+    pub async fn shut_down_launcher(self) {
+        if let Err(error) = self.launcher.shut_down().await {
+            tracing::warn!(%error, "the launcher could not be told to end");
+        }
+        self.shut_down().await;
     }
 
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Living>>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn execs(&self) -> MutexGuard<'_, HashMap<ExecId, Followed>> {
-        self.execs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn living(&self, id: &SandboxId) -> Result<Arc<Living>> {
@@ -96,62 +122,6 @@ impl LocalProvider {
             .get(id)
             .cloned()
             .ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no such sandbox").with("sandbox", id))
-    }
-
-    fn followed(&self, id: &ExecId) -> Result<Followed> {
-        self.execs()
-            .get(id)
-            .cloned()
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no such exec").with("exec", id))
-    }
-
-    async fn make(&self, spec: &SandboxSpec, options: CreateOptions) -> Result<Sandbox> {
-        self.admits(spec).map_err(Error::unmet)?;
-        let id = options.id;
-        if self.sandboxes().contains_key(&id) {
-            return Err(
-                Error::new(ErrorKind::Conflict, "there is such a sandbox already").with("sandbox", id)
-            );
-        }
-        let mounts =
-            options.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
-        let trees = self.trees.iter().cloned().chain(mounts).collect();
-        let jail = plan::jail(spec, &options, trees);
-        // A creation that is dropped on the way must not leave a jail: the guard asks for its end.
-        let guard = KillUnlessKept { launcher: &self.launcher, name: Some(jail.name.clone()) };
-        let mut launch = self.launcher.launch(jail).await.map_err(refused)?;
-        let descriptors = launch.descriptors.split_off(1);
-        let socket = launch.descriptors.remove(0);
-        let agent = AgentClient::new(socket, &self.tasks).map_err(|e| {
-            Error::new(ErrorKind::Internal, "the agent's socket cannot be used").with_source(e)
-        })?;
-        let egress = Egress::start(descriptors, &spec.network, &self.resolver)?;
-        agent.ready().await.map_err(lost)?;
-        let walls = walls::of_jail(&launch.launched.report, &spec.network, spec.limits.cpu_time.is_some());
-        let living = Living::new(id, spec.clone(), agent, self.launcher.clone(), walls, egress);
-        self.sandboxes().insert(id, Arc::clone(&living));
-        guard.keep();
-        // A sandbox that cannot be spoken to is of no use, and whoever broke the connection gets no more time.
-        let (agent, launcher, name) = (living.agent.clone(), self.launcher.clone(), living.name());
-        self.tasks.start("sandbox link", async move {
-            agent.lost().await;
-            let _ = launcher.kill(&name).await;
-        });
-        let watched = Arc::clone(&living);
-        let ended = launch.ended;
-        self.tasks.start("sandbox end", async move {
-            // A launcher that is gone took its jails with it.
-            let ended = ended.await.unwrap_or_else(|_| living::gone(&watched.name()));
-            // An end that nobody asked for is a failure.
-            if !watched.step(Step::Terminated) {
-                watched.step(Step::Fail { reason: format!("the sandbox ended: {:?}", ended.cause) });
-            }
-            if !ended.stuck.is_empty() {
-                tracing::error!(sandbox = %watched.id, stuck = ?ended.stuck, "control groups do not empty");
-            }
-            watched.ended.send_replace(Some(ended));
-        });
-        Ok(living.describe())
     }
 
     /// Ends a sandbox and forgets it. Absent is fine.
@@ -162,7 +132,10 @@ impl LocalProvider {
             living.end().await;
         }
         self.sandboxes().remove(id);
-        self.execs().retain(|_, exec| exec.sandbox != *id);
+        self.execs.remove_all(id);
+        if let Some(dir) = &living.journals {
+            let _ = std::fs::remove_dir_all(dir);
+        }
     }
 
     fn told<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
@@ -176,34 +149,18 @@ fn enforceable(control_groups: bool) -> LimitSet {
     LimitName::ALL.into_iter().filter(|name| control_groups || !grouped.contains(name)).collect()
 }
 
-/// Asks for a jail's end unless it was kept.
-struct KillUnlessKept<'a> {
-    launcher: &'a LauncherClient,
-    name: Option<String>,
-}
-
-impl KillUnlessKept<'_> {
-    fn keep(mut self) {
-        self.name = None;
-    }
-}
-
-impl Drop for KillUnlessKept<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            self.launcher.kill_now(name);
-        }
-    }
-}
-
 fn refused(error: LauncherError) -> Error {
     match error {
         LauncherError::Gone => Error::new(ErrorKind::Provider, "the launcher is gone"),
+        LauncherError::Away => Error::new(ErrorKind::Capacity, "the launcher is being started again")
+            .with_retry_after(Duration::from_secs(1)),
         LauncherError::Refused(refusal) => {
             let kind = match refusal.kind {
                 RefusalKind::Isolation => ErrorKind::Isolation,
                 RefusalKind::Capacity => ErrorKind::Capacity,
                 RefusalKind::Host => ErrorKind::Internal,
+                RefusalKind::Gone => ErrorKind::NotFound,
+                RefusalKind::Forbidden => ErrorKind::Conflict,
             };
             Error::new(kind, refusal.message)
         }
@@ -238,7 +195,9 @@ impl Provider for LocalProvider {
             network_none: true,
             network_allow: true,
             network_open: true,
-            limits: self.limits,
+            network_change: true,
+            pause: self.abilities.freezer,
+            limits: enforceable(self.abilities.control_groups),
             ..Capabilities::default()
         }
     }
@@ -271,32 +230,44 @@ impl Provider for LocalProvider {
         stream::iter(all).boxed()
     }
 
+    fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        self.events.listen()
+    }
+
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         let work = async {
-            let (exec, followed) = exec::start(&self.living(id)?, req, &self.tasks).await?;
-            self.execs().insert(exec.id, followed);
+            let living = self.living(id)?;
+            self.execs.reserve(req.id)?;
+            let exec_id = req.id;
+            let reserved = Reserved { execs: &self.execs, id: Some(exec_id) };
+            let (exec, followed) = exec::start(&living, req, &self.tasks).await?;
+            reserved.fill(followed);
             Ok(exec)
         };
         self.told("exec", cx.run("exec", work).await)
     }
 
-    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
-        let found = cx.check("attach").and_then(|()| self.followed(exec)).map(|followed| Exec {
-            id: *exec,
-            events: followed.log.events(from),
-            input: followed.input.clone(),
-            channel: None,
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
+        let found = cx.check("attach").and_then(|()| self.execs.get(exec)).map(|followed| {
+            let (first, events) = followed.log.events(from);
+            Exec { id: *exec, first, events, input: followed.input, channel: followed.channel }
         });
         self.told("attach", found)
     }
 
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
-        let work = async { self.followed(exec)?.signal(signal).await };
+        let work = async { self.execs.get(exec)?.signal(signal).await };
         self.told("signal", cx.run("signal", work).await)
     }
 
-    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
-        let opened = cx.run("read_file", async { files::read(&*self.living(id)?, path).await }).await;
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream> {
+        let opened = cx.run("read_file", async { files::read(&*self.living(id)?, path, range).await }).await;
         self.told("read_file", opened)
     }
 
@@ -328,7 +299,7 @@ impl Provider for LocalProvider {
     }
 
     async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
-        let work = async { connect(&*self.living(id)?, port, &self.tasks).await };
+        let work = async { connect::connect(&*self.living(id)?, port, &self.tasks).await };
         self.told("connect", cx.run("connect", work).await)
     }
 
@@ -337,9 +308,18 @@ impl Provider for LocalProvider {
         self.told("usage", cx.run("usage", work).await)
     }
 
-    async fn transition(&self, _: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
-        let unmet = Unmet::new("pause", format!("{to:?}"), "no", "this provider cannot pause sandboxes");
-        self.told("transition", Err(Error::unmet(vec![unmet]).with("sandbox", id)))
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
+        let work = async {
+            let living = self.living(id)?;
+            self.change_state(&living, to).await?;
+            Ok(living.describe())
+        };
+        self.told("transition", cx.run("transition", work).await)
+    }
+
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
+        let work = async { self.change_network(&self.living(id)?, policy).await };
+        self.told("set_network", cx.run("set_network", work).await)
     }
 
     async fn snapshot(&self, _: &OpContext, id: &SandboxId, _: SnapshotOptions) -> Result<SnapshotId> {
@@ -359,54 +339,4 @@ impl Provider for LocalProvider {
         let work = async { self.launcher.count("").await.map(drop).map_err(refused) };
         self.told("health", cx.run("health", work).await)
     }
-}
-
-/// A connection to a port inside, relayed by the agent. Resolves when it is made.
-async fn connect(living: &Living, port: u16, tasks: &Tasks) -> Result<Duplex> {
-    living.check_ready()?;
-    let mut handle = living.agent.start(Task::Connect { port }).map_err(lost)?;
-    loop {
-        match handle.next().await {
-            Some(TaskEvent::Started(_)) => {}
-            Some(TaskEvent::Output { stream: Stream::Error, bytes }) if bytes.first() == Some(&CONNECTED) => {
-                break;
-            }
-            Some(TaskEvent::Output { stream: Stream::Error, bytes }) => {
-                let mut decoder = Decoder::default();
-                decoder.push(&bytes);
-                return Err(match decoder.take::<FileError>() {
-                    Ok(Some(error)) => files::file_error(&error).with("port", port),
-                    _ => lost(AgentError::Protocol("a malformed refusal")),
-                });
-            }
-            _ => return Err(lost(AgentError::Gone)),
-        }
-    }
-    let (theirs, ours) = tokio::io::duplex(64 * 1024);
-    let (mut reading, mut writing) = tokio::io::split(ours);
-    let input = handle.input.clone();
-    tasks.start("connection in", async move {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(n @ 1..) = reading.read(&mut buffer).await {
-            if input.write(&buffer[..n]).await.is_err() {
-                return;
-            }
-        }
-        let _ = input.close();
-    });
-    tasks.start("connection out", async move {
-        while let Some(event) = handle.next().await {
-            match event {
-                TaskEvent::Output { stream: Stream::Output, bytes }
-                    if writing.write_all(&bytes).await.is_err() =>
-                {
-                    break;
-                }
-                TaskEvent::Exited { .. } | TaskEvent::Failed(_) => break,
-                _ => {}
-            }
-        }
-        let _ = writing.shutdown().await;
-    });
-    Ok(Duplex::new(theirs))
 }

@@ -1,45 +1,110 @@
 //! The way out of a sandbox whose policy has one.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_egress::{EgressProxy, Options, Sockets, SystemResolver, Upstream};
 use sandstorm_jail::network::Captured;
-use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, NetworkPolicy};
+use sandstorm_provider::{Error, Events, ProviderEvent, Result};
+use sandstorm_types::{ErrorKind, NetworkPolicy, SandboxId};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// The proxy of one sandbox. Dropping it ends every connection.
+use crate::tasks::Tasks;
+
+/// Denials that may wait to be told.
+const DENIALS: usize = 64;
+
+/// The way out of one sandbox. Dropping it ends every connection.
 #[derive(Debug)]
 pub(crate) struct Egress {
-    _proxy: EgressProxy,
+    sandbox: SandboxId,
+    /// None: nothing was captured, so nothing gets out.
+    proxy: Mutex<Option<EgressProxy>>,
 }
 
 impl Egress {
-    /// Serves the sockets that the jail captured every connection with. None: the policy lets nothing out.
+    /// Serves the sockets that the jail captured every connection with. Without any there is no way out.
     pub(crate) fn start(
+        sandbox: SandboxId,
         descriptors: Vec<OwnedFd>,
         policy: &NetworkPolicy,
-        resolver: &SystemResolver,
-    ) -> Result<Option<Self>> {
-        if *policy == NetworkPolicy::None {
-            return Ok(None);
+        with: &Surroundings,
+    ) -> Result<Self> {
+        let proxy = match descriptors.is_empty() {
+            true if *policy != NetworkPolicy::None => {
+                return Err(Error::new(ErrorKind::Isolation, "the network of the sandbox was not captured"));
+            }
+            true => None,
+            false => Some(with.serve(sandbox, descriptors, policy.clone())?),
+        };
+        Ok(Self { sandbox, proxy: Mutex::new(proxy) })
+    }
+
+    fn proxy(&self) -> MutexGuard<'_, Option<EgressProxy>> {
+        self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_captured(&self) -> bool {
+        self.proxy().is_some()
+    }
+
+    /// Changes the policy at once; connections that it does not allow are over. `descriptors`: what was captured just
+    /// now, of a sandbox that had no network before.
+    pub(crate) fn change(
+        &self,
+        descriptors: Vec<OwnedFd>,
+        policy: NetworkPolicy,
+        with: &Surroundings,
+    ) -> Result<()> {
+        let mut proxy = self.proxy();
+        match &*proxy {
+            Some(proxy) => proxy.set_policy(policy),
+            None if descriptors.is_empty() => {}
+            None => *proxy = Some(with.serve(self.sandbox, descriptors, policy)?),
         }
+        Ok(())
+    }
+}
+
+/// What every way out shares.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    resolver: Arc<SystemResolver>,
+    events: Events,
+    tasks: Tasks,
+}
+
+impl Surroundings {
+    pub(crate) fn new(events: Events, tasks: Tasks) -> Self {
+        Self { resolver: Arc::new(SystemResolver::default()), events, tasks }
+    }
+
+    fn serve(
+        &self,
+        sandbox: SandboxId,
+        descriptors: Vec<OwnedFd>,
+        policy: NetworkPolicy,
+    ) -> Result<EgressProxy> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
             Error::new(ErrorKind::Isolation, "the way out of the sandbox could not be made")
                 .with_source(source)
         };
         let captured = Captured::from_fds(descriptors).map_err(|e| failed(e.into()))?;
         let sockets = Sockets { tcp: captured.tcp, dns_udp: captured.dns_udp, dns_tcp: captured.dns_tcp };
-        let upstream =
-            Upstream { resolver: std::sync::Arc::new(resolver.for_sandbox()), ..Upstream::default() };
-        let proxy = EgressProxy::start(
-            sockets,
-            policy.clone(),
-            upstream,
-            Options::default(),
-            CancellationToken::new(),
-        )
-        .map_err(|e| failed(e.into()))?;
-        Ok(Some(Self { _proxy: proxy }))
+        let upstream = Upstream { resolver: Arc::new(self.resolver.for_sandbox()), ..Upstream::default() };
+        let (sender, mut denials) = mpsc::channel(DENIALS);
+        let options = Options { denials: Some(sender), ..Options::default() };
+        let events = self.events.clone();
+        // Ends with the proxy, which holds the other end.
+        self.tasks.start("denials", async move {
+            while let Some(denial) = denials.recv().await {
+                let destination = denial.target().unwrap_or_else(|| "an unknown destination".to_owned());
+                let reason = denial.reason.to_string();
+                events.tell(ProviderEvent::Denied { sandbox, destination, reason });
+            }
+        });
+        EgressProxy::start(sockets, policy, upstream, options, CancellationToken::new())
+            .map_err(|e| failed(e.into()))
     }
 }

@@ -7,12 +7,16 @@ use sandstorm_jail::{JailLimits, JailSpec, Network, Strictness, Tree};
 use sandstorm_provider::CreateOptions;
 use sandstorm_types::{Enforcement, NetworkPolicy, OnEnd, SandboxSpec};
 
-/// A jail for this sandbox. `trees` are mounted beside the host's own.
-pub(crate) fn jail(spec: &SandboxSpec, options: &CreateOptions, trees: Vec<Tree>) -> JailSpec {
+/// A jail for this sandbox. `trees` are mounted beside the host's own. The lifetime of one that outlives this process can
+/// be extended, so it is left to whoever keeps its clock; without anybody the launcher ends it as an orphan.
+pub(crate) fn jail(spec: &SandboxSpec, options: &CreateOptions, trees: Vec<Tree>, kept: bool) -> JailSpec {
     let limits = &spec.limits;
     let captured = spec.network != NetworkPolicy::None;
-    let additions =
-        Additions { trees, name_server: captured.then(|| sandstorm_jail::network::NAMESERVER.into()) };
+    // One that is kept may get a network later; until then the address leads nowhere, and look-ups fail at once.
+    let additions = Additions {
+        trees,
+        name_server: (captured || kept).then(|| sandstorm_jail::network::NAMESERVER.into()),
+    };
     JailSpec {
         name: options.id.bare(),
         hostname: "sandbox".to_owned(),
@@ -30,7 +34,7 @@ pub(crate) fn jail(spec: &SandboxSpec, options: &CreateOptions, trees: Vec<Tree>
             Enforcement::Strict => Strictness::Strict,
             Enforcement::BestEffort => Strictness::BestEffort,
         },
-        lifetime: lifetime(spec),
+        lifetime: if kept { None } else { lifetime(spec) },
         strict_filter: false,
     }
 }

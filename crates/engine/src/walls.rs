@@ -32,10 +32,7 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
         // Mounted with this option, or there is no jail.
         proc: ProcWall::Hidden,
         limits: limits(report, cpu_time_asked),
-        net: NetWall {
-            mode: mode(network),
-            policy_hash: blake3::hash(network.canonical().as_bytes()).to_hex().to_string(),
-        },
+        net: net(network),
         missing: Vec::new(),
     };
     if !report.own_ids {
@@ -54,6 +51,12 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
         walls.miss("cgroup", "no control group can be made by this user", Some(fix));
     }
     walls
+}
+
+/// What a policy lets out.
+pub(crate) fn net(network: &NetworkPolicy) -> NetWall {
+    let policy_hash = blake3::hash(network.canonical().as_bytes()).to_hex().to_string();
+    NetWall { mode: mode(network), policy_hash }
 }
 
 fn limits(report: &Report, cpu_time_asked: bool) -> LimitsWall {

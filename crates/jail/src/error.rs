@@ -18,6 +18,18 @@ pub enum JailError {
     Wall { wall: &'static str, reason: String },
     #[error("no free block of user ids is left; {0} are in use")]
     NoFreeIds(u32),
+    #[error("there is no such jail")]
+    Gone,
+    #[error("there is a jail of that name already")]
+    Exists,
+    #[error("{0} is not among the trees that a jail may show")]
+    Source(String),
+    #[error("processes cannot be frozen on this host")]
+    NoFreezer,
+    #[error("not everything in the jail could be stopped")]
+    Frozen,
+    #[error("{0}")]
+    Launcher(String),
     #[error("could not {doing}")]
     Host { doing: String, source: io::Error },
 }

@@ -1,32 +1,42 @@
 //! The launcher: the one process that makes jails, watches them and takes them down.
 //!
 //! It is single-threaded and synchronous, and it is forked before its client has any thread. It keeps the lease, the
-//! id blocks, the cgroup leaves and a pidfd for each jail, and answers requests on a `SEQPACKET` socket. When the
-//! socket closes it ends every jail, removes what they had on the host, and exits: a client that is killed leaves
-//! nothing behind.
+//! id blocks, the cgroup leaves and a pidfd for each jail, and answers requests on a `SEQPACKET` socket.
+//!
+//! There are two kinds. The one that [`start`] forks serves one client: when the socket closes it ends every jail,
+//! removes what they had on the host, and exits, so that a client that is killed leaves nothing behind. A
+//! [`resident`] one outlives its clients, and a new client takes the jails over.
 
 mod birth;
+mod capture;
+mod clients;
+mod hello;
 mod protocol;
+pub mod resident;
+mod sources;
+mod state;
 mod ward;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use sandstorm_sys::fork::Forked;
 
-pub use protocol::{Answer, EndCause, Ended, JailId, Launched, Refusal, RefusalKind, Request};
-use ward::Ward;
+use clients::Clients;
+pub use protocol::{Answer, EndCause, Ended, JailId, Launched, Refusal, RefusalKind, Request, VERSION};
+use sources::Sources;
+use state::State;
 
-use crate::cgroup::Hierarchies;
+use crate::cgroup::{Controller, Hierarchies};
 use crate::error::{JailError, doing};
 use crate::identity::IdRange;
-use crate::instance::{Instance, private_directory, sweep_dead};
+use crate::instance::{Instance, private_directory};
 use crate::packet;
 use crate::seccomp::{self, Arch};
 
@@ -48,9 +58,26 @@ pub struct LauncherConfig {
 pub struct Launcher {
     /// For [`Request`]s and [`Answer`]s. Closing it ends the launcher and all its jails.
     pub socket: OwnedFd,
-    /// Whether it can make control groups.
-    pub control_groups: bool,
+    pub abilities: Abilities,
     pid: i32,
+}
+
+/// What a launcher can do on this host beside making jails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Abilities {
+    /// It can make control groups.
+    pub control_groups: bool,
+    /// It can stop everything in a jail.
+    pub freezer: bool,
+}
+
+impl Abilities {
+    /// Looks at this host as this user.
+    pub fn detect(config: &LauncherConfig) -> Self {
+        let hierarchies = Hierarchies::detect();
+        let control_groups = hierarchies.is_writable(&config.cgroup_parent);
+        Self { control_groups, freezer: control_groups && hierarchies.has(Controller::Freezer) }
+    }
 }
 
 impl Launcher {
@@ -68,10 +95,7 @@ impl Launcher {
 pub fn start(config: LauncherConfig) -> Result<Launcher, JailError> {
     let (ours, theirs) = packet::pair().map_err(doing("make the launcher's socket"))?;
     match sandstorm_sys::fork::fork().map_err(doing("fork the launcher"))? {
-        Forked::Parent { pid } => {
-            let control_groups = Hierarchies::detect().is_writable(&config.cgroup_parent);
-            Ok(Launcher { socket: ours, control_groups, pid })
-        }
+        Forked::Parent { pid } => Ok(Launcher { socket: ours, abilities: Abilities::detect(&config), pid }),
         Forked::Child => {
             drop(ours);
             sandstorm_sys::fork::exit_now(match serve(theirs, config) {
@@ -84,21 +108,10 @@ pub fn start(config: LauncherConfig) -> Result<Launcher, JailError> {
 
 /// Serves one client until it closes its socket.
 pub fn serve(socket: OwnedFd, config: LauncherConfig) -> Result<(), JailError> {
-    let workshop = match Workshop::prepare(config) {
-        Ok(workshop) => workshop,
-        Err(e) => return refuse_all(&socket, e),
-    };
-    let mut state = State { socket, workshop, wards: Vec::new() };
-    let served = loop {
-        match state.turn() {
-            Ok(true) => {}
-            Ok(false) => break Ok(()),
-            Err(e) => break Err(e),
-        }
-    };
-    // Whatever went wrong, no jail outlives its launcher.
-    state.end();
-    served
+    match Workshop::prepare(config, None) {
+        Ok(workshop) => State::new(Clients::Only(socket), workshop).run(),
+        Err(e) => refuse_all(&socket, e),
+    }
 }
 
 /// A launcher that cannot work on this host says why to whoever asks, until nobody asks any more.
@@ -107,11 +120,11 @@ fn refuse_all(socket: &OwnedFd, error: JailError) -> Result<(), JailError> {
         packet::receive::<Request>(socket.as_fd()).map_err(doing("read a request"))?
     {
         let answer = match request {
-            Request::Launch(spec) => {
+            Request::Launch { spec, .. } => {
                 Answer::Refused { name: spec.name.clone(), refusal: Refusal::from(&error) }
             }
             Request::Count { name } => Answer::Counted { name, counters: None },
-            Request::Kill { .. } => continue,
+            _ => continue,
         };
         // A client that has gone reads no answer, and the next read says so.
         let _ = packet::send(socket.as_fd(), &answer, &[]);
@@ -126,127 +139,16 @@ struct Workshop {
     agent: OwnedFd,
     agent_filter: Vec<sandstorm_sys::filter::Instruction>,
     namespaces: Vec<u64>,
+    /// What a jail may show of the host. `None`: the client has the same rights as this process.
+    sources: Option<Sources>,
     /// Exists once the first jail needed groups.
     instance: Option<Instance>,
 }
 
-struct State {
-    socket: OwnedFd,
-    workshop: Workshop,
-    wards: Vec<Ward>,
-}
-
-impl State {
-    /// Waits for one thing and deals with it. `false`: the client is gone.
-    fn turn(&mut self) -> Result<bool, JailError> {
-        let (requested, due) = self.wait().map_err(doing("wait for jails"))?;
-        for index in due.into_iter().rev() {
-            self.wards[index].look();
-        }
-        let over: Vec<usize> = (0..self.wards.len()).filter(|i| self.wards[*i].is_over()).rev().collect();
-        for index in over {
-            let ended = self.wards.swap_remove(index).bury();
-            self.answer(&Answer::Ended(ended))?;
-        }
-        if !requested {
-            return Ok(true);
-        }
-        match packet::receive::<Request>(self.socket.as_fd()).map_err(doing("read a request"))? {
-            None => Ok(false),
-            Some((request, _)) => self.obey(request).map(|()| true),
-        }
-    }
-
-    fn obey(&mut self, request: Request) -> Result<(), JailError> {
-        match request {
-            Request::Launch(spec) => match birth::launch(&mut self.workshop, &spec) {
-                Ok((ward, launched, descriptors)) => {
-                    // Ours to end before anybody hears of it: the client may be gone by now.
-                    self.wards.push(ward);
-                    let given: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-                    self.answer_with(&Answer::Launched(launched), &given)
-                }
-                Err(e) => {
-                    self.answer(&Answer::Refused { name: spec.name.clone(), refusal: Refusal::from(&e) })
-                }
-            },
-            Request::Kill { name } => {
-                if let Some(ward) = self.wards.iter_mut().find(|w| w.name() == name) {
-                    ward.kill(EndCause::Asked);
-                }
-                Ok(())
-            }
-            Request::Count { name } => {
-                let counters = self.wards.iter().find(|w| w.name() == name).map(Ward::counters);
-                self.answer(&Answer::Counted { name, counters })
-            }
-        }
-    }
-
-    fn answer(&self, answer: &Answer) -> Result<(), JailError> {
-        self.answer_with(answer, &[])
-    }
-
-    fn answer_with(&self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Result<(), JailError> {
-        match packet::send(self.socket.as_fd(), answer, descriptors) {
-            // The client is going: the next read says so, and everything is taken down in order.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(doing("answer a request")),
-        }
-    }
-
-    /// Waits for a request, for a jail that ended or raised its alarm, or for the next moment at which one must be
-    /// looked at. Returns whether there is a request, and which wards are due.
-    fn wait(&self) -> io::Result<(bool, Vec<usize>)> {
-        let now = Instant::now();
-        let timeout =
-            self.wards.iter().filter_map(Ward::next_look).min().map(|at| at.saturating_duration_since(now));
-        let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
-        let mut owners = vec![None];
-        for (index, ward) in self.wards.iter().enumerate() {
-            for (fd, events) in ward.interests() {
-                fds.push(PollFd::from_borrowed_fd(fd, events));
-                owners.push(Some(index));
-            }
-        }
-        match poll(&mut fds, timeout.map(timespec).as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let now = Instant::now();
-        let mut due: Vec<usize> = (0..self.wards.len())
-            .filter(|i| self.wards[*i].next_look().is_some_and(|at| at <= now))
-            .collect();
-        for (fd, owner) in fds.iter().zip(&owners) {
-            if let (Some(index), false) = (owner, fd.revents().is_empty())
-                && !due.contains(index)
-            {
-                due.push(*index);
-            }
-        }
-        due.sort_unstable();
-        Ok((!fds[0].revents().is_empty(), due))
-    }
-
-    /// The client is gone: everything goes.
-    fn end(mut self) {
-        for ward in &mut self.wards {
-            ward.kill(EndCause::Asked);
-        }
-        for ward in self.wards.drain(..) {
-            ward.bury();
-        }
-        let config = &self.workshop.config;
-        if let Some(instance) = self.workshop.instance.take() {
-            instance.end(&self.workshop.hierarchies, &config.cgroup_parent);
-            sweep_dead(&config.runtime_dir, &self.workshop.hierarchies);
-        }
-    }
-}
-
 impl Workshop {
-    fn prepare(config: LauncherConfig) -> Result<Self, JailError> {
+    fn prepare(config: LauncherConfig, sources: Option<Sources>) -> Result<Self, JailError> {
         leave_terminal();
+        allow_descriptors();
         // Nobody inside may change groups, so they are given up here, where it is allowed.
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_groups(&[]).map_err(doing("give up supplementary groups"))?;
@@ -258,6 +160,7 @@ impl Workshop {
             agent_filter: birth::instructions(&seccomp::agent(Arch::host())),
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
             instance: None,
+            sources,
             config,
         })
     }
@@ -278,6 +181,14 @@ impl Workshop {
 fn leave_terminal() {
     let _ = rustix::process::setsid();
     sandstorm_sys::process::ignore_broken_pipes();
+}
+
+/// Each jail needs about a dozen descriptors here.
+fn allow_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // A host that forbids it only has room for fewer jails.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// A copy of the agent that nobody can change any more, whoever gets hold of it.

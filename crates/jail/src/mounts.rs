@@ -34,6 +34,18 @@ pub(crate) fn clone_tree(dir: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Er
     rustix::mount::open_tree(dir, path, flags)
 }
 
+/// The same of a path in which no part is a link: somebody with fewer rights than this process may have put one there.
+pub(crate) fn clone_tree_without_links(path: &Path) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let place = rustix::fs::openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    rustix::mount::open_tree(&place, "", flags)
+}
+
 /// Tightens a detached tree. Attributes are only ever added.
 pub(crate) fn tighten(mount: &OwnedFd, attributes: MountAttributes) -> Result<(), Errno> {
     set_attributes(mount.as_fd(), c"", attributes, true)

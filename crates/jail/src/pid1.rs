@@ -37,9 +37,12 @@ pub(crate) struct Setup<'a> {
     pub(crate) drop_groups: bool,
     pub(crate) sync: OwnedFd,
     pub(crate) control: OwnedFd,
+    pub(crate) door: OwnedFd,
     pub(crate) agent: OwnedFd,
     pub(crate) cgroup_entrances: Vec<OwnedFd>,
     pub(crate) filter: &'a [Instruction],
+    /// Whether links in the sources of trees may be followed.
+    pub(crate) follow_links: bool,
 }
 
 /// Builds the jail around this process and becomes the agent. Never returns.
@@ -54,7 +57,18 @@ pub(crate) fn become_agent(setup: Setup<'_>) -> ! {
 }
 
 fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
-    let Setup { spec, init_id, drop_groups, sync: waiting, control, agent, cgroup_entrances, filter } = setup;
+    let Setup {
+        spec,
+        init_id,
+        drop_groups,
+        sync: waiting,
+        control,
+        door,
+        agent,
+        cgroup_entrances,
+        filter,
+        follow_links,
+    } = setup;
     wait_for_release(&waiting)?;
     drop(waiting);
     // Helps when the launcher dies; the pid namespace and the control socket are what is relied on.
@@ -64,7 +78,7 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step("private mounts")?;
-    let trees = root::take(&spec.root)?;
+    let trees = root::take(&spec.root, follow_links)?;
     take_ids(init_id, drop_groups)?;
     join_cgroups(cgroup_entrances)?;
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
@@ -76,7 +90,9 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     privileges::reduce()?;
     // The credential changes above cleared it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("parent death signal")?;
-    let agent = settle_descriptors(control, agent)?;
+    let scratch = out_of_the_way(scratch)?;
+    let captured = captured.into_iter().map(out_of_the_way).collect::<Result<Vec<_>, _>>()?;
+    let agent = settle_descriptors(control, door, agent)?;
     sandstorm_sys::filter::install(filter).step("seccomp filter")?;
 
     let measured = Measured::take(landlock).step("measure the walls")?;
@@ -124,21 +140,29 @@ fn set_up_network(network: Network) -> Result<Vec<OwnedFd>, Failed> {
     }
 }
 
-/// The control socket at its number, nothing at 0 to 2 but the jail's own null device, and everything else closed by
+/// A copy at a number that nothing is going to be put at.
+fn out_of_the_way(descriptor: OwnedFd) -> Result<OwnedFd, Failed> {
+    rustix::io::fcntl_dupfd_cloexec(&descriptor, 10).step("descriptors")
+}
+
+/// The control socket and the door at their numbers, nothing at 0 to 2 but the jail's own null device, and everything else closed by
 /// the exec.
-fn settle_descriptors(control: OwnedFd, agent: OwnedFd) -> Result<OwnedFd, Failed> {
+fn settle_descriptors(control: OwnedFd, door: OwnedFd, agent: OwnedFd) -> Result<OwnedFd, Failed> {
     use rustix::fs::{Mode, OFlags};
-    let control = rustix::io::fcntl_dupfd_cloexec(&control, 10).step("control socket")?;
-    let agent = rustix::io::fcntl_dupfd_cloexec(&agent, 10).step("agent program")?;
+    let (control, door) = (out_of_the_way(control)?, out_of_the_way(door)?);
+    let agent = out_of_the_way(agent)?;
     let null =
         rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step("null device")?;
     for number in 0..3 {
         sandstorm_sys::process::place_descriptor(null.as_fd(), number).step("standard streams")?;
     }
-    let number = sandstorm_agent::CONTROL_DESCRIPTOR;
-    sandstorm_sys::process::place_descriptor(control.as_fd(), number).step("control socket")?;
-    sandstorm_sys::process::close_on_exec_from(4).step("descriptors")?;
-    // `null` may have had the control socket's number, whose owner is now the agent.
+    for (socket, number) in
+        [(&control, sandstorm_agent::CONTROL_DESCRIPTOR), (&door, sandstorm_agent::DOOR_DESCRIPTOR)]
+    {
+        sandstorm_sys::process::place_descriptor(socket.as_fd(), number).step("sockets")?;
+    }
+    sandstorm_sys::process::close_on_exec_from(5).step("descriptors")?;
+    // `null` may have had the number of a socket, whose owner is now the agent.
     std::mem::forget(null);
     Ok(agent)
 }

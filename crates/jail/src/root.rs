@@ -14,7 +14,9 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use sandstorm_sys::mount::MountAttributes;
 
-use crate::mounts::{attach, clone_tree, file_system, host_tree_attributes, tighten};
+use crate::mounts::{
+    attach, clone_tree, clone_tree_without_links, file_system, host_tree_attributes, tighten,
+};
 use crate::spec::{RootSpec, Tree, WRITABLE};
 use crate::step::{Failed, Step};
 use crate::{devices, procfs};
@@ -27,12 +29,16 @@ const ASSEMBLY_POINTS: [&str; 3] = ["/tmp", "/mnt", "/srv"];
 pub(crate) struct Taken<'a>(Vec<(&'a Tree, OwnedFd)>);
 
 /// Takes the trees of the host that the jail shows. To be done while this process still is the launcher's user: some
-/// of them lie where only that user can look.
-pub(crate) fn take(spec: &RootSpec) -> Result<Taken<'_>, Failed> {
+/// of them lie where only that user can look. `follow_links`: whoever chose the trees has that user's rights.
+pub(crate) fn take(spec: &RootSpec, follow_links: bool) -> Result<Taken<'_>, Failed> {
     let mut trees = Vec::with_capacity(spec.trees.len());
     for tree in spec.trees.iter().chain(&spec.exposed) {
         let name = || format!("mount {}", tree.source.display());
-        let mount = clone_tree(CWD, &tree.source).step(name())?;
+        let mount = match follow_links {
+            true => clone_tree(CWD, &tree.source),
+            false => clone_tree_without_links(&tree.source),
+        }
+        .step(name())?;
         tighten(&mount, host_tree_attributes()).step(name())?;
         trees.push((tree, mount));
     }

@@ -20,6 +20,11 @@ pub struct Additions {
     pub name_server: Option<std::net::IpAddr>,
 }
 
+/// The paths of the host that the template itself shows.
+pub(crate) fn host_paths() -> Vec<PathBuf> {
+    SYSTEM.into_iter().chain(ETC).map(PathBuf::from).collect()
+}
+
 /// Describes the root of a sandbox on this host.
 pub fn host(scratch_bytes: u64, scratch_inodes: u64, additions: Additions) -> RootSpec {
     let mut trees = Vec::new();

@@ -1,9 +1,9 @@
 //! Finding a language's toolchain.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 
+use crate::error::PlanError;
 use crate::language::{Install, Language};
 use crate::plan::Context;
 use crate::roots::Roots;
@@ -17,7 +17,7 @@ pub struct Toolchain {
     pub programs: BTreeMap<String, PathBuf>,
     /// Folders that the sandbox has to show, read-only and under the same path, for the programs to work.
     pub mounts: Vec<PathBuf>,
-    /// What the programs say about themselves; see [`Language::find_version`].
+    /// What the programs say about themselves; see [`Language::version_command`].
     pub version: Option<String>,
 }
 
@@ -60,17 +60,16 @@ impl Language {
         }
     }
 
-    /// Asks the toolchain for its version and keeps the answer in it. `run` starts the command, inside a sandbox, and
-    /// returns what it printed on both streams.
-    pub fn find_version(
-        &self,
-        toolchain: &mut Toolchain,
-        run: &mut dyn FnMut(&[String]) -> io::Result<String>,
-    ) -> io::Result<()> {
-        let argv = Context::new(self, toolchain, None).expand(&self.version).map_err(io::Error::other)?;
-        let printed = run(&argv)?;
-        toolchain.version = version_in(&printed).map(str::to_owned);
-        Ok(())
+    /// The command that prints the toolchain's version, to be run inside a sandbox.
+    pub fn version_command(&self, toolchain: &Toolchain) -> Result<Vec<String>, PlanError> {
+        Context::new(self, toolchain, None).expand(&self.version)
+    }
+}
+
+impl Toolchain {
+    /// Keeps what [`Language::version_command`] printed, on both streams, if it is a version.
+    pub fn keep_version(&mut self, printed: &str) {
+        self.version = version_in(printed).map(str::to_owned);
     }
 }
 
@@ -146,21 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_asked_for_and_failures_are_told() {
+    fn versions_are_asked_for_and_kept() {
         let python = Catalogue::embedded().get("python").unwrap();
         let (_base, roots) = fake(&["/usr/bin/python3"]);
         let mut toolchain = python.detect(&roots).unwrap();
         assert_eq!(toolchain.version, None);
-        let mut asked = Vec::new();
-        python
-            .find_version(&mut toolchain, &mut |argv| {
-                asked.extend_from_slice(argv);
-                Ok("Python 3.11.2\n".to_owned())
-            })
-            .unwrap();
-        assert_eq!(asked, ["/usr/bin/python3", "--version"]);
+        assert_eq!(python.version_command(&toolchain).unwrap(), ["/usr/bin/python3", "--version"]);
+        toolchain.keep_version("Python 3.11.2\n");
         assert_eq!(toolchain.version.as_deref(), Some("3.11.2"));
-        let failed = python.find_version(&mut toolchain, &mut |_| Err(io::ErrorKind::NotFound.into()));
-        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

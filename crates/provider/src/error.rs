@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use sandstorm_types::{ErrorKind, Retry, Unmet};
 
@@ -15,6 +16,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     retry: Retry,
+    retry_after: Option<Duration>,
     message: Cow<'static, str>,
     operation: Option<&'static str>,
     provider: Option<String>,
@@ -29,6 +31,7 @@ impl Error {
         Self(Box::new(Inner {
             kind,
             retry: kind.usual_retry(),
+            retry_after: None,
             message: message.into(),
             operation: None,
             provider: None,
@@ -48,6 +51,12 @@ impl Error {
 
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.0.retry = retry;
+        self
+    }
+
+    /// Says when trying again may help.
+    pub fn with_retry_after(mut self, span: Duration) -> Self {
+        self.0.retry_after = Some(span);
         self
     }
 
@@ -80,6 +89,11 @@ impl Error {
 
     pub fn retry(&self) -> Retry {
         self.0.retry
+    }
+
+    /// How long to wait before trying again, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 
     pub fn message(&self) -> &str {
@@ -158,6 +172,9 @@ mod tests {
         assert_eq!(error.to_string(), "get on memory: there is no such sandbox (sandbox sbx_x)");
         assert_eq!(error.source().map(ToString::to_string), Some("cause".to_owned()));
         assert_eq!(error.retry(), Retry::Never);
+        assert_eq!(error.retry_after(), None);
+        let busy = Error::new(ErrorKind::Capacity, "full").with_retry_after(Duration::from_secs(2));
+        assert_eq!(busy.retry_after(), Some(Duration::from_secs(2)));
     }
 
     #[test]

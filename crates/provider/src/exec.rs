@@ -10,7 +10,7 @@ use sandstorm_types::{
 };
 use tokio::sync::mpsc;
 
-use crate::{Duplex, Error, Result, Usage};
+use crate::{Error, Result, Usage};
 
 /// A program that writes more than this many times its output limit is ended; below that the surplus is
 /// counted and dropped.
@@ -19,6 +19,8 @@ pub const OUTPUT_HARD_FACTOR: u64 = 8;
 /// A program to run.
 #[derive(Debug, Clone)]
 pub struct ExecRequest {
+    /// The id to give, chosen by the caller so that it can be stored before the program starts.
+    pub id: ExecId,
     pub command: Command,
     /// Over the variables of the sandbox.
     pub env: EnvMap,
@@ -31,6 +33,9 @@ pub struct ExecRequest {
     pub stdin: Stdin,
     /// Whether it runs on when nobody listens. Otherwise dropping the stream of events ends it.
     pub background: bool,
+    /// Whether it outlives the host's connection to the sandbox: after a crash of the host, whoever takes the sandbox
+    /// over finds it as it was. Other programs end with the connection.
+    pub lasting: bool,
     /// Whether the program gets a byte channel of its own as descriptor 3, apart from its streams.
     pub channel: bool,
     /// Time by the clock; the sandbox's limit unless given.
@@ -41,8 +46,8 @@ pub struct ExecRequest {
     pub output: Option<ByteSize>,
     /// Whether everything else in the sandbox ends with it: for the one program of a run.
     pub last: bool,
-    /// Whether output is kept for those who attach later. Otherwise it is gone once the listener has it, and has no
-    /// limit: for programs that live long and write much.
+    /// Whether output is kept for those who attach later. Otherwise it has no limit and is gone once the listener has
+    /// it (if `lasting`: once it is forgotten by [`ExecSignal::Forget`]): for programs that live long and write much.
     pub replay: bool,
 }
 
@@ -77,12 +82,16 @@ pub struct TtySize {
 /// A program that was started or attached to.
 pub struct Exec {
     pub id: ExecId,
-    /// `Started`, output in order within each stream, then one `Exited` and the end. An error instead means
+    /// Number of the first event in `events`. Numbers count from 0, which is `Started`, and never change: event `n` is
+    /// the same event with the same bytes on every attach by [`AttachFrom::Seq`]. One by [`AttachFrom::Offset`] leaves
+    /// out what is known, so that there the events after the first have no numbers.
+    pub first: u64,
+    /// `Started`, output in the order in which it came, then one `Exited` and the end. An error instead means
     /// that the provider lost sight of the program.
     pub events: BoxStream<'static, Result<ExecEvent>>,
     pub input: ExecInput,
-    /// The other end of descriptor 3, when it was asked for; attaching gives none.
-    pub channel: Option<Duplex>,
+    /// The way to descriptor 3, when it was asked for. What comes from there is among the events.
+    pub channel: Option<ChannelInput>,
 }
 
 /// What happened to a program.
@@ -92,6 +101,12 @@ pub enum ExecEvent {
     Output {
         stream: Stream,
         /// Place of the first byte in its stream.
+        offset: u64,
+        bytes: Bytes,
+    },
+    /// Bytes that the program wrote to descriptor 3. They come behind all output that was written before them.
+    Channel {
+        /// Place of the first byte among those of the channel.
         offset: u64,
         bytes: Bytes,
     },
@@ -141,6 +156,10 @@ pub enum ExecSignal {
     Number(i32),
     Resize(TtySize),
     CloseStdin,
+    /// Not to the program but to its log: events before this number are not needed any more.
+    Forget {
+        before: u64,
+    },
 }
 
 impl ExecSignal {
@@ -151,13 +170,27 @@ impl ExecSignal {
             Self::Kill => Some(9),
             Self::Terminate => Some(15),
             Self::Number(number) => Some(number),
-            Self::Resize(_) | Self::CloseStdin => None,
+            Self::Resize(_) | Self::CloseStdin | Self::Forget { .. } => None,
         }
     }
 }
 
 /// How many bytes of each stream a listener has already.
 pub type Offset = PerStream<u64>;
+
+/// Where a listener begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttachFrom {
+    /// Behind the bytes that it has already.
+    Offset(Offset),
+    /// At the event of this number, or at the first that is still kept.
+    Seq(u64),
+}
+
+impl AttachFrom {
+    /// Everything that is kept.
+    pub const START: Self = Self::Seq(0);
+}
 
 impl ExecRequest {
     /// A program with arguments and nothing else asked for.
@@ -172,6 +205,7 @@ impl ExecRequest {
 
     pub fn new(command: Command) -> Self {
         Self {
+            id: ExecId::random(),
             command,
             env: EnvMap::new(),
             cwd: None,
@@ -179,6 +213,7 @@ impl ExecRequest {
             tty: None,
             stdin: Stdin::Empty,
             background: false,
+            lasting: false,
             channel: false,
             timeout: None,
             files: Vec::new(),
@@ -244,6 +279,38 @@ impl ExecInput {
     }
 }
 
+/// Longest message to a program's descriptor 3.
+pub const CHANNEL_MESSAGE: usize = 4 << 20;
+
+/// The way to a program's descriptor 3. Clones write to the same place.
+#[derive(Debug, Clone)]
+pub struct ChannelInput(mpsc::Sender<InputFrame>);
+
+impl ChannelInput {
+    /// An input and the end that a backend reads from. Each `Data` there is one message.
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<InputFrame>) {
+        let (sender, receiver) = mpsc::channel(capacity);
+        (Self(sender), receiver)
+    }
+
+    /// Sends one message of at most [`CHANNEL_MESSAGE`] bytes: all of it reaches the program or nothing, even if this
+    /// process ends midway. Waits while the program does not read.
+    pub async fn send(&self, message: impl Into<Bytes>) -> Result<()> {
+        let message = message.into();
+        if message.len() > CHANNEL_MESSAGE {
+            return Err(Error::new(ErrorKind::InvalidRequest, "the message to the program is too long")
+                .with("limit", CHANNEL_MESSAGE));
+        }
+        let gone = || Error::new(ErrorKind::Conflict, "the program takes no more messages");
+        self.0.send(InputFrame::Data(message)).await.map_err(|_| gone())
+    }
+
+    /// Lets the program see the end of the channel. A program that has ended has none left, which is as good.
+    pub async fn close(&self) {
+        let _ = self.0.send(InputFrame::Close).await;
+    }
+}
+
 impl fmt::Debug for Exec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exec").field("id", &self.id).field("input", &self.input).finish_non_exhaustive()
@@ -262,6 +329,18 @@ mod tests {
         drop(reader);
         assert_eq!(input.write("y").await.unwrap_err().kind(), ErrorKind::Conflict);
         input.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn messages_have_a_longest() {
+        let (channel, mut messages) = ChannelInput::channel(2);
+        let longest = Bytes::from(vec![0; CHANNEL_MESSAGE]);
+        channel.send(longest.clone()).await.unwrap();
+        assert_eq!(messages.recv().await, Some(InputFrame::Data(longest)));
+        let longer = channel.send(vec![0; CHANNEL_MESSAGE + 1]).await.unwrap_err();
+        assert_eq!(longer.kind(), ErrorKind::InvalidRequest);
+        drop(messages);
+        assert_eq!(channel.send("x").await.unwrap_err().kind(), ErrorKind::Conflict);
     }
 
     #[test]

@@ -1,11 +1,18 @@
 //! What a program wrote and how it ended, kept for as many listeners as there are.
 //!
-//! The log keeps output up to its limit and counts the rest. A listener has a place of its own in it and waits for
-//! more. One listener may set the pace: then whoever writes waits while that one lags behind, and through the pipe so
-//! does the program.
+//! Events are numbered and never change: event `n` is the same for everybody who ever hears it. The log keeps what its
+//! [`Keep`] says and counts the rest. With a [`Journal`] every event is written there before anybody hears it, and only
+//! the latest ones stay in memory. A listener has a place of its own in the log and waits for more. One listener may set
+//! the pace: then whoever writes waits while that one lags behind, and through the pipe so does the program.
+
+mod listener;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -14,10 +21,17 @@ use sandstorm_types::{ByteSize, PerStream, Stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ExecEnd, ExecEvent, OUTPUT_HARD_FACTOR, Offset, Result};
+use self::listener::{Listener, Pace};
+use crate::{AttachFrom, ExecEnd, ExecEvent, OUTPUT_HARD_FACTOR, Offset, Result};
 
 /// How far the listener that sets the pace may be behind.
 const LAG: u64 = 256 * 1024;
+
+/// Bytes of events that stay in memory where a journal has them too.
+const TAIL: u64 = 256 * 1024;
+
+/// What an event costs in memory beside its bytes.
+const EVENT: u64 = 64;
 
 /// A log that one writer and any number of listeners share.
 #[derive(Debug, Clone)]
@@ -26,51 +40,159 @@ pub struct ExecLog(Arc<Shared>);
 /// Let go of together with a stream of events: a way to end a program that nobody listens to any more.
 pub type ListenerGuard = Box<dyn Any + Send>;
 
+/// Which events a log keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Output up to this many bytes, for good.
+    UpTo(ByteSize),
+    /// What the listener that sets the pace has not taken yet. Without a listener the program waits.
+    UntilTaken,
+    /// Everything that [`ExecLog::forget`] was not told to forget. Without a listener the program waits.
+    UntilForgotten,
+}
+
+/// A second place for the events of one log, which outlives this process.
+pub trait Journal: fmt::Debug + Send + Sync {
+    /// Writes the next event. Numbers come without gaps.
+    fn append(&self, number: u64, event: &ExecEvent) -> io::Result<()>;
+
+    /// Notes how much was written in all, after part of it was not kept.
+    fn count(&self, written: PerStream<u64>) -> io::Result<()>;
+
+    /// Some events from a number on, in order; none when there is none.
+    fn read(&self, from: u64) -> io::Result<Vec<ExecEvent>>;
+
+    /// Nothing before this number will be read again.
+    fn forget(&self, before: u64) -> io::Result<()>;
+}
+
+/// What is known of a log whose events are in its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Number of the first event that the journal still has.
+    pub first: u64,
+    /// Number of the next event.
+    pub next: u64,
+    pub kept: PerStream<u64>,
+    pub written: PerStream<u64>,
+    pub channel: u64,
+    pub ended: bool,
+}
+
 #[derive(Debug)]
 struct Shared {
     content: Mutex<Content>,
     /// How many events there are; listeners wait for it to grow.
-    length: watch::Sender<usize>,
-    /// Bytes that the listener which sets the pace has taken; everything, when there is none.
-    taken: watch::Sender<u64>,
+    length: watch::Sender<u64>,
+    /// How far the listener that sets the pace is behind; nothing, when there is none.
+    behind: watch::Sender<u64>,
     /// Set when far more was written than is kept.
     flooded: CancellationToken,
+    journal: Option<Box<dyn Journal>>,
 }
 
 #[derive(Debug)]
 struct Content {
-    /// The events from number `first` on.
+    /// The events in memory, from number `first` on.
     events: VecDeque<ExecEvent>,
-    first: usize,
-    /// Bytes that are kept; `None` keeps nothing that the listener which sets the pace has taken.
-    limit: Option<u64>,
+    first: u64,
+    /// Bytes of the events in memory.
+    memory: u64,
+    /// Number of the first event that anybody can still hear.
+    base: u64,
+    keep: Keep,
     kept: PerStream<u64>,
     written: PerStream<u64>,
+    channel: u64,
+    /// Number of the next event for the listener that sets the pace, and how many bytes lie from there on.
+    taken: u64,
+    lag: u64,
+    /// Who sets the pace; `None`: nobody.
+    pacer: Option<u64>,
+    pacers: u64,
     ended: bool,
+    /// Why there will be no more events, though the program may live.
+    failure: Option<String>,
 }
 
 impl Content {
+    fn new(keep: Keep, from: Restored) -> Self {
+        Self {
+            events: VecDeque::new(),
+            first: from.next,
+            memory: 0,
+            base: from.first,
+            keep,
+            kept: from.kept,
+            written: from.written,
+            channel: from.channel,
+            taken: from.next,
+            lag: 0,
+            pacer: None,
+            pacers: 0,
+            ended: from.ended,
+            failure: None,
+        }
+    }
+
     /// How many events there have been.
-    fn length(&self) -> usize {
-        self.first + self.events.len()
+    fn length(&self) -> u64 {
+        self.first + self.events.len() as u64
     }
 
-    fn event(&self, number: usize) -> Option<&ExecEvent> {
-        self.events.get(number.checked_sub(self.first)?)
+    fn event(&self, number: u64) -> Option<&ExecEvent> {
+        self.events.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// The listener that sets the pace has taken everything before `number`.
-    fn forget_before(&mut self, number: usize) {
-        if self.limit.is_none() {
-            while self.first < number && self.events.pop_front().is_some() {
-                self.first += 1;
+    fn is_paced(&self) -> bool {
+        self.pacer.is_some() || !matches!(self.keep, Keep::UpTo(_))
+    }
+
+    fn push(&mut self, event: ExecEvent) {
+        let size = size(&event);
+        self.memory += size;
+        self.lag += size;
+        self.events.push_back(event);
+    }
+
+    /// The listener that sets the pace is at `number` now.
+    fn take_before(&mut self, number: u64) {
+        while self.taken < number.min(self.length()) {
+            if let Some(event) = self.event(self.taken) {
+                self.lag = self.lag.saturating_sub(size(event));
             }
+            self.taken += 1;
+        }
+    }
+
+    /// Drops from memory what nobody will ask for, or will find in the journal.
+    fn trim(&mut self, journaled: bool) {
+        let needless = |content: &Self| match (content.keep, journaled) {
+            _ if content.first < content.base => true,
+            (Keep::UntilTaken, _) => content.first < content.taken,
+            (_, true) => content.memory > TAIL && (!content.is_paced() || content.first < content.taken),
+            (_, false) => false,
+        };
+        while needless(self) {
+            let Some(event) = self.events.pop_front() else { break };
+            self.memory = self.memory.saturating_sub(size(&event));
+            self.first += 1;
+        }
+        if !journaled {
+            self.base = self.base.max(self.first);
         }
     }
 
     fn truncated(&self) -> PerStream<bool> {
         let (written, kept) = (self.written, self.kept);
         PerStream { stdout: written.stdout > kept.stdout, stderr: written.stderr > kept.stderr }
+    }
+}
+
+fn size(event: &ExecEvent) -> u64 {
+    match event {
+        ExecEvent::Output { bytes, .. } | ExecEvent::Channel { bytes, .. } => EVENT + bytes.len() as u64,
+        ExecEvent::Started | ExecEvent::Exited(_) => EVENT,
     }
 }
 
@@ -82,30 +204,36 @@ fn of<T>(both: &mut PerStream<T>, stream: Stream) -> &mut T {
 }
 
 impl ExecLog {
-    /// A log that keeps output up to a limit.
-    pub fn new(limit: ByteSize) -> Self {
-        Self::with_limit(Some(limit.as_u64()))
+    /// A log in memory.
+    pub fn new(keep: Keep) -> Self {
+        let log = Self::with(keep, None, Restored::default());
+        let mut content = log.content();
+        content.push(ExecEvent::Started);
+        log.0.length.send_replace(1);
+        drop(content);
+        log
     }
 
-    /// A log that keeps only what its listener has not taken yet.
-    pub fn flowing() -> Self {
-        Self::with_limit(None)
+    /// A log whose events go to a journal first.
+    pub fn journaled(keep: Keep, journal: Box<dyn Journal>) -> io::Result<Self> {
+        let log = Self::with(keep, Some(journal), Restored::default());
+        let content = log.content();
+        log.add(content, ExecEvent::Started)?;
+        Ok(log)
     }
 
-    fn with_limit(limit: Option<u64>) -> Self {
-        let content = Content {
-            events: VecDeque::from([ExecEvent::Started]),
-            first: 0,
-            limit,
-            kept: PerStream::default(),
-            written: PerStream::default(),
-            ended: false,
-        };
+    /// A log that goes on where its journal ends.
+    pub fn restored(keep: Keep, journal: Box<dyn Journal>, from: Restored) -> Self {
+        Self::with(keep, Some(journal), from)
+    }
+
+    fn with(keep: Keep, journal: Option<Box<dyn Journal>>, from: Restored) -> Self {
         Self(Arc::new(Shared {
-            content: Mutex::new(content),
-            length: watch::Sender::new(1),
-            taken: watch::Sender::new(u64::MAX),
+            content: Mutex::new(Content::new(keep, from)),
+            length: watch::Sender::new(from.next),
+            behind: watch::Sender::new(0),
             flooded: CancellationToken::new(),
+            journal,
         }))
     }
 
@@ -113,31 +241,68 @@ impl ExecLog {
         self.0.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn write(&self, stream: Stream, mut bytes: Bytes) {
+    /// Appends an event: first to the journal, then for everybody.
+    fn add(&self, mut content: MutexGuard<'_, Content>, event: ExecEvent) -> io::Result<()> {
+        if let Some(journal) = &self.0.journal {
+            journal.append(content.length(), &event)?;
+        }
+        content.push(event);
+        self.settle(&mut content);
+        Ok(())
+    }
+
+    /// Tells everybody who waits how things are now.
+    fn settle(&self, content: &mut Content) {
+        content.trim(self.0.journal.is_some());
+        self.0.length.send_replace(content.length());
+        self.0.behind.send_replace(if content.is_paced() { content.lag } else { 0 });
+    }
+
+    /// Output of the program. An error means that it could not be kept and that nobody heard it.
+    pub fn write(&self, stream: Stream, mut bytes: Bytes) -> io::Result<()> {
         let mut content = self.content();
-        *of(&mut content.written, stream) += bytes.len() as u64;
-        let limit = content.limit.unwrap_or(u64::MAX);
+        if content.ended {
+            return Ok(());
+        }
+        let whole = bytes.len();
+        *of(&mut content.written, stream) += whole as u64;
+        let limit = match content.keep {
+            Keep::UpTo(limit) => limit.as_u64(),
+            Keep::UntilTaken | Keep::UntilForgotten => u64::MAX,
+        };
         let room = limit.saturating_sub(content.kept.stdout + content.kept.stderr);
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        let written = content.written;
+        if written.stdout.saturating_add(written.stderr) > limit.saturating_mul(OUTPUT_HARD_FACTOR) {
+            self.0.flooded.cancel();
+        }
+        let cut = bytes.len() < whole;
         if !bytes.is_empty() {
             let offset = *of(&mut content.kept, stream);
             *of(&mut content.kept, stream) += bytes.len() as u64;
-            content.events.push_back(ExecEvent::Output { stream, offset, bytes });
+            self.add(content, ExecEvent::Output { stream, offset, bytes })?;
         }
-        if content.written.stdout + content.written.stderr > limit.saturating_mul(OUTPUT_HARD_FACTOR) {
-            self.0.flooded.cancel();
+        match &self.0.journal {
+            Some(journal) if cut => journal.count(written),
+            _ => Ok(()),
         }
-        self.0.length.send_replace(content.length());
+    }
+
+    /// What the program said on its side channel.
+    pub fn write_channel(&self, bytes: Bytes) -> io::Result<()> {
+        let mut content = self.content();
+        if bytes.is_empty() || content.ended {
+            return Ok(());
+        }
+        let offset = content.channel;
+        content.channel += bytes.len() as u64;
+        self.add(content, ExecEvent::Channel { offset, bytes })
     }
 
     /// Waits while the listener that sets the pace lags behind.
     pub async fn pace(&self) {
-        let kept = {
-            let content = self.content();
-            content.kept.stdout + content.kept.stderr
-        };
-        let mut taken = self.0.taken.subscribe();
-        let _ = taken.wait_for(|taken| kept.saturating_sub(*taken) <= LAG).await;
+        let mut behind = self.0.behind.subscribe();
+        let _ = behind.wait_for(|behind| *behind <= LAG).await;
     }
 
     /// Set when the program wrote so much more than is kept that it has to be ended.
@@ -146,15 +311,25 @@ impl ExecLog {
     }
 
     /// Closes the log with an end whose counts it fills in. The first end stands.
-    pub fn end(&self, end: ExecEnd) {
+    pub fn end(&self, end: ExecEnd) -> io::Result<()> {
         let mut content = self.content();
         if content.ended {
-            return;
+            return Ok(());
         }
-        let end = ExecEnd { written: content.written, truncated: content.truncated(), ..end };
-        content.events.push_back(ExecEvent::Exited(end));
         content.ended = true;
-        self.0.length.send_replace(content.length());
+        let end = ExecEnd { written: content.written, truncated: content.truncated(), ..end };
+        self.add(content, ExecEvent::Exited(end))
+    }
+
+    /// Closes the log without an end: listeners hear an error after what there is.
+    pub fn fail(&self, reason: impl Into<String>) {
+        let mut content = self.content();
+        if !content.ended {
+            content.ended = true;
+            content.failure = Some(reason.into());
+            // Nothing grew, but whoever waits has to look again.
+            self.0.length.send_modify(|_| {});
+        }
     }
 
     pub fn has_ended(&self) -> bool {
@@ -169,190 +344,79 @@ impl ExecLog {
         }
     }
 
-    /// The events from an offset on.
-    pub fn events(&self, from: Offset) -> BoxStream<'static, Result<ExecEvent>> {
-        self.listen(from, None, None)
+    /// Bytes that the program has written to each stream, kept or not.
+    pub fn written(&self) -> PerStream<u64> {
+        self.content().written
+    }
+
+    /// Bytes that the program has said on its side channel.
+    pub fn channel(&self) -> u64 {
+        self.content().channel
+    }
+
+    /// Events before this number are not needed any more.
+    pub fn forget(&self, before: u64) -> io::Result<()> {
+        let mut content = self.content();
+        let before = before.min(content.length());
+        if before <= content.base {
+            return Ok(());
+        }
+        content.base = before;
+        content.take_before(before);
+        self.settle(&mut content);
+        match &self.0.journal {
+            Some(journal) => journal.forget(before),
+            None => Ok(()),
+        }
+    }
+
+    /// The number of the first event of the stream, and the events from there on.
+    pub fn events(&self, from: AttachFrom) -> (u64, BoxStream<'static, Result<ExecEvent>>) {
+        let mut content = self.content();
+        let (next, known) = match from {
+            AttachFrom::Offset(known) => (content.base, known),
+            AttachFrom::Seq(number) => (number.max(content.base), Offset::default()),
+        };
+        // Whoever follows a program that would otherwise wait takes over from who did before.
+        let pace = (content.keep == Keep::UntilForgotten).then(|| self.start_pacing(&mut content, next));
+        drop(content);
+        (next, self.listen(next, known, pace, None))
     }
 
     /// All events, for the one listener that sets the pace. What `guard` holds is let go of with the stream.
     pub fn paced_events(&self, guard: Option<ListenerGuard>) -> BoxStream<'static, Result<ExecEvent>> {
-        self.0.taken.send_replace(0);
-        self.listen(Offset::default(), Some(Pace(self.clone())), guard)
+        let mut content = self.content();
+        let base = content.base;
+        content.taken = base;
+        content.lag = content.events.iter().map(size).sum();
+        let pace = self.start_pacing(&mut content, base);
+        drop(content);
+        self.listen(base, Offset::default(), Some(pace), guard)
+    }
+
+    fn start_pacing(&self, content: &mut Content, from: u64) -> Pace {
+        content.pacers += 1;
+        content.pacer = Some(content.pacers);
+        content.take_before(from);
+        self.settle(content);
+        Pace { log: self.clone(), who: content.pacers }
     }
 
     fn listen(
         &self,
-        from: Offset,
+        next: u64,
+        known: Offset,
         pace: Option<Pace>,
         guard: Option<ListenerGuard>,
     ) -> BoxStream<'static, Result<ExecEvent>> {
-        let length = self.0.length.subscribe();
-        let listener = Listener { log: self.clone(), length, next: 0, from, pace, _guard: guard };
-        stream::unfold(listener, |mut listener| async move {
-            let event = listener.next().await?;
-            Some((Ok(event), listener))
+        let listener = Listener::new(self.clone(), self.0.length.subscribe(), next, known, pace, guard);
+        stream::unfold(Some(listener), |listener| async move {
+            let mut listener = listener?;
+            match listener.next().await? {
+                Ok(event) => Some((Ok(event), Some(listener))),
+                Err(error) => Some((Err(error), None)),
+            }
         })
         .boxed()
-    }
-}
-
-/// The pace that a listener sets for as long as it lives.
-struct Pace(ExecLog);
-
-impl Drop for Pace {
-    fn drop(&mut self) {
-        self.0.0.taken.send_replace(u64::MAX);
-    }
-}
-
-struct Listener {
-    log: ExecLog,
-    length: watch::Receiver<usize>,
-    next: usize,
-    from: Offset,
-    pace: Option<Pace>,
-    _guard: Option<ListenerGuard>,
-}
-
-impl Listener {
-    async fn next(&mut self) -> Option<ExecEvent> {
-        loop {
-            let event = {
-                let mut content = self.log.content();
-                self.next = self.next.max(content.first);
-                let event = content.event(self.next).cloned();
-                if event.is_some() && self.pace.is_some() {
-                    content.forget_before(self.next + 1);
-                }
-                if event.is_none() && content.ended {
-                    return None;
-                }
-                event
-            };
-            match event {
-                Some(event) => {
-                    self.next += 1;
-                    self.note(&event);
-                    if let Some(event) = self.unheard(event) {
-                        return Some(event);
-                    }
-                }
-                None => {
-                    let _ = self.length.changed().await;
-                }
-            }
-        }
-    }
-
-    fn note(&self, event: &ExecEvent) {
-        if let (Some(Pace(log)), ExecEvent::Output { bytes, .. }) = (&self.pace, event) {
-            log.0.taken.send_modify(|taken| *taken = taken.saturating_add(bytes.len() as u64));
-        }
-    }
-
-    /// The event without what the listener has already; `None` if that is all of it.
-    fn unheard(&mut self, event: ExecEvent) -> Option<ExecEvent> {
-        let ExecEvent::Output { stream, offset, mut bytes } = event else {
-            return Some(event);
-        };
-        let known = of(&mut self.from, stream).saturating_sub(offset);
-        let known = usize::try_from(known).unwrap_or(usize::MAX).min(bytes.len());
-        let rest = bytes.split_off(known);
-        (!rest.is_empty()).then(|| ExecEvent::Output { stream, offset: offset + known as u64, bytes: rest })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use sandstorm_types::LimitSet;
-
-    use super::*;
-    use crate::{EndCause, ExecStatus, Usage};
-
-    fn end() -> ExecEnd {
-        ExecEnd {
-            status: ExecStatus::Code(0),
-            cause: EndCause::Program,
-            limits_hit: LimitSet::EMPTY,
-            written: PerStream::default(),
-            truncated: PerStream::default(),
-            usage: Usage::default(),
-        }
-    }
-
-    #[tokio::test]
-    async fn keeps_up_to_the_limit_and_counts_the_rest() {
-        let log = ExecLog::new(ByteSize::bytes(5));
-        log.write(Stream::Stdout, Bytes::from_static(b"abc"));
-        log.write(Stream::Stderr, Bytes::from_static(b"defg"));
-        log.write(Stream::Stdout, Bytes::from_static(b"h"));
-        assert!(!log.flooded().is_cancelled());
-        log.write(Stream::Stdout, Bytes::from_static(&[0; 40]));
-        assert!(log.flooded().is_cancelled());
-        log.end(end());
-        let events: Vec<_> = log.events(Offset::default()).map(Result::unwrap).collect().await;
-        assert_eq!(events.len(), 4);
-        assert_eq!(
-            events[2],
-            ExecEvent::Output { stream: Stream::Stderr, offset: 0, bytes: Bytes::from_static(b"de") }
-        );
-        let ExecEvent::Exited(end) = events[3] else { panic!("{events:?}") };
-        assert_eq!(end.written, PerStream { stdout: 44, stderr: 4 });
-        assert_eq!(end.truncated, PerStream { stdout: true, stderr: true });
-    }
-
-    #[tokio::test]
-    async fn listeners_start_where_they_say() {
-        let log = ExecLog::new(ByteSize::bytes(100));
-        log.write(Stream::Stdout, Bytes::from_static(b"abc"));
-        log.write(Stream::Stdout, Bytes::from_static(b"def"));
-        log.end(end());
-        let from = PerStream { stdout: 4, stderr: 0 };
-        let events: Vec<_> = log.events(from).map(Result::unwrap).collect().await;
-        assert_eq!(
-            events[1],
-            ExecEvent::Output { stream: Stream::Stdout, offset: 4, bytes: Bytes::from_static(b"ef") }
-        );
-        assert_eq!(events.len(), 3);
-    }
-
-    #[tokio::test]
-    async fn a_flowing_log_keeps_nothing_that_was_taken() {
-        let log = ExecLog::flowing();
-        let mut events = log.paced_events(None);
-        for _ in 0..100 {
-            log.write(Stream::Stdout, Bytes::from(vec![0; 1000]));
-            // One guard at a time: two in one expression would wait for each other.
-            while !log.content().events.is_empty() {
-                events.next().await;
-            }
-        }
-        assert_eq!(log.content().events.len(), 0);
-        assert_eq!(log.content().written.stdout, 100_000);
-        log.end(end());
-        let last: Vec<_> = events.collect().await;
-        assert!(matches!(
-            last[..],
-            [Ok(ExecEvent::Exited(ExecEnd { truncated: PerStream { stdout: false, .. }, .. }))]
-        ));
-    }
-
-    #[tokio::test]
-    async fn the_writer_waits_for_the_listener_that_sets_the_pace() {
-        let log = ExecLog::new(ByteSize::mib(10));
-        let mut events = log.paced_events(None);
-        log.write(Stream::Stdout, Bytes::from(vec![0; LAG as usize + 1]));
-        assert!(
-            tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err(),
-            "it did not wait"
-        );
-        events.next().await;
-        events.next().await;
-        log.pace().await;
-        log.write(Stream::Stdout, Bytes::from(vec![0; LAG as usize + 1]));
-        drop(events);
-        log.pace().await;
     }
 }

@@ -5,7 +5,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream::TryStreamExt;
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId, Stream};
 
-use crate::{ByteStream, Error, Exec, ExecEnd, ExecEvent, ExecRequest, OpContext, Provider, Result};
+use crate::{
+    ByteStream, Error, Exec, ExecEnd, ExecEvent, ExecRequest, OpContext, Provider, ReadRange, Result,
+};
 
 /// A program's output and end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub trait ProviderExt: Provider {
         path: &GuestPath,
         limit: usize,
     ) -> Result<Bytes> {
-        let stream = self.read_file(cx, id, path).await?;
+        let stream = self.read_file(cx, id, path, ReadRange::default()).await?;
         cx.run("read_file", stream.collect(limit)).await
     }
 
@@ -54,7 +56,7 @@ impl Exec {
         let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
         while let Some(event) = self.events.try_next().await? {
             match event {
-                ExecEvent::Started => {}
+                ExecEvent::Started | ExecEvent::Channel { .. } => {}
                 ExecEvent::Output { stream: Stream::Stdout, bytes, .. } => stdout.extend_from_slice(&bytes),
                 ExecEvent::Output { stream: Stream::Stderr, bytes, .. } => stderr.extend_from_slice(&bytes),
                 ExecEvent::Exited(end) => {

@@ -69,6 +69,15 @@ pub enum FileKind {
     Other,
 }
 
+/// Which part of a file to read. [`Default`] is all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadRange {
+    /// Bytes to leave out at the start; past the end of the file nothing is read.
+    pub offset: u64,
+    /// Bytes to read at most; to the end unless given.
+    pub length: Option<u64>,
+}
+
 /// How to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WatchOptions {

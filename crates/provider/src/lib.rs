@@ -9,6 +9,7 @@
 pub mod conformance;
 mod context;
 mod error;
+mod events;
 mod exec;
 mod exec_log;
 mod ext;
@@ -22,14 +23,17 @@ mod streams;
 
 pub use context::{OpContext, TraceId};
 pub use error::{Error, Result};
+pub use events::Events;
 pub use exec::{
-    Command, EndCause, Exec, ExecEnd, ExecEvent, ExecInput, ExecRequest, ExecSignal, ExecStatus, InputFrame,
-    OUTPUT_HARD_FACTOR, Offset, Stdin, TtySize,
+    AttachFrom, CHANNEL_MESSAGE, ChannelInput, Command, EndCause, Exec, ExecEnd, ExecEvent, ExecInput,
+    ExecRequest, ExecSignal, ExecStatus, InputFrame, OUTPUT_HARD_FACTOR, Offset, Stdin, TtySize,
 };
-pub use exec_log::{ExecLog, ListenerGuard};
+pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored};
 pub use ext::{Collected, ProviderExt};
-pub use files::{FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, WatchOptions};
+pub use files::{FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, WatchOptions};
 pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
-pub use sandbox::{CreateOptions, HostMount, ListFilter, Sandbox, SnapshotKind, SnapshotOptions, Usage};
+pub use sandbox::{
+    CreateOptions, HostMount, ListFilter, ProviderEvent, Sandbox, SnapshotKind, SnapshotOptions, Usage,
+};
 pub use streams::{ByteStream, Duplex};

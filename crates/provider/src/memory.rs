@@ -20,8 +20,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_types::{
-    Capabilities, ExecId, GuestPath, Isolation, LimitName, LimitSet, SandboxId, SandboxSpec, SnapshotId,
-    Template, Transition, Unmet,
+    Capabilities, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy, SandboxId, SandboxSpec,
+    SnapshotId, Template, Transition, Unmet,
 };
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
@@ -31,9 +31,10 @@ use self::process::Process;
 use self::tree::Tree;
 use self::world::{Running, World};
 use crate::{
-    ByteStream, CreateOptions, Duplex, Error, Exec, ExecInput, ExecLog, ExecRequest, ExecSignal, FileChange,
-    FileEvent, FileOp, FileReply, ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox,
-    SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, Error, Events, Exec, ExecInput, ExecLog,
+    ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, Keep, ListFilter, OpContext, Provider,
+    ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, SnapshotKind, SnapshotOptions, Stdin, Usage,
+    WatchOptions,
 };
 
 /// Size of the pieces in which files are read.
@@ -44,6 +45,7 @@ const PIECE: usize = 64 * 1024;
 pub struct MemoryProvider {
     info: ProviderInfo,
     world: World,
+    events: Events,
     /// Programs that run. Dropping the provider ends them.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -57,7 +59,14 @@ impl Default for MemoryProvider {
 impl MemoryProvider {
     pub fn named(name: &str) -> Self {
         let info = ProviderInfo { name: name.to_owned(), kind: "memory".to_owned(), region: None };
-        Self { info, world: World::default(), tasks: Mutex::default() }
+        Self { info, world: World::default(), events: Events::default(), tasks: Mutex::default() }
+    }
+
+    /// Ends a sandbox as a crash would: for tests of what has to be done then.
+    pub fn lose(&self, id: &SandboxId, reason: &str) -> Result<()> {
+        self.world.lose(id, reason)?;
+        self.events.tell(ProviderEvent::Ended { sandbox: *id, reason: reason.to_owned() });
+        Ok(())
     }
 
     fn spawn(&self, process: Process) {
@@ -99,6 +108,7 @@ impl Provider for MemoryProvider {
             pause: true,
             snapshot_files: true,
             network_none: true,
+            network_change: true,
             writable_root: true,
             limits: LimitSet::EMPTY
                 .with(LimitName::Wall)
@@ -143,6 +153,10 @@ impl Provider for MemoryProvider {
         stream::iter(all).boxed()
     }
 
+    fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        self.events.listen()
+    }
+
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         let work = async {
             let (process, exec) = self.prepare(id, req)?;
@@ -152,11 +166,11 @@ impl Provider for MemoryProvider {
         self.told("exec", cx.run("exec", work).await)
     }
 
-    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
         let work = async {
             let running = self.world.running(exec)?;
-            let events = running.log.events(from);
-            Ok(Exec { id: *exec, events, input: running.input, channel: None })
+            let (first, events) = running.log.events(from);
+            Ok(Exec { id: *exec, first, events, input: running.input, channel: running.channel })
         };
         self.told("attach", cx.run("attach", work).await)
     }
@@ -167,6 +181,7 @@ impl Provider for MemoryProvider {
             match signal {
                 ExecSignal::CloseStdin => running.input.close().await?,
                 ExecSignal::Resize(size) => running.resize(size)?,
+                ExecSignal::Forget { before } => running.forget(before),
                 other => running.kill(other.number().unwrap_or_default())?,
             }
             Ok(())
@@ -174,9 +189,15 @@ impl Provider for MemoryProvider {
         self.told("signal", cx.run("signal", work).await)
     }
 
-    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream> {
         let work = async {
-            let mut rest: Bytes = self.world.read_tree(id, |tree| tree.read(path))??;
+            let mut rest = part(self.world.read_tree(id, |tree| tree.read(path))??, range);
             let pieces = std::iter::from_fn(move || {
                 let piece = rest.split_to(rest.len().min(PIECE));
                 (!piece.is_empty()).then_some(Ok(piece))
@@ -236,6 +257,19 @@ impl Provider for MemoryProvider {
         self.told("transition", cx.run("transition", async { Ok(self.world.transition(id, to)?) }).await)
     }
 
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
+        let work = async {
+            self.world.get(id)?;
+            // Its programs reach nothing whatever the policy says, so there is only one that holds.
+            self.admits(&SandboxSpec { network: policy, ..SandboxSpec::default() }).or_else(|unmet| {
+                let network: Vec<_> =
+                    unmet.into_iter().filter(|unmet| unmet.feature.starts_with("network")).collect();
+                if network.is_empty() { Ok(()) } else { Err(Error::unmet(network)) }
+            })
+        };
+        self.told("set_network", cx.run("set_network", work).await)
+    }
+
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
         let work = async {
             match opts.kind {
@@ -268,11 +302,11 @@ impl MemoryProvider {
         for (path, content) in &req.files {
             self.world.change_tree(id, |tree| tree.write(path, content.clone()))?;
         }
-        let log = match req.replay {
-            true => ExecLog::new(req.output.unwrap_or(place.sandbox.limits.output)),
-            false => ExecLog::flowing(),
-        };
-        let exec_id = ExecId::random();
+        let log = ExecLog::new(match (req.replay, req.lasting) {
+            (true, _) => Keep::UpTo(req.output.unwrap_or(place.sandbox.limits.output)),
+            (false, false) => Keep::UntilTaken,
+            (false, true) => Keep::UntilForgotten,
+        });
         let (input, stdin) = match &req.stdin {
             Stdin::Stream => {
                 let (input, frames) = ExecInput::channel(16);
@@ -281,16 +315,16 @@ impl MemoryProvider {
             Stdin::Given(bytes) => (ExecInput::none(), programs::Input::from(bytes.clone())),
             Stdin::Empty => (ExecInput::none(), programs::Input::from(Bytes::new())),
         };
-        let (ours, theirs) = req.channel.then(|| tokio::io::duplex(PIECE)).unzip();
+        let (channel, messages) = req.channel.then(|| ChannelInput::channel(1)).unzip();
         let (signals, received) = mpsc::channel(8);
-        let running = Running::new(log.clone(), signals, input.clone(), req.tty);
-        let process = Process::new(self.world.clone(), place, &running, received, stdin, theirs, &req)?;
-        self.world.start(id, exec_id, running.clone())?;
+        let running = Running::new(log.clone(), signals, input.clone(), channel.clone(), req.tty);
+        let process = Process::new(self.world.clone(), place, &running, received, stdin, messages, &req)?;
+        self.world.start(id, req.id, running.clone())?;
         let events = match req.background {
-            true => log.events(Offset::default()),
+            true => log.events(AttachFrom::START).1,
             false => log.paced_events(Some(Box::new(running.kill_on_drop()))),
         };
-        Ok((process, Exec { id: exec_id, events, input, channel: ours.map(Duplex::new) }))
+        Ok((process, Exec { id: req.id, first: 0, events, input, channel }))
     }
 
     async fn file_op(&self, id: &SandboxId, op: FileOp) -> Result<FileReply> {
@@ -327,6 +361,13 @@ impl MemoryProvider {
         };
         Ok(reply)
     }
+}
+
+fn part(mut whole: Bytes, range: ReadRange) -> Bytes {
+    let skipped = usize::try_from(range.offset).unwrap_or(usize::MAX).min(whole.len());
+    let mut rest = whole.split_off(skipped);
+    rest.truncate(range.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX));
+    rest
 }
 
 /// Changes at or below `path`; only its own entries unless recursive.

@@ -5,12 +5,13 @@ use std::fmt;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use sandstorm_types::{
-    Capabilities, ExecId, GuestPath, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
+    Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
 };
 
 use crate::{
-    ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply,
-    ListFilter, Offset, OpContext, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
+    FileReply, ListFilter, OpContext, ProviderEvent, ReadRange, Result, Sandbox, SnapshotOptions, Usage,
+    WatchOptions,
 };
 
 /// Who a provider is. Never holds secrets.
@@ -51,23 +52,34 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// Every sandbox that it holds and the filter lets through, whoever made it.
     fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>>;
 
+    /// What happens without being asked for, from now on. Any number of listeners; each hears everything, or
+    /// [`ProviderEvent::Lagged`] where it was too slow.
+    fn events(&self) -> BoxStream<'static, ProviderEvent>;
+
     /// Starts a program; needs `exec`, and `exec_stdin`, `exec_tty`, `exec_background`, `exec_channel`,
     /// `exec_root` as the request says. A program that cannot be started is an error or exits with 126 or 127.
     ///
     /// The context covers the start only. Dropping the events ends a foreground program.
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec>;
 
-    /// Listens to a program from an offset on, also after its end while its output is kept; needs
+    /// Listens to a program from a place on, also after its end while its output is kept; needs
     /// `exec_attach`. Dropping the events ends nothing.
-    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec>;
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec>;
 
     /// Sends a message to a program; one that has ended takes it in silence. A signal goes to the program and
     /// those that it started in its process group. Other signals than `Kill` need
     /// `exec_signals`, `Resize` needs `exec_tty`, `CloseStdin` needs `exec_stdin`.
+    /// `Forget` goes to the program's log and needs `exec_attach`.
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()>;
 
-    /// Reads a file; needs `files`. The content is that of the moment of opening.
-    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream>;
+    /// Reads a file or a part of it; needs `files`. The content is that of the moment of opening.
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream>;
 
     /// Writes a file whole, making folders above it; needs `files`. Readers see the old content or the new,
     /// and a body that fails midway changes nothing.
@@ -99,6 +111,10 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
 
     /// Pauses or resumes; needs `pause`. A paused sandbox keeps its programs but they do not run.
     async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox>;
+
+    /// Changes what a sandbox may reach; needs `network_change`. It holds when this returns: connections that the new
+    /// policy does not allow are over.
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()>;
 
     /// Saves a sandbox; needs `snapshot_files` or `snapshot_memory`. Starting from it is `create`.
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId>;

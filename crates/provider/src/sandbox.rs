@@ -32,6 +32,8 @@ pub struct CreateOptions {
     /// Trees of this machine to mount read-only: toolchains and layers that the platform chose. Never taken from a
     /// request; a provider elsewhere has none to mount.
     pub mounts: Vec<HostMount>,
+    /// Whether it serves one run and is gone after it: nothing of it has to survive this process.
+    pub ephemeral: bool,
 }
 
 /// A tree of this machine, shown read-only inside a sandbox.
@@ -43,7 +45,7 @@ pub struct HostMount {
 
 impl Default for CreateOptions {
     fn default() -> Self {
-        Self { id: SandboxId::random(), pooled: true, mounts: Vec::new() }
+        Self { id: SandboxId::random(), pooled: true, mounts: Vec::new(), ephemeral: false }
     }
 }
 
@@ -52,6 +54,17 @@ impl Default for CreateOptions {
 pub struct ListFilter {
     /// Only those that have all of these.
     pub labels: Labels,
+}
+
+/// What happened to a sandbox without being asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderEvent {
+    /// It ended; nobody destroyed it.
+    Ended { sandbox: SandboxId, reason: String },
+    /// It wanted to reach what its policy does not allow. Told at a bounded rate: a flood is told in part.
+    Denied { sandbox: SandboxId, destination: String, reason: String },
+    /// This listener missed events: what it has to know, it has to ask for anew.
+    Lagged,
 }
 
 /// Options of a snapshot.

@@ -64,6 +64,9 @@ pub struct Capabilities {
     /// Lets sandboxes reach the public network.
     pub network_open: bool,
 
+    /// Changes what a living sandbox may reach.
+    pub network_change: bool,
+
     /// Makes the whole file system writable.
     pub writable_root: bool,
     /// Has packages of a language at hand from the start.

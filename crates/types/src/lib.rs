@@ -17,6 +17,7 @@ mod event;
 mod guest_path;
 mod host_name;
 mod ids;
+mod ip_network;
 mod isolation;
 mod labels;
 mod language_name;
@@ -32,6 +33,7 @@ mod sandbox_spec;
 mod state;
 mod text_form;
 mod text_splitter;
+mod timestamp;
 mod walls;
 
 pub use address::is_public;
@@ -46,6 +48,7 @@ pub use event::{Chunk, ChunkData, End, Event, EventBody, Problem, Stream};
 pub use guest_path::{GuestPath, GuestPathError};
 pub use host_name::{HostName, HostNameError, HostPattern};
 pub use ids::{ContextId, ExecId, IdError, RunId, SandboxId, SnapshotId, TenantId};
+pub use ip_network::{IpNetwork, IpNetworkError};
 pub use isolation::Isolation;
 pub use labels::{Labels, LabelsError};
 pub use language_name::{LanguageName, LanguageNameError};
@@ -57,11 +60,13 @@ pub use network::{AllowList, NetworkPolicy, NetworkPolicyError, Rule, Target};
 pub use requirement::{Requirement, RequirementError};
 pub use result::{
     Attempt, Metrics, PerStream, ProgramError, RichResult, Route, RunResult, Status, cli_exit_code,
+    exit_code_after,
 };
 pub use run_spec::{RunSpec, RunSpecError};
 pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Template, User};
 pub use state::{Conflict, Phase, State, Step, Transition};
 pub use text_splitter::TextSplitter;
+pub use timestamp::{Timestamp, TimestampError};
 pub use walls::{
     CapsWall, CgroupVersion, CgroupWall, LandlockWall, LimitsWall, MissingLimit, MissingWall, NetMode,
     NetWall, ProcWall, SeccompWall, Walls,

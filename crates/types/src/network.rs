@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
-use crate::{HostName, HostNameError, HostPattern};
+use crate::{HostName, HostNameError, HostPattern, IpNetwork};
 
 /// Ports of a rule that names none.
 const DEFAULT_PORTS: [u16; 2] = [80, 443];
@@ -36,7 +36,7 @@ pub enum NetworkPolicy {
 pub struct AllowList(Vec<Rule>);
 
 /// One thing that may be reached: `example.com`, `*.example.com:443`, `ip:192.0.2.1:22,80`,
-/// `ip:[2001:db8::1]:443`. Without ports it is 80 and 443.
+/// `ip:[2001:db8::1]:443`, `ip:192.0.2.0/24`, `ip:[2001:db8::/32]:443`. Without ports it is 80 and 443.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     target: Target,
@@ -49,6 +49,7 @@ pub struct Rule {
 pub enum Target {
     Host(HostPattern),
     Ip(IpAddr),
+    Network(IpNetwork),
 }
 
 /// Why a text is no rule.
@@ -56,7 +57,7 @@ pub enum Target {
 pub enum NetworkPolicyError {
     #[error("network rule `{rule}` names no host")]
     Host { rule: String, source: HostNameError },
-    #[error("network rule `{0}` names no IP address")]
+    #[error("network rule `{0}` names no IP address or network")]
     Ip(String),
     #[error("network rule `{0}` has a port that is not from 1 to 65535, or more than 64 ports")]
     Port(String),
@@ -178,8 +179,12 @@ impl Rule {
     }
 
     pub fn matches_ip(&self, ip: IpAddr, port: u16) -> bool {
-        matches!(self.target, Target::Ip(allowed) if allowed == ip.to_canonical())
-            && self.ports.contains(&port)
+        let inside = match self.target {
+            Target::Ip(allowed) => allowed == ip.to_canonical(),
+            Target::Network(allowed) => allowed.contains(ip),
+            Target::Host(_) => false,
+        };
+        inside && self.ports.contains(&port)
     }
 }
 
@@ -215,19 +220,27 @@ impl FromStr for Rule {
 }
 
 fn ip_target(text: &str) -> Option<(Target, Option<&str>)> {
-    let (address, ports) = match text.strip_prefix('[') {
+    let (address, ports, v6) = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, ports) = rest.split_once(']')?;
             let ports = if ports.is_empty() { None } else { Some(ports.strip_prefix(':')?) };
-            (IpAddr::V6(address.parse().ok()?), ports)
+            (address, ports, true)
         }
         None => match text.split_once(':') {
-            Some((address, ports)) => (IpAddr::V4(address.parse().ok()?), Some(ports)),
-            None => (IpAddr::V4(text.parse().ok()?), None),
+            Some((address, ports)) => (address, Some(ports), false),
+            None => (text, None, false),
         },
     };
-    // A v4 address written as v6 is the same host; one form keeps matching and dialling equal.
-    Some((Target::Ip(address.to_canonical()), ports))
+    // Brackets go with v6 and with nothing else.
+    if address.contains(':') != v6 {
+        return None;
+    }
+    let target = match address.contains('/') {
+        true => Target::Network(address.parse().ok()?),
+        // A v4 address written as v6 is the same host; one form keeps matching and dialling equal.
+        false => Target::Ip(address.parse::<IpAddr>().ok()?.to_canonical()),
+    };
+    Some((target, ports))
 }
 
 impl fmt::Display for Rule {
@@ -236,6 +249,8 @@ impl fmt::Display for Rule {
             Target::Host(pattern) => write!(f, "{pattern}")?,
             Target::Ip(IpAddr::V4(address)) => write!(f, "ip:{address}")?,
             Target::Ip(IpAddr::V6(address)) => write!(f, "ip:[{address}]")?,
+            Target::Network(network) if network.is_ipv6() => write!(f, "ip:[{network}]")?,
+            Target::Network(network) => write!(f, "ip:{network}")?,
         }
         for (place, port) in self.ports.iter().enumerate() {
             write!(f, "{}{port}", if place == 0 { ':' } else { ',' })?;

@@ -153,9 +153,14 @@ fn bytes_of(text: &str, base64: bool) -> Option<Vec<u8>> {
 
 /// What the command line exits with after `result`.
 pub fn cli_exit_code(result: &RunResult) -> u8 {
-    match result.status {
+    exit_code_after(result.status, result.signal, result.exit_code)
+}
+
+/// What the command line exits with after a program that ended so.
+pub fn exit_code_after(status: Status, signal: Option<i32>, exit_code: Option<i32>) -> u8 {
+    match status {
         Status::Ok => 0,
-        Status::Error => match (result.signal, result.exit_code) {
+        Status::Error => match (signal, exit_code) {
             (Some(signal), _) => u8::try_from(signal).map_or(255, |signal| signal.saturating_add(128)),
             (None, Some(code)) => u8::try_from(code).unwrap_or(255),
             (None, None) => 1,

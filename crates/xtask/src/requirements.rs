@@ -59,6 +59,8 @@ const FAMILIES: &[Family] = &[
     Family { letter: 'J', last: 52, should: &[6, 17, 18, 20, 27, 30, 31, 38, 51] },
     Family { letter: 'F', last: 12, should: &[12] },
     Family { letter: 'C', last: 5, should: &[5] },
+    Family { letter: 'E', last: 15, should: &[12, 14] },
+    Family { letter: 'N', last: 5, should: &[] },
 ];
 
 impl Family {

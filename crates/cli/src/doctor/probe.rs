@@ -55,7 +55,7 @@ impl<'a> Probe<'a> {
                 match event.ok()? {
                     ExecEvent::Output { bytes, .. } => said.extend_from_slice(&bytes),
                     ExecEvent::Exited(end) if end.cause != EndCause::Program => return None,
-                    ExecEvent::Started | ExecEvent::Exited(_) => {}
+                    ExecEvent::Started | ExecEvent::Channel { .. } | ExecEvent::Exited(_) => {}
                 }
             }
             Some(String::from_utf8_lossy(&said).into_owned())

@@ -11,9 +11,9 @@ use sandstorm_agent::archive::{Bounds, unpack};
 use sandstorm_control::Finished;
 use sandstorm_provider::{ByteStream, OpContext};
 use sandstorm_types::Limits;
-use tokio::sync::mpsc;
 
 use crate::complaint::misuse;
+use crate::pipe::{self, PipeReader};
 
 /// The folder that files go to, made if it is missing. Opened before the program runs: work that could not be kept
 /// should not be done.
@@ -40,7 +40,7 @@ pub(crate) async fn bring_back(
         return Ok(());
     };
     let bounds = Bounds { entries: limits.inodes, bytes: limits.disk.as_u64(), depth: Bounds::SANDBOX.depth };
-    let (reader, pump) = pipe(archive);
+    let (reader, pump) = connect(archive);
     let unpacking = tokio::task::spawn_blocking(move || unpack(reader, target.as_fd(), bounds));
     let pumped = pump.await;
     unpacking
@@ -51,8 +51,8 @@ pub(crate) async fn bring_back(
 }
 
 /// Connects a stream of bytes with a reader in another thread.
-fn pipe(mut stream: ByteStream) -> (PipeReader, impl Future<Output = anyhow::Result<()>>) {
-    let (sender, receiver) = mpsc::channel::<bytes::Bytes>(16);
+fn connect(mut stream: ByteStream) -> (PipeReader, impl Future<Output = anyhow::Result<()>>) {
+    let (sender, reader) = pipe::to_thread();
     let pump = async move {
         while let Some(piece) = stream.next().await {
             // A reader that stopped early has its own error to tell.
@@ -62,24 +62,5 @@ fn pipe(mut stream: ByteStream) -> (PipeReader, impl Future<Output = anyhow::Res
         }
         Ok(())
     };
-    (PipeReader { receiver, piece: bytes::Bytes::new() }, pump)
-}
-
-struct PipeReader {
-    receiver: mpsc::Receiver<bytes::Bytes>,
-    piece: bytes::Bytes,
-}
-
-impl io::Read for PipeReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            match self.receiver.blocking_recv() {
-                Some(piece) => self.piece = piece,
-                None => return Ok(0),
-            }
-        }
-        let n = self.piece.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&self.piece.split_to(n));
-        Ok(n)
-    }
+    (reader, pump)
 }

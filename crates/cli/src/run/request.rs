@@ -121,7 +121,7 @@ fn language(command: &RunCommand, file: Option<&str>, code: &str) -> anyhow::Res
     found.name.parse().map_err(|e| misuse(format!("{e}")))
 }
 
-fn environment(pairs: &[String]) -> anyhow::Result<EnvMap> {
+pub(crate) fn environment(pairs: &[String]) -> anyhow::Result<EnvMap> {
     let mut env = EnvMap::new();
     for pair in pairs {
         let (text, value) =
@@ -195,7 +195,7 @@ fn limits(command: &RunCommand) -> anyhow::Result<LimitsPatch> {
     Ok(limits)
 }
 
-fn network(text: &str) -> anyhow::Result<NetworkPolicy> {
+pub(crate) fn network(text: &str) -> anyhow::Result<NetworkPolicy> {
     match text {
         "none" => Ok(NetworkPolicy::None),
         "open" => Ok(NetworkPolicy::Open),

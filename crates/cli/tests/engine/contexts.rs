@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_control::{Cell, CellStatus, Context};
+use sandstorm_control::{Cell, CellStatus, Context, StartContext};
 use sandstorm_language::{Catalogue, Roots};
 use sandstorm_types::SandboxId;
 
@@ -38,7 +38,9 @@ impl World {
         let sandbox = self.sandbox(&toolchain.mounts).await;
         let provider = Arc::clone(&self.provider);
         let context =
-            Context::start(provider, &self.cx, &sandbox, language, &toolchain, &self.limits).await.unwrap();
+            Context::start(provider, &self.cx, &sandbox, language, &toolchain, &self.limits, StartContext::default())
+                .await
+                .unwrap();
         (sandbox, context)
     }
 
@@ -266,8 +268,16 @@ async fn a_language_without_a_kernel_says_so(world: &World) {
     let language = Catalogue::embedded().get("bash").unwrap();
     let toolchain = language.detect(&Roots::host()).unwrap();
     let started =
-        Context::start(Arc::clone(&world.provider), &world.cx, &sandbox, language, &toolchain, &world.limits)
-            .await;
+        Context::start(
+            Arc::clone(&world.provider),
+            &world.cx,
+            &sandbox,
+            language,
+            &toolchain,
+            &world.limits,
+            StartContext::default(),
+        )
+        .await;
     assert!(started.unwrap_err().to_string().contains("Bash has no contexts"));
     world.destroy(sandbox).await;
 }

@@ -39,12 +39,7 @@ fn main() -> ExitCode {
         .build()
         .expect("a runtime");
     let provider = runtime.block_on(async {
-        let config = LocalConfig {
-            name: "local".to_owned(),
-            launcher: launcher.socket,
-            trees: Vec::new(),
-            control_groups: launcher.control_groups,
-        };
+        let config = LocalConfig::forked("local", launcher.socket, launcher.abilities);
         Arc::new(LocalProvider::new(config).expect("the engine starts"))
     });
     let world = World::new(Arc::clone(&provider) as Arc<_>);

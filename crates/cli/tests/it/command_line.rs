@@ -1,6 +1,7 @@
 //! The command line as people and scripts meet it: help, shapes of JSON, streams, terminals.
 
 mod configuration;
+mod remote;
 mod terminal;
 
 use std::io::{BufRead, BufReader, Write};

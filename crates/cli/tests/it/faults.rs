@@ -162,6 +162,30 @@ fn a_step_that_fails_ends_the_launch_and_leaves_nothing() {
     }
 }
 
+/// A network that cannot be captured is no network: nothing runs beside half of its rules.
+#[test]
+fn a_network_that_cannot_be_captured_ends_the_launch() {
+    const NETLINK_NETFILTER: u32 = 12;
+    const RULES: &[(u32, u32)] = &[(0, AF_NETLINK), (2, NETLINK_NETFILTER)];
+    const ROUTES: &[(u32, u32)] = &[(0, AF_NETLINK), (2, 0)];
+    let faults = [
+        fault("socket(NETLINK_NETFILTER)", libc::SYS_socket, RULES, "'network"),
+        fault("socket(NETLINK_ROUTE)", libc::SYS_socket, ROUTES, "'network"),
+        fault("listen", libc::SYS_listen, &[], "'network"),
+    ];
+    for who in stages() {
+        let parent = format!("sandstorm-no-capture-{}-{who:?}", std::process::id());
+        for Fault { name, call, when, says } in &faults {
+            let output = run_with(who, *call, when, &["--network", "a.test"], &parent);
+            let error = stderr(&output);
+            assert_eq!(output.status.code(), Some(125), "{name} as {who:?}: {error}");
+            assert_eq!(stdout(&output), "left:[] leases:[]\n", "{name} as {who:?}");
+            assert!(error.contains(says), "{name} as {who:?}: {error}");
+        }
+        remove_groups(&parent);
+    }
+}
+
 /// The harness itself: without a fault the program runs.
 #[test]
 fn without_a_fault_the_program_runs() {

@@ -1,5 +1,8 @@
 //! What leaves a sandbox, and what does not.
 
+mod allowed;
+mod outside;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,5 +111,18 @@ fn loopback_works_inside() {
             let result = result(who, &["--network", policy, "-l", "python", "-c", code]);
             assert_eq!(result["stdout"], "inside\n", "{who:?} {policy}: {result:#}");
         }
+    }
+}
+
+/// Without a network a lookup fails at once instead of after a name server's silence.
+#[test]
+fn without_a_network_lookups_fail_at_once() {
+    let code = "import socket, time\n\
+                began = time.monotonic()\n\
+                try: print(socket.gethostbyname('example.com'))\n\
+                except OSError as e: print(type(e).__name__, time.monotonic() - began < 1)\n";
+    for who in Who::all() {
+        let result = result(who, &["--network", "none", "-l", "python", "-c", code]);
+        assert_eq!(result["stdout"], "gaierror True\n", "{who:?}: {result:#}");
     }
 }

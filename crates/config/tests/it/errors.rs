@@ -14,7 +14,7 @@ fn unknown_keys() {
          did you mean `memory`?\n\
          sandstorm.yaml:4:1: unknown key `netwrok`\n  \
          expected one of state_dir, enforcement, cgroup_parent, limits, network, ids, template, languages, packages, \
-         cache, log, serve\n  \
+         cache, log, serve, database, quotas, admission, sandbox, retention, telemetry, dialects\n  \
          did you mean `network`?"
     );
 }
@@ -154,6 +154,93 @@ fn bad_values() {
 }
 
 #[test]
+fn bad_values_of_a_server() {
+    for (text, expected) in [
+        (
+            "serve: {user: root}\n",
+            "sandstorm.yaml:1:15: bad value for `serve.user`: `root`\n  expected a user without",
+        ),
+        (
+            "serve: {user: 'a:b'}\n",
+            "sandstorm.yaml:1:15: bad value for `serve.user`: `a:b`\n  expected the name of a user",
+        ),
+        (
+            "serve: {admin_listen: '127.0.0.1:7300'}\n",
+            "sandstorm.yaml:1:23: bad value for `serve.admin_listen`: 127.0.0.1:7300 is `serve.listen` too",
+        ),
+        (
+            "serve: {tls: {cert: /etc/tls/a.pem}}\n",
+            "sandstorm.yaml:1:21: bad value for `serve.tls.cert`: set without `key`\n  expected both or neither",
+        ),
+        (
+            "serve: {tls: {cert: /a, key: b}}\n",
+            "sandstorm.yaml:1:30: bad value for `serve.tls.key`: b\n  expected an absolute",
+        ),
+        (
+            "serve:\n  allowed_hosts: [a.example, 'https://a.example']\n",
+            "sandstorm.yaml:2:30: bad value for `serve.allowed_hosts[1]`: `https://a.example`\n  expected a host name",
+        ),
+        (
+            "serve: {allowed_origins: ['*']}\n",
+            "sandstorm.yaml:1:27: bad value for `serve.allowed_origins[0]`: `*`",
+        ),
+        (
+            "serve: {body_limit: 1}\n",
+            "sandstorm.yaml:1:21: bad value for `serve.body_limit`: 1\n  expected 64KiB to 1GiB",
+        ),
+        (
+            "serve: {drain_timeout: 2h}\n",
+            "sandstorm.yaml:1:24: bad value for `serve.drain_timeout`: 2h\n  expected 0s to 1h",
+        ),
+        (
+            "quotas: {sandboxes: 0}\n",
+            "sandstorm.yaml:1:21: bad value for `quotas.sandboxes`: 0\n  expected 1 to 1000000",
+        ),
+        (
+            "quotas: {cpus: 0}\n",
+            "sandstorm.yaml:1:16: bad value for `quotas.cpus`: 0\n  expected 0.01 to 1000000",
+        ),
+        (
+            "admission: {memory: 1M}\n",
+            "sandstorm.yaml:1:21: bad value for `admission.memory`: 1MiB\n  expected 4MiB to",
+        ),
+        (
+            "sandbox: {ceiling: {memory: 1K}}\n",
+            "sandstorm.yaml:1:29: bad value for `sandbox.ceiling.memory`: 1KiB\n  expected 4MiB to 1TiB",
+        ),
+        (
+            "sandbox: {idle_timeout: 0}\n",
+            "sandstorm.yaml:1:25: bad value for `sandbox.idle_timeout`: 0s\n  expected 1s to",
+        ),
+        (
+            "retention: {audit: 1h}\n",
+            "sandstorm.yaml:1:20: bad value for `retention.audit`: 1h\n  expected 1d to",
+        ),
+        (
+            "telemetry: {sample_ratio: 1.5}\n",
+            "sandstorm.yaml:1:27: bad value for `telemetry.sample_ratio`: 1.5\n  expected 0 to 1",
+        ),
+        (
+            "telemetry: {sample_ratio: often}\n",
+            "sandstorm.yaml:1:27: bad value for `telemetry.sample_ratio`: invalid type: string \"often\", expected a number",
+        ),
+        (
+            "telemetry: {otlp_headers: {'A B': 'env:X'}}\n",
+            "sandstorm.yaml:1:35: bad value for `telemetry.otlp_headers.A B`",
+        ),
+        ("telemetry: {service_name: ''}\n", "sandstorm.yaml:1:27: bad value for `telemetry.service_name`"),
+        (
+            "dialects: {session: {processes: 0}}\n",
+            "sandstorm.yaml:1:33: bad value for `dialects.session.processes`: 0",
+        ),
+        ("dialects: {sessions: {}}\n", "sandstorm.yaml:1:12: unknown key `dialects.sessions`"),
+    ] {
+        let error = Case::new(text).error();
+        assert!(error.starts_with(expected), "{text}\n{error}");
+    }
+}
+
+#[test]
 fn mounts_keep_off_what_is_the_sandboxs_own() {
     for (source, target) in [
         ("/opt/a", "/"),
@@ -200,14 +287,14 @@ fn all_problems_of_all_layers_come_at_once() {
             "limits.wall",
             "limits.unknown",
             "log.level",
-            "limits.cpu_time",
+            "dialects.session.cpu_time",
             "ids.blocks",
             "limits.cpus"
         ]
     );
     assert_eq!(problems[2].kind, ProblemKind::UnknownKey);
     let text = case.error();
-    assert!(text.contains("env SANDBOX_CPU_QUOTA: bad value for `limits.cpu_time`: `soon` cannot be read\n  expected a whole number of seconds"), "{text}");
+    assert!(text.contains("env SANDBOX_CPU_QUOTA: bad value for `dialects.session.cpu_time`: `soon` cannot be read\n  expected a whole number of seconds"), "{text}");
     assert!(
         text.contains("env SANDSTORM_IDS_BLOCKS: bad value for `ids.blocks`: `many` is not a whole number"),
         "{text}"

@@ -36,7 +36,15 @@ fn a_full_file_is_read() {
          packages:\n  pip:\n    index: https://packages.example.org/simple/\n    credentials: env:PIP_TOKEN\n\
          cache: {max_bytes: 1GiB}\n\
          log: {format: json, level: debug}\n\
-         serve: {listen: '[::1]:8080'}\n",
+         serve:\n  listen: '[::1]:8080'\n  admin_listen: 127.0.0.1:8081\n  tls: {cert: /etc/a.pem, key: /etc/a.key}\n  \
+           allowed_hosts: [sandstorm.example.org]\n  drain_timeout: 5\n\
+         database: {url: 'file:/etc/sandstorm/database.url'}\n\
+         quotas: {sandboxes: 5, cpus: 2.5, memory: 4G}\n\
+         admission: {memory: 8G, queue: 0, wait: 0}\n\
+         sandbox:\n  idle_timeout: 30m\n  ceiling: {memory: 2G}\n\
+         retention: {audit: 365d}\n\
+         telemetry:\n  otlp_endpoint: http://127.0.0.1:4317\n  otlp_headers: {authorization: 'env:OTLP'}\n  sample_ratio: 0\n\
+         dialects: {session: {enabled: false}}\n",
     )
     .config();
     assert_eq!(config.state_dir.as_deref(), Some("/srv/sandstorm".as_ref()));
@@ -54,6 +62,19 @@ fn a_full_file_is_read() {
     assert_eq!(config.packages.pip.credentials.as_ref().unwrap().to_string(), "env:PIP_TOKEN");
     assert_eq!(config.log.level, LogLevel::Debug);
     assert_eq!(config.serve.listen.port(), 8080);
+    assert_eq!(config.serve.admin_listen.unwrap().port(), 8081);
+    assert_eq!(config.serve.tls.files().unwrap().1.to_str(), Some("/etc/a.key"));
+    assert_eq!(config.serve.drain_timeout, Duration::from_secs(5));
+    assert_eq!(config.database.url.as_ref().unwrap().to_string(), "file:/etc/sandstorm/database.url");
+    assert_eq!((config.quotas.sandboxes, config.quotas.cpus.milli()), (5, 2_500));
+    assert_eq!(config.quotas.runs_per_minute, 600);
+    assert_eq!((config.admission.memory, config.admission.queue), (Some(ByteSize::gib(8)), 0));
+    assert_eq!(config.sandbox.idle_timeout, Some(Duration::from_secs(1_800)));
+    assert_eq!((config.ceiling().memory, config.ceiling().disk), (ByteSize::gib(2), ByteSize::gib(8)));
+    assert_eq!(config.retention.audit, Duration::from_secs(365 * 86_400));
+    assert_eq!(config.telemetry.otlp_headers["authorization"].to_string(), "env:OTLP");
+    assert_eq!(config.telemetry.sample_ratio, 0.0);
+    assert!(!config.dialects.session.enabled && config.dialects.session.network);
 }
 
 #[test]
@@ -92,6 +113,22 @@ fn every_setting_has_a_variable_that_works() {
         ("serve.listen", "127.0.0.1:1"),
         ("cache.max_bytes", "1G"),
         ("ids.start", "131072"),
+        ("serve.admin_listen", "127.0.0.1:1"),
+        ("serve.user", "somebody"),
+        ("serve.metrics_auth", "true"),
+        ("database.url", "env:DATABASE"),
+        ("retention.runs", "1d"),
+        ("retention.events", "2d"),
+        ("retention.audit", "3d"),
+        ("telemetry.otlp_endpoint", "http://127.0.0.1:4317"),
+        ("telemetry.sample_ratio", "0.5"),
+        ("dialects.session.enabled", "false"),
+        ("dialects.session.network", "false"),
+    ];
+    // One of two that go together.
+    let others = [
+        ("serve.tls.cert", ("SANDSTORM_SERVE_TLS_KEY", "/x")),
+        ("serve.tls.key", ("SANDSTORM_SERVE_TLS_CERT", "/x")),
     ];
     let mut tried = 0;
     for variable in variables() {
@@ -100,10 +137,16 @@ fn every_setting_has_a_variable_that_works() {
             Some((_, value)) => value,
             None if key.ends_with(".index") => "https://packages.example.org/",
             None if key.ends_with(".credentials") => "env:TOKEN",
-            None if ["limits.memory", "limits.disk", "limits.output"].contains(&key.as_str()) => "77M",
+            None if key.starts_with("serve.tls.") => "/x",
+            None if [".memory", ".disk", ".output", ".body_limit"].iter().any(|end| key.ends_with(end)) => {
+                "77M"
+            }
             None => "77",
         };
-        let case = Case::without_file().variable(variable.name, value);
+        let mut case = Case::without_file().variable(variable.name, value);
+        if let Some((_, (name, value))) = others.iter().find(|(name, _)| name == key) {
+            case = case.variable(name, value);
+        }
         let loaded = case.load().unwrap_or_else(|error| panic!("{}: {error}", variable.name));
         assert_eq!(loaded.provenance.of(key), Origin::Environment(variable.name.to_owned()));
         assert_ne!(loaded.config, Config::default(), "{} changes nothing", variable.name);
@@ -115,32 +158,39 @@ fn every_setting_has_a_variable_that_works() {
 #[test]
 fn older_names_mean_what_the_reference_says() {
     let case = Case::without_file()
-        .variable("SANDBOX_CPU_QUOTA", "2")
-        .variable("SANDBOX_MEMORY_LIMIT", "131072")
-        .variable("SANDBOX_ALLOW_NETWORK", "Yes")
-        .variable("SANDBOX_TIMEOUT_SECONDS", "300")
-        .variable("SANDBOX_MAX_USER_PROGRESS", "10");
+        .variable("SANDBOX_CPU_QUOTA", "3")
+        .variable("SANDBOX_MEMORY_LIMIT", "262144")
+        .variable("SANDBOX_ALLOW_NETWORK", "Off")
+        .variable("SANDBOX_TIMEOUT_SECONDS", "301")
+        .variable("SANDBOX_MAX_USER_PROGRESS", "11")
+        .variable("WORKSPACE_EXPIRATION_TIME", "60");
     let loaded = case.load().unwrap();
-    assert_eq!(loaded.config.limits.cpu_time, Some(Duration::from_secs(2)));
-    assert_eq!(loaded.config.limits.memory, ByteSize::mib(128));
-    assert_eq!(loaded.config.network.policy(), NetworkPolicy::Open);
-    assert_eq!(loaded.config.limits.wall, Duration::from_secs(300));
-    assert_eq!(loaded.config.limits.processes, 10);
-    assert_eq!(loaded.provenance.of("limits.wall").to_string(), "env SANDBOX_TIMEOUT_SECONDS");
+    let session = &loaded.config.dialects.session;
+    assert_eq!(session.cpu_time, Duration::from_secs(3));
+    assert_eq!(session.memory, ByteSize::mib(256));
+    assert!(!session.network);
+    assert_eq!(session.timeout, Duration::from_secs(301));
+    assert_eq!(session.processes, 11);
+    assert_eq!(session.expiration, Duration::from_secs(60));
+    assert_eq!(loaded.provenance.of("dialects.session.timeout").to_string(), "env SANDBOX_TIMEOUT_SECONDS");
     assert_eq!(loaded.warnings, []);
+    let elsewhere = Config { dialects: Default::default(), ..loaded.config };
+    assert_eq!(elsewhere, Config::default(), "older names count in their dialect alone");
 
-    let closed = Case::new("network: {default: open}\n").variable("SANDBOX_ALLOW_NETWORK", "0");
-    assert_eq!(closed.config().network.policy(), NetworkPolicy::None);
+    let open = Case::new("dialects: {session: {network: false}}\n").variable("SANDBOX_ALLOW_NETWORK", "1");
+    assert!(open.config().dialects.session.network);
+    assert_eq!(open.config().network.policy(), NetworkPolicy::None);
 }
 
 #[test]
 fn newer_names_win_over_older_ones() {
     let case = Case::without_file()
         .variable("SANDBOX_MEMORY_LIMIT", "131072")
-        .variable("SANDSTORM_LIMITS_MEMORY", "1G");
+        .variable("SANDSTORM_DIALECTS_SESSION_MEMORY", "1G");
     let loaded = case.load().unwrap();
-    assert_eq!(loaded.config.limits.memory, ByteSize::gib(1));
-    let shadowed = Warning::Shadowed { name: "SANDBOX_MEMORY_LIMIT", by: "SANDSTORM_LIMITS_MEMORY" };
+    assert_eq!(loaded.config.dialects.session.memory, ByteSize::gib(1));
+    let shadowed =
+        Warning::Shadowed { name: "SANDBOX_MEMORY_LIMIT", by: "SANDSTORM_DIALECTS_SESSION_MEMORY" };
     assert_eq!(loaded.warnings, [shadowed]);
 }
 
@@ -192,7 +242,8 @@ fn the_state_directory_follows_the_user() {
 fn show_gives_every_value_with_its_origin() {
     let mut case =
         Case::new("limits:\n  memory: 1024M\nlanguages:\n  lua: {enabled: false}\ntemplate:\n  mounts: []\n")
-            .variable("SANDBOX_TIMEOUT_SECONDS", "90")
+            .variable("SANDSTORM_LIMITS_WALL", "90")
+            .variable("SANDBOX_TIMEOUT_SECONDS", "80")
             .flag("--log-level", "log.level", "warn");
     case.uid = 0;
     let text = case.load().unwrap().show().replace(&case.file().display().to_string(), "FILE");
@@ -204,7 +255,8 @@ fn show_gives_every_value_with_its_origin() {
         line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(line("limits.memory"), "1GiB # FILE:2:11");
-    assert_eq!(line("limits.wall"), "1m30s # env SANDBOX_TIMEOUT_SECONDS");
+    assert_eq!(line("limits.wall"), "1m30s # env SANDSTORM_LIMITS_WALL");
+    assert_eq!(line("dialects.session.timeout"), "1m20s # env SANDBOX_TIMEOUT_SECONDS");
     assert_eq!(line("limits.cpu_time"), "null # default");
     assert_eq!(line("limits.cpus"), "1 # default");
     assert_eq!(line("log.level"), "warn # flag --log-level");
@@ -213,6 +265,6 @@ fn show_gives_every_value_with_its_origin() {
     assert_eq!(line("template.mounts"), "[] # FILE:6:11");
     let settings = serde_json::to_value(case.load().unwrap().settings()).unwrap();
     let wall = settings.as_array().unwrap().iter().find(|setting| setting["key"] == "limits.wall").unwrap();
-    assert_eq!(wall["origin"], "env SANDBOX_TIMEOUT_SECONDS");
+    assert_eq!(wall["origin"], "env SANDSTORM_LIMITS_WALL");
     assert_eq!(line("state_dir"), "/var/lib/sandstorm # default");
 }

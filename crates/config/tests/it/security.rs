@@ -13,6 +13,9 @@ fn a_secret_in_the_file_is_refused_without_repeating_it() {
         format!("packages:\n  pip:\n    credentials: env:{SECRET} x\n"),
         format!("packages:\n  pip:\n    index: https://me:{SECRET}@packages.example.org/\n"),
         format!("packages:\n  pip:\n    credentials: \"{SECRET}\n"),
+        format!("database: {{url: 'postgres://me:{SECRET}@db.example.org/sandstorm'}}\n"),
+        format!("telemetry: {{otlp_headers: {{authorization: 'Bearer {SECRET}'}}}}\n"),
+        format!("telemetry: {{otlp_endpoint: 'http://me:{SECRET}@127.0.0.1:4317'}}\n"),
     ] {
         let case = Case::new(&text);
         let error = case.load().unwrap_err();
@@ -22,6 +25,9 @@ fn a_secret_in_the_file_is_refused_without_repeating_it() {
     }
     let case = Case::without_file().variable("SANDSTORM_PACKAGES_PIP_CREDENTIALS", SECRET);
     assert!(!case.error().contains(SECRET));
+    let case =
+        Case::without_file().variable("SANDSTORM_DATABASE_URL", &format!("postgres://me:{SECRET}@db/x"));
+    assert!(!case.error().contains(SECRET) && case.error().contains("env:NAME"), "{}", case.error());
 }
 
 #[test]

@@ -3,18 +3,24 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
-use sandstorm_provider::{ExecEvent, ExecSignal, Result};
-use sandstorm_types::{PerStream, ProgramError, RichResult, Stream};
+use sandstorm_provider::{ExecEvent, ExecSignal, OUTPUT_HARD_FACTOR, Result};
+use sandstorm_types::{ExecId, PerStream, ProgramError, RichResult, Stream};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::message::{Ended, FromKernel, ToKernel};
-use crate::context::{Context, Interrupter, broken};
+use crate::context::message::{CellId, Ended, FromKernel, ToKernel};
+use crate::context::{Context, Interrupter, broken, broken_by};
 
 /// An interrupt that came just before a blocking call is missed by it, so it is sent again.
 const AGAIN: Duration = Duration::from_millis(500);
+
+/// How long a cell that wrote far too much may take to heed an interrupt.
+const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// Results are not bounded by the limit on output, but by this: twice the largest message.
+const MOST_RESULTS: u64 = 256 << 20;
 
 /// What came of a piece of code.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,7 +56,8 @@ impl Context {
         Interrupter(CancellationToken::new())
     }
 
-    /// Runs a piece of code. An error means that the context is gone; what the code does wrong is in the cell.
+    /// Runs a piece of code. What the code does wrong is in the cell. An error of kind `InvalidRequest` means that the
+    /// code was not sent; any other that the context is gone.
     ///
     /// Dropping the future leaves the cell running; the next one waits for it inside the kernel.
     pub async fn execute(
@@ -59,12 +66,54 @@ impl Context {
         interrupter: &Interrupter,
         events: Option<&mpsc::Sender<ContextEvent>>,
     ) -> Result<Cell> {
-        let id = self.next_cell;
+        let number = self.next_cell;
+        self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false }).await?;
         self.next_cell += 1;
-        self.say(&ToKernel::Execute { id, code }).await?;
-        let mut cell = Collecting { cell: Cell::empty(), room: self.output, events };
+        let followed = self.follow(number, None, interrupter, events).await?;
+        followed.ok_or_else(|| broken("it skipped a cell"))
+    }
+
+    /// Follows a cell that was under way when an earlier host died, from its first event on. `None`: the kernel never
+    /// got it.
+    pub async fn resume_cell(
+        &mut self,
+        number: u64,
+        interrupter: &Interrupter,
+        events: Option<&mpsc::Sender<ContextEvent>>,
+    ) -> Result<Option<Cell>> {
+        // Cells run in order, so one behind it is done before it only if it is not there. The name is one that no
+        // earlier host can have used.
+        let probe = format!("probe {}", ExecId::random());
+        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: "", silent: true }).await?;
+        self.follow(number, Some(&probe), interrupter, events).await
+    }
+
+    /// Hears the events of one cell until it is done. `None`: the probe behind it was done before it began.
+    async fn follow(
+        &mut self,
+        number: u64,
+        probe: Option<&str>,
+        interrupter: &Interrupter,
+        events: Option<&mpsc::Sender<ContextEvent>>,
+    ) -> Result<Option<Cell>> {
+        let mut cell =
+            Collecting { cell: Cell::empty(), room: self.output, printed: 0, said: 0, began: false, events };
         let mut interrupting = false;
+        let mut flooding: Option<Instant> = None;
         loop {
+            while let Some(message) = self.wire.take::<FromKernel>().map_err(broken_by)? {
+                match cell.hear(message, number, probe).await {
+                    Heard::Done => return Ok(Some(cell.cell)),
+                    Heard::Probe if !cell.began => return Ok(None),
+                    Heard::Probe | Heard::More => {}
+                }
+            }
+            let too_much = self.output.saturating_mul(OUTPUT_HARD_FACTOR);
+            if flooding.is_none() && (cell.printed > too_much || cell.said > MOST_RESULTS) {
+                flooding = Some(Instant::now() + GIVE_UP);
+                interrupting = true;
+                self.signal(ExecSignal::Interrupt).await?;
+            }
             let nudge = async {
                 if interrupting {
                     tokio::time::sleep(AGAIN).await;
@@ -72,31 +121,28 @@ impl Context {
                     interrupter.0.cancelled().await;
                 }
             };
-            tokio::select! {
-                message = self.wire.next::<FromKernel>() => {
-                    let message = message.map_err(crate::context::broken_by)?;
-                    if cell.hear(message, id).await {
-                        break;
-                    }
+            let give_up = async {
+                match flooding {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
                 }
-                event = self.events.next() => match event {
-                    Some(Ok(ExecEvent::Output { stream, bytes, .. })) => cell.output(stream, bytes).await,
-                    Some(Ok(ExecEvent::Started)) => {}
-                    Some(Ok(ExecEvent::Exited(_))) | None => return Err(broken("the interpreter ended")),
-                    Some(Err(error)) => return Err(error),
+            };
+            tokio::select! {
+                event = self.hear() => match event? {
+                    ExecEvent::Output { stream, bytes, .. } => cell.output(stream, bytes).await,
+                    ExecEvent::Channel { bytes, .. } => cell.said += bytes.len() as u64,
+                    ExecEvent::Started | ExecEvent::Exited(_) => {}
                 },
                 () = nudge => {
                     interrupting = true;
                     self.signal(ExecSignal::Interrupt).await?;
                 }
+                () = give_up => {
+                    self.signal(ExecSignal::Kill).await?;
+                    return Err(broken("it wrote without end and could not be interrupted"));
+                }
             }
         }
-        // What the cell printed was written before it said that it was done, and has arrived before that.
-        while let Some(Some(Ok(ExecEvent::Output { stream, bytes, .. }))) = self.events.next().now_or_never()
-        {
-            cell.output(stream, bytes).await;
-        }
-        Ok(cell.cell)
     }
 }
 
@@ -114,18 +160,33 @@ impl Cell {
     }
 }
 
+/// What a message means for the cell that is followed.
+enum Heard {
+    More,
+    Done,
+    Probe,
+}
+
 struct Collecting<'a> {
     cell: Cell,
     /// Bytes of output that may still be kept.
     room: u64,
+    /// Bytes that were printed, kept or not.
+    printed: u64,
+    /// Bytes of messages.
+    said: u64,
+    /// Whether the kernel spoke of this cell.
+    began: bool,
     events: Option<&'a mpsc::Sender<ContextEvent>>,
 }
 
 impl Collecting<'_> {
-    /// Takes a message in. `true`: the cell is done.
-    async fn hear(&mut self, message: FromKernel, cell: u64) -> bool {
+    /// Takes a message in.
+    async fn hear(&mut self, message: FromKernel, cell: u64, probe: Option<&str>) -> Heard {
         let ours = |id: &Value| id.as_u64() == Some(cell);
         match message {
+            FromKernel::Start { id } if ours(&id) => self.began = true,
+            FromKernel::Done { id, .. } if probe.is_some() && id.as_str() == probe => return Heard::Probe,
             FromKernel::Display { id, data, metadata } if ours(&id) => {
                 let shown = RichResult { data, metadata, main: false };
                 self.tell(ContextEvent::Display(shown.clone())).await;
@@ -146,15 +207,16 @@ impl Collecting<'_> {
                     Ended::Interrupted => CellStatus::Interrupted,
                 };
                 self.cell.execution_count = execution_count;
-                return true;
+                return Heard::Done;
             }
             // Late words of an earlier cell, and beginnings, need no answer.
             _ => {}
         }
-        false
+        Heard::More
     }
 
     async fn output(&mut self, stream: Stream, bytes: Bytes) {
+        self.printed += bytes.len() as u64;
         let kept = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
         self.room -= kept as u64;
         let (all, cut) = match stream {

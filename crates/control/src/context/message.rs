@@ -8,8 +8,21 @@ use serde_json::Value;
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum ToKernel<'a> {
-    Execute { id: u64, code: &'a str },
+    Execute {
+        id: CellId<'a>,
+        code: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        silent: bool,
+    },
     Shutdown,
+}
+
+/// Cells have numbers; what is only asked to find out how far the kernel is has a text, so that the two never mix.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub(crate) enum CellId<'a> {
+    Cell(u64),
+    Probe(&'a str),
 }
 
 /// Fields that are not ours to use are ignored: a kernel may know more than we do.
@@ -19,7 +32,9 @@ pub(crate) enum FromKernel {
     Ready {
         protocol: u32,
     },
-    Start {},
+    Start {
+        id: Value,
+    },
     Display {
         id: Value,
         data: BTreeMap<String, Value>,

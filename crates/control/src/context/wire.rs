@@ -1,20 +1,23 @@
 //! Messages on the kernel's channel: frames of at most a mebibyte, joined while their top bit says that more follows.
 
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use sandstorm_provider::CHANNEL_MESSAGE;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::context::Position;
 
 /// Largest payload of a frame.
 const FRAME: usize = 1 << 20;
-/// Largest message.
+/// Largest message from a kernel.
 const MESSAGE: usize = 128 << 20;
 /// Top bit of a header: the message goes on.
 const MORE: u32 = 1 << 31;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    #[error("its channel closed")]
-    Closed,
     #[error("a frame of {0} bytes is too long")]
     FrameTooLong(usize),
     #[error("a message is longer than {MESSAGE} bytes")]
@@ -23,38 +26,54 @@ pub(crate) enum WireError {
     Malformed,
 }
 
-/// The reading side. It can be left in the middle of a message and taken up again.
-#[derive(Debug)]
-pub(crate) struct Wire<R> {
-    reader: R,
-    /// Bytes that arrived and are not used yet.
-    waiting: Vec<u8>,
+/// What came from the kernel and is not used yet.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    waiting: BytesMut,
     message: Vec<u8>,
+    /// The events whose bytes are not all used by whole messages: number, and bytes of it that are left.
+    open: VecDeque<(u64, usize)>,
+    /// Bytes of the message that is not whole yet, with its headers, that were taken out of `waiting`.
+    partial: usize,
+    /// Bytes of the first open event that whole messages have used.
+    used: usize,
 }
 
-impl<R: AsyncRead + Unpin> Wire<R> {
-    pub(crate) fn new(reader: R) -> Self {
-        Self { reader, waiting: Vec::new(), message: Vec::new() }
+impl Wire {
+    /// Bytes that event `number` brought.
+    pub(crate) fn push(&mut self, number: u64, bytes: &[u8]) {
+        self.waiting.extend_from_slice(bytes);
+        self.open.push_back((number, bytes.len()));
     }
 
-    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<T, WireError> {
-        loop {
-            if let Some(more) = self.take_frame()? {
-                if self.message.len() > MESSAGE {
-                    return Err(WireError::MessageTooLong);
-                }
-                if !more {
-                    let message = std::mem::take(&mut self.message);
-                    return serde_json::from_slice(&message).map_err(|_| WireError::Malformed);
-                }
-                continue;
+    /// Leaves out the first bytes of the first event: an earlier host has used them.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        let _ = self.waiting.split_to(bytes.min(self.waiting.len()));
+        self.settle(bytes);
+    }
+
+    /// Where the first message that is not whole yet begins; `next` is the number of the next event.
+    pub(crate) fn position(&self, next: u64) -> Position {
+        match self.open.front() {
+            Some((number, _)) => Position { event: *number, skip: self.used },
+            None => Position { event: next, skip: 0 },
+        }
+    }
+
+    /// The next message, if all of it is there.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, WireError> {
+        while let Some(more) = self.take_frame()? {
+            if self.message.len() > MESSAGE {
+                return Err(WireError::MessageTooLong);
             }
-            let mut buffer = vec![0; 64 * 1024];
-            match self.reader.read(&mut buffer).await {
-                Ok(0) | Err(_) => return Err(WireError::Closed),
-                Ok(n) => self.waiting.extend_from_slice(&buffer[..n]),
+            if !more {
+                let message = std::mem::take(&mut self.message);
+                let whole = std::mem::take(&mut self.partial);
+                self.settle(whole);
+                return serde_json::from_slice(&message).map(Some).map_err(|_| WireError::Malformed);
             }
         }
+        Ok(None)
     }
 
     /// Moves one whole frame to the message; says whether more follows.
@@ -68,27 +87,38 @@ impl<R: AsyncRead + Unpin> Wire<R> {
         if self.waiting.len() < 4 + length {
             return Ok(None);
         }
-        self.message.extend_from_slice(&self.waiting[4..4 + length]);
-        self.waiting.drain(..4 + length);
+        let frame = self.waiting.split_to(4 + length);
+        self.message.extend_from_slice(&frame[4..]);
+        self.partial += frame.len();
         Ok(Some(header & MORE != 0))
+    }
+
+    /// Whole messages used that many bytes more.
+    fn settle(&mut self, bytes: usize) {
+        self.used += bytes;
+        while let Some((_, length)) = self.open.front()
+            && *length <= self.used
+        {
+            self.used -= *length;
+            self.open.pop_front();
+        }
     }
 }
 
-pub(crate) async fn send<T: Serialize>(
-    writer: &mut (impl AsyncWrite + Unpin),
-    message: &T,
-) -> Result<(), WireError> {
+/// A message to a kernel, in frames.
+pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Bytes, WireError> {
     let bytes = serde_json::to_vec(message).map_err(|_| WireError::Malformed)?;
-    if bytes.len() > MESSAGE {
+    if bytes.len() > CHANNEL_MESSAGE - 4 * (CHANNEL_MESSAGE / FRAME + 1) {
         return Err(WireError::MessageTooLong);
     }
+    let mut frames = BytesMut::with_capacity(bytes.len() + 32);
     let mut pieces = bytes.chunks(FRAME).peekable();
     while let Some(piece) = pieces.next() {
         let more = if pieces.peek().is_some() { MORE } else { 0 };
-        writer.write_all(&(piece.len() as u32 | more).to_le_bytes()).await.map_err(|_| WireError::Closed)?;
-        writer.write_all(piece).await.map_err(|_| WireError::Closed)?;
+        frames.put_u32_le(piece.len() as u32 | more);
+        frames.extend_from_slice(piece);
     }
-    writer.flush().await.map_err(|_| WireError::Closed)
+    Ok(frames.freeze())
 }
 
 #[cfg(test)]
@@ -97,33 +127,61 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn long_messages_arrive_whole() {
-        let (mut ours, theirs) = tokio::io::duplex(1000);
-        let long = json!({ "type": "x", "text": "y".repeat(3 << 20) });
-        let sent = long.clone();
-        let sending = async move { send(&mut ours, &sent).await.unwrap() };
-        let mut wire = Wire::new(theirs);
-        let (got, ()) = tokio::join!(wire.next::<Value>(), sending);
-        assert_eq!(got.unwrap(), long);
-        assert!(matches!(wire.next::<Value>().await, Err(WireError::Closed)));
+    #[test]
+    fn messages_arrive_whole_however_they_are_cut() {
+        let messages =
+            [json!({ "text": "y".repeat(3 << 20) }), json!(1), json!([]), json!("z".repeat(70_000))];
+        let stream: Vec<u8> = messages.iter().flat_map(|m| encode(m).unwrap()).collect();
+        for size in [1_000, 65_536, 1 << 20, stream.len()] {
+            let mut wire = Wire::default();
+            let mut got: Vec<Value> = Vec::new();
+            for (number, piece) in stream.chunks(size).enumerate() {
+                wire.push(number as u64, piece);
+                while let Some(message) = wire.take().unwrap() {
+                    got.push(message);
+                }
+            }
+            assert!(got == messages, "cut at {size}");
+            let next = stream.len().div_ceil(size) as u64;
+            assert_eq!(wire.position(next), Position { event: next, skip: 0 });
+        }
     }
 
-    #[tokio::test]
-    async fn an_interrupted_read_loses_nothing() {
-        let (mut ours, theirs) = tokio::io::duplex(100);
-        let mut wire = Wire::new(theirs);
-        ours.write_all(&[5, 0, 0, 0, b'"', b'a']).await.unwrap();
-        let soon = std::time::Duration::from_millis(10);
-        assert!(tokio::time::timeout(soon, wire.next::<String>()).await.is_err());
-        ours.write_all(b"bc\"").await.unwrap();
-        assert_eq!(wire.next::<String>().await.unwrap(), "abc");
+    #[test]
+    fn whoever_goes_on_at_the_position_misses_nothing() {
+        let messages: Vec<Value> = (0..50).map(|n| json!({ "n": n, "text": "x".repeat(n * 7) })).collect();
+        let stream: Vec<u8> = messages.iter().flat_map(|m| encode(m).unwrap()).collect();
+        let events: Vec<&[u8]> = stream.chunks(100).collect();
+        let mut first = Wire::default();
+        let mut heard = 0;
+        for (number, bytes) in events.iter().enumerate() {
+            first.push(number as u64, bytes);
+            while first.take::<Value>().unwrap().is_some() {
+                heard += 1;
+                // Another host takes over right here.
+                let at = first.position(number as u64 + 1);
+                let mut second = Wire::default();
+                let mut rest: Vec<Value> = Vec::new();
+                for (number, bytes) in events.iter().enumerate().skip(at.event as usize) {
+                    second.push(number as u64, bytes);
+                    if number as u64 == at.event {
+                        second.skip(at.skip);
+                    }
+                    while let Some(message) = second.take().unwrap() {
+                        rest.push(message);
+                    }
+                }
+                assert_eq!(rest, messages[heard..], "after {heard} messages");
+            }
+        }
+        assert_eq!(heard, 50);
     }
 
-    #[tokio::test]
-    async fn lies_about_length_are_refused() {
-        let (mut ours, theirs) = tokio::io::duplex(100);
-        ours.write_all(&[255, 255, 255, 127]).await.unwrap();
-        assert!(matches!(Wire::new(theirs).next::<Value>().await, Err(WireError::FrameTooLong(_))));
+    #[test]
+    fn lies_about_length_are_refused() {
+        let mut wire = Wire::default();
+        wire.push(0, &[255, 255, 255, 127]);
+        assert!(matches!(wire.take::<Value>(), Err(WireError::FrameTooLong(_))));
+        assert!(matches!(encode(&"x".repeat(CHANNEL_MESSAGE)), Err(WireError::MessageTooLong)));
     }
 }

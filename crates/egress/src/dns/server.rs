@@ -3,16 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandstorm_types::{HostName, HostPattern, NetworkPolicy, Rule, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::message::{Query, RecordType, Rejected};
-use crate::proxy::Shared;
+use crate::denial::{Denial, Host};
+use crate::proxy::{Refusal, Shared};
 
 /// No query for one name is longer; what is cut off here does not parse.
 const MAX_QUERY: usize = 1024;
+/// A name of which the sandbox chose a part, under a wildcard or an open policy, may be no longer: connecting to it has
+/// it looked up outside. How random it looks is not judged, since content networks use names that look so; its length and
+/// the rate of new names bound what it carries.
+const MAX_CHOSEN_NAME: usize = 160;
 const TCP_CONNECTIONS: usize = 8;
 const TCP_IDLE: Duration = Duration::from_secs(10);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
@@ -71,26 +77,48 @@ async fn converse(shared: &Shared, mut stream: TcpStream) -> std::io::Result<()>
 }
 
 /// The answer to one message; `None` is silence.
-fn answer(shared: &Shared, message: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn answer(shared: &Shared, message: &[u8]) -> Option<Vec<u8>> {
     if !shared.take_query() {
         return None;
     }
+    let refuse = |name: Option<&HostName>, reason| {
+        shared.count_query(false);
+        shared.record(Denial::new(name.cloned().map(Host::Name), None, reason));
+    };
     let query = match Query::parse(message) {
         Ok(query) => query,
         Err(Rejected(reply)) => {
-            shared.count_query(false);
+            refuse(None, Refusal::MalformedQuery);
             return reply;
         }
     };
-    let allowed = shared.policy().resolves(&query.name) && query.kind != RecordType::Other;
-    shared.count_query(allowed);
-    Some(match query.kind {
-        _ if !allowed => query.refused(),
-        RecordType::A => query.address(shared.address_for(&query.name)),
+    if let Err(reason) = may_ask(&shared.policy(), &query) {
+        refuse(Some(&query.name), reason);
+        return Some(query.refused());
+    }
+    let answer = match query.kind {
+        RecordType::A => query.address(shared.address_for(&query.name)?),
         // Every name has an IPv4 address here, so programs need no other; without HTTPS records they are not
         // tempted by an encrypted hello either.
         _ => query.empty(),
-    })
+    };
+    shared.count_query(true);
+    Some(answer)
+}
+
+fn may_ask(policy: &NetworkPolicy, query: &Query<'_>) -> Result<(), Refusal> {
+    if !policy.resolves(&query.name) {
+        return Err(Refusal::NotAllowed);
+    }
+    if query.kind == RecordType::Other {
+        return Err(Refusal::RecordType);
+    }
+    let exact =
+        |rule: &Rule| matches!(rule.target(), Target::Host(HostPattern::Exact(name)) if *name == query.name);
+    if query.name.as_str().len() > MAX_CHOSEN_NAME && !policy.rules().iter().any(exact) {
+        return Err(Refusal::LongName);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,17 +1,21 @@
 //! One connection of the sandbox, from its original destination to its end.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use rustix::net::sockopt;
 use sandstorm_types::{HostName, NetworkPolicy};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::opening::Held;
 use super::relay;
 use super::report::Refusal;
 use super::shared::Shared;
-use crate::hello::{self, HelloError};
+use crate::denial::{Denial, Host};
+use crate::hello::{self, Hello, HelloError};
 use crate::limits::ServerName;
 use crate::names::Names;
 use crate::permit::{Destination, Permit};
@@ -26,8 +30,7 @@ pub(super) async fn serve(shared: &Shared, client: TcpStream) {
     match original_destination(&client) {
         Some(original) => serve_to(shared, client, original).await,
         None => {
-            shared.record(None, Refusal::NoDestination);
-            reset(&client);
+            refuse(shared, &client, Denial::new(None, None, Refusal::NoDestination));
         }
     }
 }
@@ -44,14 +47,20 @@ fn original_destination(client: &TcpStream) -> Option<SocketAddr> {
 /// Serves a connection whose destination is known.
 pub(super) async fn serve_to(shared: &Shared, mut client: TcpStream, original: SocketAddr) {
     let destination = destination(shared, original);
-    let reason = match &destination {
+    let outcome = match &destination {
         Err(reason) => Err(*reason),
         Ok(destination) => pass(shared, &mut client, destination).await,
     };
-    if let Err(reason) = reason {
-        shared.record(destination.ok(), reason);
-        reset(&client);
+    if let Err(reason) = outcome {
+        let host = destination.map_or(Host::Address(original.ip()), |destination| destination.host());
+        refuse(shared, &client, Denial::new(Some(host), Some(original.port()), reason));
     }
+}
+
+fn refuse(shared: &Shared, client: &TcpStream, denial: Denial) {
+    shared.count_refused();
+    shared.record(denial);
+    reset(client);
 }
 
 fn destination(shared: &Shared, original: SocketAddr) -> Result<Destination, Refusal> {
@@ -66,30 +75,72 @@ fn destination(shared: &Shared, original: SocketAddr) -> Result<Destination, Ref
 }
 
 async fn pass(shared: &Shared, client: &mut TcpStream, destination: &Destination) -> Result<(), Refusal> {
-    // Subscribed before the decision, so that no change falls between the two.
-    let changes = shared.policy_changes();
-    let policy = shared.policy();
-    let permit = destination.permit(&policy).ok_or(Refusal::NotAllowed)?;
-    let mut first = Vec::new();
-    let mut unread_name = match destination {
-        Destination::Name { name, .. } if *policy != NetworkPolicy::Open => Some(name),
-        // Where the address was matched, or everything is, one name inside the connection is as good as another.
-        _ => None,
+    let mut changes = shared.policy_changes();
+    // Marked as seen with the very value that decides, so that no change falls between the two.
+    let policy = Arc::clone(&changes.borrow_and_update());
+    let permit = destination.permit(&policy, shared.opened()).ok_or(Refusal::NotAllowed)?;
+    let name = destination.name_to_check(&policy);
+    let holds = |policy: &NetworkPolicy| {
+        // What was opened without a look at the names inside must not live on under a policy that wants one.
+        let looked = name.is_some() || destination.name_to_check(policy).is_none();
+        destination.permit(policy, shared.opened()).filter(|_| looked)
     };
+    let opened = tokio::select! {
+        biased;
+        () = no_longer(changes.clone(), |policy| holds(policy) == Some(permit)) => Err(Refusal::PolicyChanged),
+        opened = open(shared, client, destination, permit, name) => opened,
+    };
+    let Opened { mut server, address, held } = opened?;
+    shared.count_connected();
+    tokio::select! {
+        biased;
+        () = no_longer(changes, |policy| holds(policy).is_some_and(|permit| permit.reaches(address))) => {
+            Err(Refusal::PolicyChanged)
+        }
+        outcome = relay::relay(shared, client, &mut server, held) => outcome,
+    }
+}
+
+/// Waits for a policy under which the connection may not be.
+async fn no_longer(
+    mut changes: watch::Receiver<Arc<NetworkPolicy>>,
+    permitted: impl Fn(&NetworkPolicy) -> bool,
+) {
+    loop {
+        match changes.changed().await {
+            Ok(()) if permitted(&changes.borrow_and_update()) => {}
+            Ok(()) => return,
+            // The proxy is ending, and this connection with it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// A connection whose server has answered.
+#[derive(Debug)]
+struct Opened<'a> {
+    server: TcpStream,
+    address: IpAddr,
+    held: Held<'a>,
+}
+
+async fn open<'a>(
+    shared: &Shared,
+    client: &mut TcpStream,
+    destination: &Destination,
+    permit: Permit,
+    name: Option<&'a HostName>,
+) -> Result<Opened<'a>, Refusal> {
+    let mut first = Vec::new();
     // On this port the client speaks first, so its name is checked before anyone outside hears of the connection. On
     // others the server may speak first: there the check waits inside the relay for the client's first bytes.
     if destination.port() == TLS_PORT
-        && let Some(name) = unread_name.take()
+        && let Some(name) = name
     {
         first = check_hello(shared, client, name, first).await?;
     }
-    let (mut server, address) = dial(shared, destination, permit).await?;
-    shared.count_connected();
-    let held = relay::Held { first, name: unread_name };
-    relay::relay(shared, client, &mut server, held, changes, |policy| {
-        destination.permit(policy).is_some_and(|permit| permit.reaches(address))
-    })
-    .await
+    let (server, address) = dial(shared, destination, permit).await?;
+    Ok(Opened { server, address, held: Held { first, name, port: destination.port() } })
 }
 
 /// Reads the client's hello, after `read`, and returns every byte read so far if the name in it may pass.
@@ -116,16 +167,22 @@ pub(super) async fn check_hello(
     .await
     .map_err(|_| Refusal::MalformedHello)??;
     match hello {
-        Ok(hello) if strict && hello.encrypted => Err(Refusal::EncryptedHello),
-        Ok(hello) => match hello.server_name {
-            Some(sent) if sent.eq_ignore_ascii_case(name.as_str().as_bytes()) => Ok(read),
-            Some(_) => Err(Refusal::OtherServerName),
-            None if strict => Err(Refusal::NoServerName),
-            None => Ok(read),
-        },
+        Ok(hello) => check_name(shared, &hello, name).map(|()| read),
         Err(HelloError::NotTls) if strict => Err(Refusal::NotTls),
         Err(HelloError::NotTls) => Ok(read),
-        Err(_) => Err(Refusal::MalformedHello),
+        Err(HelloError::Incomplete | HelloError::Malformed) => Err(Refusal::MalformedHello),
+    }
+}
+
+/// Whether a hello names the server that was matched.
+pub(super) fn check_name(shared: &Shared, hello: &Hello, name: &HostName) -> Result<(), Refusal> {
+    let strict = shared.server_name() == ServerName::Strict;
+    match &hello.server_name {
+        _ if strict && hello.encrypted => Err(Refusal::EncryptedHello),
+        Some(sent) if sent.eq_ignore_ascii_case(name.as_str().as_bytes()) => Ok(()),
+        Some(_) => Err(Refusal::OtherServerName),
+        None if strict => Err(Refusal::NoServerName),
+        None => Ok(()),
     }
 }
 

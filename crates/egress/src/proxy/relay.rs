@@ -1,54 +1,45 @@
 //! Moves bytes both ways until both sides have said all, or something cuts the connection off.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use sandstorm_types::{HostName, NetworkPolicy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::connection::check_hello;
+use super::opening::{self, Held, Speech};
 use super::report::Refusal;
 use super::shared::{Direction, Shared};
-use crate::hello;
+use crate::http::FirstStatus;
 
 /// Per direction: with the kernel's own buffers, all that a connection can hold in memory.
 const BUFFER: usize = 16 * 1024;
-
-/// What happens before the client's bytes flow freely.
-#[derive(Debug)]
-pub(super) struct Held<'a> {
-    /// Bytes already read from the client.
-    pub(super) first: Vec<u8>,
-    /// If the client opens with TLS, it must name this server.
-    pub(super) name: Option<&'a HostName>,
-}
 
 pub(super) async fn relay(
     shared: &Shared,
     client: &mut TcpStream,
     server: &mut TcpStream,
     held: Held<'_>,
-    changes: watch::Receiver<Arc<NetworkPolicy>>,
-    permitted: impl Fn(&NetworkPolicy) -> bool,
 ) -> Result<(), Refusal> {
     let (mut from_client, to_client) = client.split();
-    let (from_server, mut to_server) = server.split();
+    let (from_server, to_server) = server.split();
     let activity = Activity::new(shared.limits().idle_timeout);
+    let (mut first_status, switched) = FirstStatus::new();
     let up = async {
-        let first = opening(shared, &mut from_client, held).await?;
-        shared.spend(Direction::Up, first.len())?;
-        to_server.write_all(&first).await.map_err(|_| Cut::Closed)?;
-        pump(shared, Direction::Up, from_client, to_server, &activity).await
+        let (speech, first) = opening::listen(shared, &mut from_client, held).await?;
+        let client = first.chain(from_client);
+        match speech {
+            Speech::Free => pump(shared, Direction::Up, client, to_server, &activity, |_| ()).await,
+            speech => pump_checked(shared, client, to_server, &activity, speech, switched).await,
+        }
     };
-    let down = pump(shared, Direction::Down, from_server, to_client, &activity);
+    let down =
+        pump(shared, Direction::Down, from_server, to_client, &activity, |bytes| first_status.see(bytes));
     let both = async { tokio::try_join!(up, down).map(|_| ()) };
     let cut = tokio::select! {
         outcome = both => outcome,
         () = activity.idle() => Err(Cut::Refused(Refusal::Idle)),
-        () = no_longer(changes, permitted) => Err(Cut::Refused(Refusal::PolicyChanged)),
     };
     match cut {
         Err(Cut::Refused(reason)) => Err(reason),
@@ -63,7 +54,7 @@ pub(super) async fn relay(
 
 /// Why a direction stopped before its end.
 #[derive(Debug)]
-enum Cut {
+pub(super) enum Cut {
     Refused(Refusal),
     /// One of the two sides closed or reset the connection.
     Closed,
@@ -75,34 +66,13 @@ impl From<Refusal> for Cut {
     }
 }
 
-/// The client's first bytes, checked if they are to be.
-async fn opening(
-    shared: &Shared,
-    client: &mut (impl AsyncRead + Unpin),
-    held: Held<'_>,
-) -> Result<Vec<u8>, Cut> {
-    let Held { mut first, name } = held;
-    let Some(name) = name else { return Ok(first) };
-    // Two bytes tell TLS from what is not; a client that sends one and then waits does not speak TLS for long.
-    while first.len() < 2 && hello::looks_like_tls(&first) {
-        match client.read_buf(&mut first).await {
-            Ok(0) => return Ok(first),
-            Ok(_) => {}
-            Err(_) => return Err(Cut::Closed),
-        }
-    }
-    if hello::looks_like_tls(&first) {
-        first = check_hello(shared, client, name, first).await?;
-    }
-    Ok(first)
-}
-
 async fn pump(
     shared: &Shared,
     direction: Direction,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     activity: &Activity,
+    mut look: impl FnMut(&[u8]),
 ) -> Result<(), Cut> {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -112,6 +82,7 @@ async fn pump(
             return to.shutdown().await.map_err(|_| Cut::Closed);
         }
         shared.spend(direction, length)?;
+        look(&buffer[..length]);
         match (to.write_all(&buffer[..length]).await, direction) {
             (Ok(()), _) => activity.note(),
             // A server that stops listening may have answered already: its answer must still come down.
@@ -121,13 +92,37 @@ async fn pump(
     }
 }
 
-async fn no_longer(
-    mut changes: watch::Receiver<Arc<NetworkPolicy>>,
-    permitted: impl Fn(&NetworkPolicy) -> bool,
-) {
-    while changes.changed().await.is_ok() {
-        if !permitted(&changes.borrow_and_update()) {
-            return;
+/// Passes on what the client says as far as it is known to be for this server.
+async fn pump_checked(
+    shared: &Shared,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    activity: &Activity,
+    mut speech: Speech<'_>,
+    switched: oneshot::Receiver<bool>,
+) -> Result<(), Cut> {
+    let mut buffer = vec![0; BUFFER];
+    let mut switched = Some(switched);
+    loop {
+        let length = from.read(&mut buffer).await.map_err(|_| Cut::Closed)?;
+        if length == 0 {
+            return match speech.unfinished() {
+                Some(reason) => Err(reason.into()),
+                None => to.shutdown().await.map_err(|_| Cut::Closed),
+            };
+        }
+        let passed = speech.take(shared, &buffer[..length])?;
+        shared.spend(Direction::Up, passed.len())?;
+        if to.write_all(&passed).await.is_err() {
+            return Ok(());
+        }
+        activity.note();
+        if let Speech::Http(requests) = &mut speech
+            && requests.waits_for_answer()
+            && let Some(switched) = switched.take()
+        {
+            // An error is the end of a server that said less than a status.
+            requests.answered(switched.await.unwrap_or(false))?;
         }
     }
 }
@@ -176,8 +171,8 @@ mod tests {
         let shared = Shared::new(NetworkPolicy::None, Upstream::default(), Options::default());
         let activity = Activity::new(Duration::from_secs(1));
         let deaf = || tokio::io::duplex(16).0;
-        assert!(pump(&shared, Direction::Up, &b"question"[..], deaf(), &activity).await.is_ok());
-        let down = pump(&shared, Direction::Down, &b"answer"[..], deaf(), &activity).await;
+        assert!(pump(&shared, Direction::Up, &b"question"[..], deaf(), &activity, |_| ()).await.is_ok());
+        let down = pump(&shared, Direction::Down, &b"answer"[..], deaf(), &activity, |_| ()).await;
         assert!(matches!(down, Err(Cut::Closed)));
     }
 }

@@ -1,12 +1,8 @@
 //! What a proxy tells about its sandbox's traffic.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::permit::Destination;
-
-/// How many refused connections are remembered. The sandbox decides how many there are, so the list must not.
-const REMEMBERED: usize = 64;
+use crate::hello::HelloError;
 
 /// Totals since the proxy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,17 +18,11 @@ pub struct Counters {
     pub queries_refused: u64,
     /// Queries dropped for coming too fast.
     pub queries_dropped: u64,
+    /// Denials that the channel did not get: they came too fast, repeated the last one, or nobody read.
+    pub denials_suppressed: u64,
 }
 
-/// A connection that did not get through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// `None` when the kernel or the name table did not know it.
-    pub destination: Option<Destination>,
-    pub reason: Refusal,
-}
-
-/// Why a connection was refused or ended.
+/// Why a connection or a query was refused, or a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -58,12 +48,41 @@ pub enum Refusal {
     OtherServerName,
     #[error("the TLS client hello is encrypted")]
     EncryptedHello,
+    #[error("a connection to this port must speak HTTP/1 or TLS")]
+    NotHttp,
+    #[error("the HTTP request is malformed or can be read in two ways")]
+    MalformedRequest,
+    #[error("the HTTP request names another host")]
+    OtherHost,
+    #[error("the HTTP request is one for a proxy")]
+    ProxyRequest,
+    #[error("HTTP/2 without TLS cannot be checked")]
+    PlainHttp2,
     #[error("the sandbox has used up its bytes")]
     BytesUsedUp,
     #[error("the network policy changed and no longer allows the destination")]
     PolicyChanged,
     #[error("nothing moved for too long")]
     Idle,
+    #[error("the resolver answers for addresses only")]
+    RecordType,
+    #[error("the name is too long for one that no rule spells out")]
+    LongName,
+    #[error("the DNS query is malformed")]
+    MalformedQuery,
+}
+
+impl From<HelloError> for Refusal {
+    fn from(_: HelloError) -> Self {
+        Self::MalformedHello
+    }
+}
+
+impl Refusal {
+    /// Whether something that the sandbox tried was forbidden. The others are what any network does to a program.
+    pub fn is_denial(self) -> bool {
+        !matches!(self, Self::Unresolved | Self::Unreachable | Self::Idle)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +94,7 @@ pub(super) struct Tally {
     pub(super) queries_answered: AtomicU64,
     pub(super) queries_refused: AtomicU64,
     pub(super) queries_dropped: AtomicU64,
+    pub(super) denials_suppressed: AtomicU64,
 }
 
 impl Tally {
@@ -88,22 +108,7 @@ impl Tally {
             queries_answered: read(&self.queries_answered),
             queries_refused: read(&self.queries_refused),
             queries_dropped: read(&self.queries_dropped),
+            denials_suppressed: read(&self.denials_suppressed),
         }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Recent(VecDeque<Refused>);
-
-impl Recent {
-    pub(super) fn push(&mut self, refused: Refused) {
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
-        }
-        self.0.push_back(refused);
-    }
-
-    pub(super) fn list(&self) -> Vec<Refused> {
-        self.0.iter().cloned().collect()
     }
 }

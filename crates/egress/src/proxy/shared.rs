@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandstorm_types::{HostName, NetworkPolicy};
+use sandstorm_types::{HostName, NetworkPolicy, Rule};
 use tokio::sync::watch;
 
-use super::report::{Counters, Recent, Refusal, Refused, Tally};
+use super::report::{Counters, Refusal, Tally};
+use crate::denial::{Denial, Denials};
 use crate::limits::{Limits, Options, ServerName};
 use crate::names::Names;
-use crate::permit::Destination;
 use crate::rate::Rate;
 use crate::upstream::Upstream;
 
@@ -19,7 +19,8 @@ pub(crate) struct Shared {
     policy: watch::Sender<Arc<NetworkPolicy>>,
     names: Mutex<Names>,
     queries: Mutex<Rate>,
-    recent: Mutex<Recent>,
+    new_names: Mutex<Rate>,
+    denials: Mutex<Denials>,
     tally: Tally,
     options: Options,
     pub(super) upstream: Upstream,
@@ -39,7 +40,8 @@ impl Shared {
             policy: watch::Sender::new(Arc::new(policy)),
             names: Mutex::new(Names::new(limits.names)),
             queries: Mutex::new(Rate::new(limits.queries_per_second, limits.query_burst)),
-            recent: Mutex::default(),
+            new_names: Mutex::new(Rate::new(limits.names_per_second, limits.name_burst)),
+            denials: Mutex::new(Denials::new(options.denials.clone())),
             tally: Tally::default(),
             options,
             upstream,
@@ -48,6 +50,10 @@ impl Shared {
 
     pub(super) fn limits(&self) -> &Limits {
         &self.options.limits
+    }
+
+    pub(super) fn opened(&self) -> &[Rule] {
+        &self.options.opened
     }
 
     pub(super) fn server_name(&self) -> ServerName {
@@ -62,12 +68,18 @@ impl Shared {
         self.policy.subscribe()
     }
 
-    pub(super) fn set_policy(&self, policy: NetworkPolicy) {
+    pub(crate) fn set_policy(&self, policy: NetworkPolicy) {
         self.policy.send_replace(Arc::new(policy));
     }
 
-    pub(crate) fn address_for(&self, name: &HostName) -> Ipv4Addr {
-        lock(&self.names).address_for(name)
+    /// The address that stands for the name. `None`: too many new names were asked for.
+    pub(crate) fn address_for(&self, name: &HostName) -> Option<Ipv4Addr> {
+        let mut names = lock(&self.names);
+        if !names.contains(name) && lock(&self.new_names).take().is_err() {
+            count(&self.tally.queries_dropped);
+            return None;
+        }
+        Some(names.address_for(name))
     }
 
     pub(super) fn name_of(&self, address: Ipv4Addr) -> Option<HostName> {
@@ -105,19 +117,25 @@ impl Shared {
             .map_err(|_| Refusal::BytesUsedUp)
     }
 
-    pub(super) fn record(&self, destination: Option<Destination>, reason: Refusal) {
+    /// Remembers what was refused and tells the listener.
+    pub(crate) fn record(&self, denial: Denial) {
+        let destination = denial.target();
+        tracing::debug!(destination, reason = %denial.reason, "a sandbox was refused something");
+        if !lock(&self.denials).push(denial) {
+            count(&self.tally.denials_suppressed);
+        }
+    }
+
+    pub(super) fn count_refused(&self) {
         count(&self.tally.refused);
-        let shown = destination.as_ref().map(ToString::to_string);
-        tracing::debug!(destination = shown, %reason, "a sandbox's connection was refused");
-        lock(&self.recent).push(Refused { destination, reason });
     }
 
     pub(crate) fn counters(&self) -> Counters {
         self.tally.counters()
     }
 
-    pub(super) fn refused(&self) -> Vec<Refused> {
-        lock(&self.recent).list()
+    pub(crate) fn refused(&self) -> Vec<Denial> {
+        lock(&self.denials).latest()
     }
 }
 

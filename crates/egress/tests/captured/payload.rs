@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, connect,
+    sendmsg, socket_with, sockopt,
+};
 use sandstorm_jail::network::{NAMESERVER, capture_all};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,12 +54,27 @@ fn obey(line: &str, held: &mut Vec<TcpStream>) -> Result<String, String> {
             }
             Ok(String::new())
         }
+        ["flood", address, count] => flood(address.parse().unwrap(), count.parse().unwrap()),
         ["release"] => {
             held.clear();
             Ok(String::new())
         }
         _ => panic!("no such command: {line}"),
     }
+}
+
+/// Starts that many connections as fast as they can be started, waits for none, and says how many the kernel tracks.
+fn flood(address: SocketAddr, count: usize) -> Result<String, String> {
+    for _ in 0..count {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        // Closed with a reset, so that a port is free again at once.
+        sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+        let _ = connect(&socket, &address);
+    }
+    std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")
+        .map(|count| count.trim().to_owned())
+        .map_err(|error| error.to_string())
 }
 
 fn tcp(address: SocketAddr, text: &str) -> std::io::Result<String> {

@@ -174,7 +174,9 @@ fn spawn(who: Who, directory: &tempfile::TempDir, stdin: OwnedFd) -> Child {
     // A copy that an ordinary user can reach, wherever the build put the original.
     let binary = directory.path().join("payload");
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    // Made by another process: a descriptor of ours that a fork of another thread inherits would keep the file busy.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&binary).status().unwrap();
+    assert!(copied.success());
     let become_user = ["setpriv", "--reuid", ORDINARY_USER, "--regid", ORDINARY_USER, "--clear-groups", "--"];
     let words: Vec<&str> = match who {
         Who::Root => vec!["unshare", "--net"],

@@ -1,6 +1,5 @@
 //! The connection: one task that reads the socket, one that writes it.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,14 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use sandstorm_agent::frame::Decoder;
-use sandstorm_agent::protocol::{FromAgent, InputStream, Stream, Task, TaskId, ToAgent, VERSION};
+use sandstorm_agent::protocol::{FromAgent, Held, InputStream, Tag, Task, TaskId, ToAgent, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use crate::agent::input::Gate;
-use crate::agent::link::{Link, LinkState, QUEUE, Slot};
+use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
 use crate::tasks::Tasks;
 
@@ -49,14 +47,16 @@ impl AgentClient {
         Ok(Self { link, next: Arc::new(AtomicU32::new(1)) })
     }
 
-    /// Waits until the agent is up.
+    /// Waits until the agent is up and has told what it held.
     pub(crate) async fn ready(&self) -> Result<(), AgentError> {
         let mut state = self.link.state.subscribe();
-        let reached =
-            state.wait_for(|state| *state != LinkState::Starting).await.map_err(|_| AgentError::Gone)?;
+        let reached = state
+            .wait_for(|state| matches!(state, LinkState::Ready | LinkState::Lost(_)))
+            .await
+            .map_err(|_| AgentError::Gone)?;
         match &*reached {
             LinkState::Lost(error) => Err(error.clone()),
-            LinkState::Starting | LinkState::Ready => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -66,29 +66,33 @@ impl AgentClient {
         let _ = state.wait_for(|state| matches!(state, LinkState::Lost(_))).await;
     }
 
-    /// Starts a task. The first event tells whether it began.
-    pub(crate) fn start(&self, task: Task) -> Result<TaskHandle, AgentError> {
+    /// The tasks that an earlier host left, once the agent is ready.
+    pub(crate) fn take_held(&self) -> Vec<(Held, TaskHandle)> {
+        let held = self.link.take_held();
+        let highest = held.iter().map(|(held, _)| held.id).max().unwrap_or(0);
+        self.next.fetch_max(highest.saturating_add(1), Ordering::Relaxed);
+        held
+    }
+
+    /// Starts a task. The first event tells whether it began. One with a tag outlives this connection.
+    pub(crate) fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
         let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
-        let (events, receiver) = mpsc::channel(QUEUE);
-        let gates = [InputStream::Main, InputStream::Side].map(|to| (to, Arc::new(Gate::new())));
-        let slot = Slot { events, unacknowledged: HashMap::new(), gates: HashMap::from(gates) };
-        self.link.insert(id, slot);
-        let input = TaskInput { link: Arc::clone(&self.link), id, to: InputStream::Main };
-        let handle = TaskHandle {
-            id,
-            input,
-            link: Arc::clone(&self.link),
-            events: receiver,
-            owed: [(Stream::Output, 0), (Stream::Error, 0), (Stream::Side, 0)],
-        };
+        let handle = open(&self.link, id, [0; 2]).ok_or(AgentError::Gone)?;
         match &*self.link.state.borrow() {
             LinkState::Lost(error) => Err(error.clone()),
-            _ => handle.input.say(ToAgent::Start { id, task }).map(|()| handle),
+            _ => handle.input.say(ToAgent::Start { id, lasting, task }).map(|()| handle),
         }
     }
 }
 
-async fn read(mut socket: OwnedReadHalf, link: &Link) -> Result<(), AgentError> {
+/// A place for a task's events. `None`: there is one of that number.
+fn open(link: &Arc<Link>, id: TaskId, pending: [u32; 2]) -> Option<TaskHandle> {
+    let (events, receiver) = mpsc::unbounded_channel();
+    let input = TaskInput { link: Arc::clone(link), id, to: InputStream::Main };
+    link.insert(id, Slot::new(events, pending)).then(|| TaskHandle::new(input, receiver))
+}
+
+async fn read(mut socket: OwnedReadHalf, link: &Arc<Link>) -> Result<(), AgentError> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -99,18 +103,15 @@ async fn read(mut socket: OwnedReadHalf, link: &Link) -> Result<(), AgentError> 
         while let Some(message) =
             decoder.take::<FromAgent>().map_err(|_| AgentError::Protocol("a frame that is no message"))?
         {
-            dispatch(message, link).await?;
+            dispatch(message, link)?;
         }
     }
 }
 
-async fn dispatch(message: FromAgent, link: &Link) -> Result<(), AgentError> {
+fn dispatch(message: FromAgent, link: &Arc<Link>) -> Result<(), AgentError> {
     let (id, event) = match message {
-        FromAgent::Ready { version } if version == VERSION => {
-            link.state.send_replace(LinkState::Ready);
-            return Ok(());
-        }
-        FromAgent::Ready { .. } => return Err(AgentError::Protocol("another version")),
+        FromAgent::Ready { version, held } => return greeted(link, version, held),
+        FromAgent::Held(held) => return told(link, held),
         FromAgent::Credit { id, to, bytes } => {
             if let Some(gate) = link.gate(id, to) {
                 gate.credit(bytes);
@@ -124,16 +125,33 @@ async fn dispatch(message: FromAgent, link: &Link) -> Result<(), AgentError> {
             (id, TaskEvent::Failed(failure))
         }
         FromAgent::Output { id, stream, bytes } => {
-            link.arrived(id, stream, bytes.len())?;
             (id, TaskEvent::Output { stream, bytes: Bytes::from(bytes.into_vec()) })
         }
         FromAgent::Closed { id, .. } => (id, TaskEvent::Closed),
         FromAgent::Exited { id, ending, usage } => (id, TaskEvent::Exited { ending, usage }),
     };
-    // A task that nobody listens to any more is not an error: its handle was dropped.
-    if let Some(events) = link.events_of(id) {
-        let _ = events.send(event).await;
+    link.deliver(id, event)
+}
+
+fn greeted(link: &Link, version: u16, held: u32) -> Result<(), AgentError> {
+    if version != VERSION {
+        return Err(AgentError::Protocol("another version"));
     }
+    if *link.state.borrow() != LinkState::Starting || held > MOST_HELD {
+        return Err(AgentError::Protocol("a greeting that is none"));
+    }
+    link.state.send_replace(if held == 0 { LinkState::Ready } else { LinkState::Telling(held) });
+    Ok(())
+}
+
+fn told(link: &Arc<Link>, held: Held) -> Result<(), AgentError> {
+    let LinkState::Telling(left) = *link.state.borrow() else {
+        return Err(AgentError::Protocol("a task that nobody asked for"));
+    };
+    let handle =
+        open(link, held.id, held.pending).ok_or(AgentError::Protocol("a task that is told twice"))?;
+    link.hold(held, handle);
+    link.state.send_replace(if left <= 1 { LinkState::Ready } else { LinkState::Telling(left - 1) });
     Ok(())
 }
 

@@ -14,8 +14,9 @@ use crate::agent::link::Link;
 pub(crate) struct Gate(Semaphore);
 
 impl Gate {
-    pub(crate) fn new() -> Self {
-        Self(Semaphore::new(WINDOW as usize))
+    /// `pending`: bytes that were sent and not credited before this host came.
+    pub(crate) fn new(pending: u32) -> Self {
+        Self(Semaphore::new(WINDOW.saturating_sub(pending) as usize))
     }
 
     /// The agent passed bytes on. More credit than was ever used would be a lie; it is ignored.
@@ -47,6 +48,12 @@ impl TaskInput {
             self.say(ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(piece) })?;
         }
         Ok(())
+    }
+
+    /// Sends one message to the side channel: the program gets all of it or nothing.
+    pub(crate) async fn send(&self, message: &[u8]) -> Result<(), AgentError> {
+        self.write(message).await?;
+        self.say(ToAgent::Commit { id: self.id })
     }
 
     pub(crate) fn close(&self) -> Result<(), AgentError> {

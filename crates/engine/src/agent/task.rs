@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use sandstorm_agent::protocol::{Ending, PayloadWalls, StartFailure, Stream, TaskId, TaskUsage, WINDOW};
+use bytes::{Bytes, BytesMut};
+use sandstorm_agent::protocol::{
+    CHUNK, Ending, PayloadWalls, StartFailure, Stream, TaskId, TaskUsage, ToAgent, WINDOW, cost,
+};
 use tokio::sync::mpsc;
 
 use crate::agent::TaskInput;
@@ -24,32 +26,79 @@ pub(crate) enum TaskEvent {
 pub(crate) struct TaskHandle {
     pub(crate) id: TaskId,
     pub(crate) input: TaskInput,
-    pub(crate) link: Arc<Link>,
-    pub(crate) events: mpsc::Receiver<TaskEvent>,
-    /// Consumed and not acknowledged yet, for each stream: acknowledged in pieces of some size.
-    pub(crate) owed: [(Stream, u32); 3],
+    link: Arc<Link>,
+    events: mpsc::UnboundedReceiver<TaskEvent>,
+    /// An event that came while pieces were joined.
+    ahead: Option<TaskEvent>,
+    /// Cost of the output that the caller has in hand.
+    in_hand: Option<(Stream, u32)>,
+    /// Dealt with and not acknowledged yet, for each stream: acknowledged in pieces of some size.
+    owed: [u32; 3],
 }
 
 impl TaskHandle {
-    /// The next event. `None`: the sandbox is gone before the task ended. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Option<TaskEvent> {
-        let event = self.events.recv().await?;
-        if let TaskEvent::Output { stream, bytes } = &event {
-            self.acknowledge(*stream, bytes.len());
-        }
-        Some(event)
+    pub(crate) fn new(input: TaskInput, events: mpsc::UnboundedReceiver<TaskEvent>) -> Self {
+        let (id, link) = (input.id, Arc::clone(&input.link));
+        Self { id, input, link, events, ahead: None, in_hand: None, owed: [0; 3] }
     }
 
-    fn acknowledge(&mut self, stream: Stream, bytes: usize) {
-        for (of, owed) in &mut self.owed {
-            if *of == stream {
-                *owed = owed.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-                if *owed >= WINDOW / 4 {
-                    self.link.consumed(self.id, stream, *owed);
-                    *owed = 0;
+    /// The next event. `None`: the sandbox is gone before the task ended. Dropping the future loses nothing. Asking for
+    /// it says that the one before was dealt with: only then the agent forgets it.
+    pub(crate) async fn next(&mut self) -> Option<TaskEvent> {
+        if let Some((stream, cost)) = self.in_hand.take() {
+            self.acknowledge(stream, cost);
+        }
+        let event = match self.ahead.take() {
+            Some(event) => event,
+            None => self.events.recv().await?,
+        };
+        Some(match event {
+            TaskEvent::Output { stream, bytes } => {
+                let (bytes, cost) = self.join(stream, bytes);
+                self.in_hand = Some((stream, cost));
+                TaskEvent::Output { stream, bytes }
+            }
+            other => other,
+        })
+    }
+
+    /// Joins what else of the stream is there already: many small pieces would become many small events.
+    fn join(&mut self, stream: Stream, first: Bytes) -> (Bytes, u32) {
+        let mut total = cost(first.len());
+        let mut joined: Option<BytesMut> = None;
+        let mut length = first.len();
+        while length < CHUNK
+            && let Ok(event) = self.events.try_recv()
+        {
+            match event {
+                TaskEvent::Output { stream: of, bytes } if of == stream && length + bytes.len() <= CHUNK => {
+                    total = total.saturating_add(cost(bytes.len()));
+                    length += bytes.len();
+                    joined.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&bytes);
+                }
+                other => {
+                    self.ahead = Some(other);
+                    break;
                 }
             }
         }
+        (joined.map_or(first, BytesMut::freeze), total)
+    }
+
+    fn acknowledge(&mut self, stream: Stream, cost: u32) {
+        let owed = &mut self.owed[stream as usize];
+        *owed = owed.saturating_add(cost);
+        if *owed >= WINDOW / 4 {
+            self.link.consumed(self.id, stream, std::mem::take(owed));
+        }
+    }
+
+    /// Tells the agent that nothing of a lasting task has to be kept. One that lives is ended first.
+    pub(crate) fn forget(&self, lives: bool) {
+        if lives {
+            let _ = self.input.say(ToAgent::Signal { id: self.id, signal: 9 });
+        }
+        let _ = self.input.say(ToAgent::Forget { id: self.id });
     }
 }
 

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     pub cpu_time: Option<Duration>,
+    pub memory_bytes: Option<u64>,
     pub peak_memory_bytes: Option<u64>,
+    /// Processes and threads, PID 1 among them.
+    pub processes: Option<u64>,
     /// Processes that the kernel ended because the jail's memory was used up.
     pub memory_kills: Option<u64>,
     /// Times that a process could not be made because there were too many.

@@ -169,6 +169,13 @@ impl Leaf {
                     keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
                 }
             }),
+            memory_bytes: home(Controller::Memory).and_then(|dir| {
+                number(
+                    dir,
+                    if on_v1(Controller::Memory) { "memory.usage_in_bytes" } else { "memory.current" },
+                )
+            }),
+            processes: home(Controller::Processes).and_then(|dir| number(dir, "pids.current")),
             peak_memory_bytes: home(Controller::Memory).and_then(|dir| {
                 number(
                     dir,
@@ -195,12 +202,51 @@ impl Leaf {
         }
     }
 
+    /// Starts to freeze everything in the jail, or lets it go on.
+    pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
+        match self.freezer() {
+            Some(Freezer::Unified(dir)) => {
+                fs::write(dir.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+            }
+            Some(Freezer::V1(dir)) => {
+                fs::write(dir.join("freezer.state"), if frozen { "FROZEN" } else { "THAWED" })
+            }
+            None => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Whether everything in the jail stands still.
+    pub(crate) fn is_frozen(&self) -> bool {
+        match self.freezer() {
+            Some(Freezer::Unified(dir)) => keyed(dir, "cgroup.events", "frozen") == Some(1),
+            Some(Freezer::V1(dir)) => {
+                fs::read_to_string(dir.join("freezer.state")).is_ok_and(|state| state.trim() == "FROZEN")
+            }
+            None => false,
+        }
+    }
+
+    /// The unified tree's freezer where the kernel has it: frozen processes can still be killed there.
+    fn freezer(&self) -> Option<Freezer<'_>> {
+        let unified = self.unified.as_ref().map(|(dir, _)| dir);
+        let unified = unified.filter(|dir| dir.join("cgroup.freeze").exists());
+        unified
+            .map(|dir| Freezer::Unified(dir))
+            .or_else(|| self.v1.get(&Controller::Freezer).map(|dir| Freezer::V1(dir)))
+    }
+
     /// Removes the groups. They must be empty; what the kernel has not finished yet is waited for, briefly.
     /// The paths that could not be removed come back.
     pub(crate) fn remove(&self) -> Vec<PathBuf> {
         let dirs = self.v1.values().chain(self.unified.as_ref().map(|(dir, _)| dir));
         dirs.filter(|dir| !remove_directory(dir)).cloned().collect()
     }
+}
+
+/// Where a jail is frozen.
+enum Freezer<'a> {
+    Unified(&'a Path),
+    V1(&'a Path),
 }
 
 /// See [`Leaf::memory_alarm`].

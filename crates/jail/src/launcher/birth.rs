@@ -29,24 +29,28 @@ use crate::{landlock, packet};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Makes a jail. What comes back is the launcher's hold on it, the answer, and the descriptors for the client: the
-/// agent's socket, then those of a captured network.
+/// agent's socket, then those of a captured network. One with a cookie is kept when its client goes.
 pub(super) fn launch(
     workshop: &mut Workshop,
     spec: &JailSpec,
+    cookie: Option<OwnedFd>,
 ) -> Result<(Ward, Launched, Vec<OwnedFd>), JailError> {
     let leaf = make_leaf(workshop, spec)?;
     let born = leaf.as_ref().map_or_else(
         || deliver(workshop, spec, None),
         |leaf| deliver(workshop, spec, Some(leaf)).inspect_err(|_| drop(leaf.remove())),
     );
-    let Born { pid, pidfd, identity, control, measured, mut descriptors } = born?;
+    let Born { pid, pidfd, identity, control, door, measured, mut descriptors } = born?;
     let scratch = descriptors.remove(0);
     let filter = seccomp::payload(Arch::host(), spec.strict_filter);
     let report = report(workshop, spec, &identity, leaf.as_ref(), measured, &filter);
     let grouped = leaf.is_some();
-    let ward = Ward::new(spec, pid, pidfd, identity, leaf, scratch);
+    let mut ward = Ward::new(spec, pid, pidfd, identity, leaf, scratch);
     // From here on the ward cleans up, whatever happens.
-    let ready = check(spec, &report).and_then(|()| introduce(&control, &filter, rlimits(spec, grouped)));
+    let ready = check(spec, &report)
+        .and_then(|()| introduce(&control, &filter, rlimits(spec, grouped)))
+        // Nobody at the door: the agent ends with its only host.
+        .and_then(|()| cookie.map_or(Ok(()), |cookie| ward.keep(door, cookie, &descriptors)));
     if let Err(e) = ready {
         ward.discard();
         return Err(e);
@@ -87,6 +91,7 @@ struct Born {
     pidfd: OwnedFd,
     identity: Identity,
     control: OwnedFd,
+    door: OwnedFd,
     measured: Measured,
     descriptors: Vec<OwnedFd>,
 }
@@ -99,13 +104,14 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
     let (control, their_control) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(doing("make a socket"))?;
+    let (door, their_door) = packet::pair().map_err(doing("make a socket"))?;
     let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
     let side = sandstorm_sys::fork::clone(Namespaces::JAIL, leaf.and_then(Leaf::birthplace))
         .map_err(no_namespaces)?;
     let (pid, pidfd) = match side {
         Side::Parent { pid, pidfd } => (pid, pidfd),
         Side::Child => {
-            drop((sync, control));
+            drop((sync, control, door));
             let agent = rustix::io::fcntl_dupfd_cloexec(&workshop.agent, 10);
             let Ok(agent) = agent else { sandstorm_sys::fork::exit_now(125) };
             pid1::become_agent(Setup {
@@ -114,19 +120,23 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
                 drop_groups: identity.may_drop_groups(),
                 sync: their_sync,
                 control: their_control,
+                door: their_door,
                 agent,
                 cgroup_entrances: entrances,
                 filter: &workshop.agent_filter,
+                follow_links: workshop.sources.is_none(),
             })
         }
     };
-    drop((their_sync, their_control, entrances));
+    drop((their_sync, their_control, their_door, entrances));
     let built = identity
         .apply(pid)
         .and_then(|()| rustix::io::write(&sync, b"1").map(drop).map_err(doing("release PID 1")))
         .and_then(|()| listen(&sync));
     match built {
-        Ok((measured, descriptors)) => Ok(Born { pid, pidfd, identity, control, measured, descriptors }),
+        Ok((measured, descriptors)) => {
+            Ok(Born { pid, pidfd, identity, control, door, measured, descriptors })
+        }
         Err(e) => {
             let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
             let _ = sandstorm_sys::process::reap(pid);

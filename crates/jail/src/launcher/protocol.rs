@@ -10,14 +10,32 @@ use crate::spec::JailSpec;
 /// The name that the client gave a jail in its spec.
 pub type JailId = String;
 
+/// Version of these messages. A client and a resident launcher that have none in common do not work together.
+pub const VERSION: u16 = 1;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered by `Launched` or `Refused`.
-    Launch(Box<JailSpec>),
+    /// Answered by `Launched` or `Refused`. With `keep` the jail outlives its client, and a descriptor comes along: the
+    /// cookie, a memory file that only clients read.
+    Launch { spec: Box<JailSpec>, keep: bool },
     /// Ends a jail. Answered by its `Ended`; a jail that is gone needs no answer.
     Kill { name: JailId },
     /// Answered by `Counted`.
     Count { name: JailId },
+    /// Stops every process of a jail. Answered by `Done`, when all of them stand still, or `Refused`.
+    Pause { name: JailId },
+    /// Answered by `Done` or `Refused`.
+    Resume { name: JailId },
+    /// Answered by a `Listed` for each kept jail, then `AllListed`.
+    List,
+    /// A new connection to the agent of a kept jail. Answered by `Adopted` or `Refused`.
+    Adopt { name: JailId },
+    /// Comes with another cookie for a kept jail. Answered by `Done` or `Refused`.
+    Note { name: JailId },
+    /// Captures the network of a kept jail that was born with loopback only. Answered by `Captured` or `Refused`.
+    Capture { name: JailId },
+    /// Ends every jail and the launcher.
+    Shutdown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +50,25 @@ pub enum Answer {
         name: JailId,
         counters: Option<Counters>,
     },
-    /// A jail ended, by itself or not, and nothing of it is left. Nobody asked.
+    Done {
+        name: JailId,
+    },
+    /// Comes with the cookie.
+    Listed {
+        name: JailId,
+        paused: bool,
+    },
+    AllListed,
+    /// Comes with the agent's new socket, then the descriptors of a captured network.
+    Adopted {
+        name: JailId,
+    },
+    /// Comes with the descriptors of the captured network.
+    Captured {
+        name: JailId,
+    },
+    /// A jail ended, by itself or not, and nothing of it is left. Nobody asked. One that ended while there was no client
+    /// is told to the next.
     Ended(Ended),
 }
 
@@ -59,6 +95,10 @@ pub enum RefusalKind {
     Capacity,
     /// Something on the host failed.
     Host,
+    /// There is no such jail, or it ended.
+    Gone,
+    /// The client may not have that.
+    Forbidden,
 }
 
 impl From<&JailError> for Refusal {
@@ -70,6 +110,11 @@ impl From<&JailError> for Refusal {
             | JailError::Wall { .. } => RefusalKind::Isolation,
             JailError::NoFreeIds(_) => RefusalKind::Capacity,
             JailError::Host { .. } => RefusalKind::Host,
+            JailError::Gone => RefusalKind::Gone,
+            JailError::Exists | JailError::Source(_) | JailError::NoFreezer | JailError::Frozen => {
+                RefusalKind::Forbidden
+            }
+            JailError::Launcher(_) => RefusalKind::Host,
         };
         let mut message = error.to_string();
         let mut source = std::error::Error::source(error);

@@ -4,15 +4,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 
 use crate::cgroup::{Counters, Leaf};
+use crate::error::{JailError, doing};
 use crate::identity::Identity;
 use crate::launcher::protocol::{EndCause, Ended};
 use crate::spec::JailSpec;
 
 /// The processor budget is looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
+
+/// How long everything in a jail may take to stand still, and how often that is looked at.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+const STOP_LOOK: Duration = Duration::from_millis(1);
 
 /// How long after the memory alarm a kill is looked for.
 const ALARM_FADES: Duration = Duration::from_secs(2);
@@ -36,6 +42,30 @@ pub(super) struct Ward {
     alarm_fades_at: Option<Instant>,
     cause: Option<EndCause>,
     gone: bool,
+    /// What makes it outlive its client.
+    kept: Option<Kept>,
+    still: Still,
+}
+
+/// What a kept jail is found again by.
+#[derive(Debug)]
+struct Kept {
+    /// The way to hand its agent a new connection.
+    door: OwnedFd,
+    /// What the client wants to remember of it.
+    cookie: OwnedFd,
+    /// The descriptors of its captured network.
+    captured: Vec<OwnedFd>,
+}
+
+/// Whether a jail moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Still {
+    Moving,
+    /// Given up at this time.
+    Stopping(Instant),
+    /// With what is left of its lifetime.
+    Stopped(Option<Duration>),
 }
 
 impl Ward {
@@ -65,6 +95,8 @@ impl Ward {
             alarm_fades_at: None,
             cause: None,
             gone: false,
+            kept: None,
+            still: Still::Moving,
         };
         ward.plan_cpu_look(Duration::ZERO);
         ward
@@ -72,6 +104,90 @@ impl Ward {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Makes it outlive its client.
+    pub(super) fn keep(
+        &mut self,
+        door: OwnedFd,
+        cookie: OwnedFd,
+        captured: &[OwnedFd],
+    ) -> Result<(), JailError> {
+        self.kept = Some(Kept { door, cookie, captured: copies(captured)? });
+        Ok(())
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.still, Still::Stopped(_))
+    }
+
+    pub(super) fn cookie(&self) -> Option<BorrowedFd<'_>> {
+        self.kept.as_ref().map(|kept| kept.cookie.as_fd())
+    }
+
+    pub(super) fn note(&mut self, cookie: OwnedFd) -> Result<(), JailError> {
+        self.kept.as_mut().ok_or(JailError::Gone)?.cookie = cookie;
+        Ok(())
+    }
+
+    /// A new connection to its agent, and the descriptors of its captured network.
+    pub(super) fn adopt(&self) -> Result<Vec<OwnedFd>, JailError> {
+        let kept = self.kept.as_ref().filter(|_| self.cause.is_none()).ok_or(JailError::Gone)?;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .map_err(doing("make a socket"))?;
+        sandstorm_agent::knock(kept.door.as_fd(), theirs.as_fd())
+            .map_err(doing("knock at the agent's door"))?;
+        let mut given = vec![ours];
+        given.extend(copies(&kept.captured)?);
+        Ok(given)
+    }
+
+    /// The descriptors of its captured network, made now if it has none yet.
+    pub(super) fn capture(&mut self) -> Result<Vec<OwnedFd>, JailError> {
+        let kept = self.kept.as_mut().filter(|_| self.cause.is_none()).ok_or(JailError::Gone)?;
+        if kept.captured.is_empty() {
+            kept.captured = super::capture::from_outside(&self.pidfd)?;
+        }
+        copies(&kept.captured)
+    }
+
+    /// Starts to stop everything in it; [`Ward::settled`] tells how that went.
+    pub(super) fn pause(&mut self) -> Result<(), JailError> {
+        if self.still == Still::Moving {
+            let leaf = self.leaf.as_ref().ok_or(JailError::NoFreezer)?;
+            leaf.freeze(true).map_err(|_| JailError::NoFreezer)?;
+            self.still = Still::Stopping(Instant::now() + STOP_WITHIN);
+        }
+        Ok(())
+    }
+
+    /// Whether a pause that was asked for came about; `None` while that is open.
+    pub(super) fn settled(&mut self) -> Option<Result<(), JailError>> {
+        let Still::Stopping(give_up) = self.still else { return Some(Ok(())) };
+        let leaf = self.leaf.as_ref()?;
+        let now = Instant::now();
+        if leaf.is_frozen() {
+            // Time does not pass for what stands still.
+            self.still = Still::Stopped(self.dies_at.take().map(|at| at.saturating_duration_since(now)));
+            return Some(Ok(()));
+        }
+        (give_up <= now).then(|| {
+            let _ = leaf.freeze(false);
+            self.still = Still::Moving;
+            Err(JailError::Frozen)
+        })
+    }
+
+    pub(super) fn resume(&mut self) -> Result<(), JailError> {
+        if let Some(leaf) = self.leaf.as_ref().filter(|_| self.still != Still::Moving) {
+            leaf.freeze(false).map_err(doing("let the jail go on"))?;
+        }
+        if let Still::Stopped(left) = self.still {
+            self.dies_at = left.and_then(|left| Instant::now().checked_add(left));
+        }
+        self.still = Still::Moving;
+        Ok(())
     }
 
     /// Descriptors that tell when to look.
@@ -89,7 +205,8 @@ impl Ward {
         if self.cause.is_some() {
             return None;
         }
-        self.dies_at.into_iter().chain(self.next_cpu_look).chain(self.next_memory_look).min()
+        let stopping = matches!(self.still, Still::Stopping(_)).then(|| Instant::now() + STOP_LOOK);
+        self.dies_at.into_iter().chain(self.next_cpu_look).chain(self.next_memory_look).chain(stopping).min()
     }
 
     /// Sees what happened and acts on it.
@@ -148,6 +265,8 @@ impl Ward {
             leaf.kill();
         }
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        // A v1 freezer lets nobody die.
+        let _ = self.resume();
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -190,6 +309,10 @@ impl Ward {
         self.kill(EndCause::Asked);
         self.bury();
     }
+}
+
+fn copies(descriptors: &[OwnedFd]) -> Result<Vec<OwnedFd>, JailError> {
+    descriptors.iter().map(|fd| fd.try_clone().map_err(doing("copy a descriptor"))).collect()
 }
 
 fn pidfd_is_done(pidfd: &OwnedFd) -> bool {

@@ -4,7 +4,7 @@ use sandstorm_types::{ErrorKind, ExecId, PerStream};
 
 use super::trial::{Trial, Verdict, fails, read_output, same, same_bytes};
 use super::{Case, case};
-use crate::{EndCause, Exec, ExecRequest, ExecSignal, ExecStatus, Offset};
+use crate::{AttachFrom, EndCause, Exec, ExecRequest, ExecSignal, ExecStatus};
 
 pub(super) const CASES: &[Case] = &[
     case!("background_and_attach", background_outlives_its_listener, needs [exec, exec_background, exec_attach]),
@@ -22,7 +22,7 @@ fn background(line: &str) -> ExecRequest {
 }
 
 async fn attach(t: &Trial<'_>, exec: &ExecId, stdout: u64) -> Verdict<Exec> {
-    Ok(t.provider.attach(&t.cx, exec, PerStream { stdout, stderr: 0 }).await?)
+    Ok(t.provider.attach(&t.cx, exec, AttachFrom::Offset(PerStream { stdout, stderr: 0 })).await?)
 }
 
 async fn background_outlives_its_listener(t: &Trial<'_>) -> Verdict {
@@ -75,6 +75,6 @@ async fn leaving_an_attached_program_does_not_end_it(t: &Trial<'_>) -> Verdict {
 
 async fn unknown_programs_are_not_found(t: &Trial<'_>) -> Verdict {
     let exec = ExecId::random();
-    fails("attach", t.provider.attach(&t.cx, &exec, Offset::default()).await, ErrorKind::NotFound)?;
+    fails("attach", t.provider.attach(&t.cx, &exec, AttachFrom::START).await, ErrorKind::NotFound)?;
     fails("signal", t.provider.signal(&t.cx, &exec, ExecSignal::Kill).await, ErrorKind::NotFound)
 }

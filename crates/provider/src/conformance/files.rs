@@ -6,10 +6,11 @@ use sandstorm_types::{ErrorKind, SandboxId};
 
 use super::trial::{Failure, Trial, Verdict, ensure, fails, path, same, same_bytes};
 use super::{Case, case};
-use crate::{ByteStream, Error, ExecRequest, FileInfo, FileKind, FileOp, FileReply};
+use crate::{ByteStream, Error, ExecRequest, FileInfo, FileKind, FileOp, FileReply, ReadRange};
 
 pub(super) const CASES: &[Case] = &[
     case!("files", what_is_written_is_read, needs[files]),
+    case!("files", a_part_of_a_file_is_read, needs[files]),
     case!("files", writing_replaces_all, needs[files]),
     case!("files", a_broken_body_changes_nothing, needs[files]),
     case!("files", programs_see_the_same_files, needs [files, exec]),
@@ -58,6 +59,27 @@ async fn what_is_written_is_read(t: &Trial<'_>) -> Verdict {
     }
     same("a relative path", t.read(&id, "/workspace/small").await?, t.read(&id, "small").await?)?;
     fails("reading what is not there", t.read(&id, "absent").await, ErrorKind::NotFound)
+}
+
+async fn a_part_of_a_file_is_read(t: &Trial<'_>) -> Verdict {
+    let id = t.sandbox().await?;
+    let content: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+    t.write(&id, "long", content.clone()).await?;
+    for (offset, length) in [
+        (0, None),
+        (1, Some(0)),
+        (70_000, Some(100_000)),
+        (199_999, None),
+        (150_000, Some(u64::MAX)),
+        (200_001, None),
+    ] {
+        let range = ReadRange { offset, length };
+        let part = t.provider.read_file(&t.cx, &id, &path("long"), range).await?.collect(1 << 20).await?;
+        let start = content.len().min(offset as usize);
+        let end = length.map_or(content.len(), |n| content.len().min(start.saturating_add(n as usize)));
+        ensure!(part == content[start..end], "{range:?} reads {} bytes and not those", part.len());
+    }
+    Ok(())
 }
 
 async fn writing_replaces_all(t: &Trial<'_>) -> Verdict {

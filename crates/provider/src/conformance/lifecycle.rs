@@ -50,7 +50,7 @@ async fn unknown_ones_are_not_found(t: &Trial<'_>) -> Verdict {
         fails("exec", exec, ErrorKind::NotFound)?;
     }
     if can.files {
-        fails("read_file", t.provider.read_file(&t.cx, &id, &path("a")).await, ErrorKind::NotFound)?;
+        fails("read_file", t.read(&id, "a").await, ErrorKind::NotFound)?;
         fails("files", t.files(&id, FileOp::Stat { path: path("a") }).await, ErrorKind::NotFound)?;
     }
     Ok(())

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use sandstorm_types::{
-    Capabilities, ExecId, GuestPath, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet, User,
+    Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
+    User,
 };
 
 use crate::{
-    ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp, FileReply,
-    ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox, SnapshotKind, SnapshotOptions,
-    Stdin, Usage, WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
+    FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
+    SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Asks the provider only for what its capabilities name.
@@ -93,6 +94,10 @@ impl Provider for CapabilityCheck {
         self.inner.list(cx, filter)
     }
 
+    fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        self.inner.events()
+    }
+
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         let can = &self.can;
         self.require(
@@ -109,7 +114,7 @@ impl Provider for CapabilityCheck {
         self.inner.exec(cx, id, req).await
     }
 
-    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
         self.require("attach", &[Need::always("exec_attach", self.can.exec_attach)])?;
         self.inner.attach(cx, exec, from).await
     }
@@ -122,14 +127,21 @@ impl Provider for CapabilityCheck {
             }
             ExecSignal::Resize(_) => Need::always("exec_tty", self.can.exec_tty),
             ExecSignal::CloseStdin => Need::always("exec_stdin", self.can.exec_stdin),
+            ExecSignal::Forget { .. } => Need::always("exec_attach", self.can.exec_attach),
         };
         self.require("signal", &[need])?;
         self.inner.signal(cx, exec, signal).await
     }
 
-    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream> {
         self.require("read_file", &[Need::always("files", self.can.files)])?;
-        self.inner.read_file(cx, id, path).await
+        self.inner.read_file(cx, id, path, range).await
     }
 
     async fn write_file(
@@ -181,6 +193,20 @@ impl Provider for CapabilityCheck {
     async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
         self.require("transition", &[Need::always("pause", self.can.pause)])?;
         self.inner.transition(cx, id, to).await
+    }
+
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
+        let can = &self.can;
+        self.require(
+            "set_network",
+            &[
+                Need::always("network_change", can.network_change),
+                Need::when(policy == NetworkPolicy::None, "network_none", can.network_none),
+                Need::when(matches!(policy, NetworkPolicy::Allow(_)), "network_allow", can.network_allow),
+                Need::when(policy == NetworkPolicy::Open, "network_open", can.network_open),
+            ],
+        )?;
+        self.inner.set_network(cx, id, policy).await
     }
 
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {

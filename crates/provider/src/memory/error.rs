@@ -15,6 +15,8 @@ pub(super) enum MemoryError {
     NoSnapshot(SnapshotId),
     #[error("there is a sandbox {0} already")]
     Exists(SandboxId),
+    #[error("there is an exec {0} already")]
+    ExecExists(ExecId),
     #[error("sandbox {id} is {state}, not ready")]
     NotReady { id: SandboxId, state: State },
     #[error("the sandbox cannot change that way")]
@@ -67,7 +69,9 @@ impl MemoryError {
             Self::NoSandbox(_) | Self::NoExec(_) | Self::NoSnapshot(_) | Self::NoFile(_) => {
                 ErrorKind::NotFound
             }
-            Self::Exists(_) | Self::NotReady { .. } | Self::State(_) => ErrorKind::Conflict,
+            Self::Exists(_) | Self::ExecExists(_) | Self::NotReady { .. } | Self::State(_) => {
+                ErrorKind::Conflict
+            }
             Self::NoProgram(_) | Self::NoTerminal | Self::Refused { .. } | Self::NoMemorySnapshots => {
                 ErrorKind::InvalidRequest
             }

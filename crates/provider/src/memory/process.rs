@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandstorm_types::{GuestPath, LimitName, LimitSet, PerStream};
-use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::error::MemoryError;
 use super::programs::{self, Channel, Input, Program, Sink};
 use super::world::{Place, Running, World};
-use crate::{EndCause, ExecEnd, ExecLog, ExecRequest, ExecStatus, Usage};
+use crate::{EndCause, ExecEnd, ExecLog, ExecRequest, ExecStatus, InputFrame, Usage};
 
 const SIGKILL: i32 = 9;
 
@@ -32,7 +31,7 @@ impl Process {
         running: &Running,
         signals: mpsc::Receiver<i32>,
         stdin: Input,
-        channel: Option<DuplexStream>,
+        channel: Option<mpsc::Receiver<InputFrame>>,
         req: &ExecRequest,
     ) -> Result<Self, MemoryError> {
         let argv = req.argv();
@@ -58,7 +57,7 @@ impl Process {
             stdin,
             stdout: Sink::stdout(&running.log),
             stderr: if req.tty.is_some() { Sink::stdout(&running.log) } else { Sink::stderr(&running.log) },
-            channel: channel.map(Channel::new),
+            channel: channel.map(|messages| Channel::new(messages, &running.log)),
             terminal: running.terminal(),
         };
         let wall = req.timeout.unwrap_or(place.sandbox.limits.wall);
@@ -68,7 +67,8 @@ impl Process {
     pub(super) async fn run_to_end(self) {
         let log = self.log.clone();
         let (status, cause) = self.supervise().await;
-        log.end(ExecEnd {
+        // In memory nothing can fail to be kept.
+        let _ = log.end(ExecEnd {
             status,
             cause,
             limits_hit: LimitSet::EMPTY,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sandstorm_types::{GuestPath, SandboxId, Stream};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::shell;
@@ -251,10 +250,10 @@ impl Sink {
     async fn write(&self, bytes: Bytes) {
         match self {
             Self::Log(log, stream) => {
-                log.write(*stream, bytes);
+                let _ = log.write(*stream, bytes);
                 log.pace().await;
             }
-            Self::Channel(channel) => channel.write(&bytes).await,
+            Self::Channel(channel) => channel.write(bytes).await,
             Self::File(content) => content.lock().await.extend_from_slice(&bytes),
         }
     }
@@ -263,25 +262,24 @@ impl Sink {
 /// Descriptor 3.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
-    reader: Arc<Mutex<ReadHalf<DuplexStream>>>,
-    writer: Arc<Mutex<WriteHalf<DuplexStream>>>,
+    messages: Arc<Mutex<Typed>>,
+    log: ExecLog,
 }
 
 impl Channel {
-    pub(super) fn new(stream: DuplexStream) -> Self {
-        let (reader, writer) = tokio::io::split(stream);
-        Self { reader: Arc::new(Mutex::new(reader)), writer: Arc::new(Mutex::new(writer)) }
+    pub(super) fn new(messages: mpsc::Receiver<InputFrame>, log: &ExecLog) -> Self {
+        let typed = Typed { waiting: BytesMut::new(), frames: Some(messages) };
+        Self { messages: Arc::new(Mutex::new(typed)), log: log.clone() }
     }
 
     async fn read(&self) -> Option<Bytes> {
-        let mut buffer = BytesMut::with_capacity(PIECE);
-        let count = self.reader.lock().await.read_buf(&mut buffer).await.ok()?;
-        (count > 0).then(|| buffer.freeze())
+        let mut typed = self.messages.lock().await;
+        (!typed.waiting.is_empty() || typed.more().await).then(|| typed.waiting.split().freeze())
     }
 
-    /// A peer that went away loses what is written, as with a closed socket.
-    async fn write(&self, bytes: &[u8]) {
-        let _ = self.writer.lock().await.write_all(bytes).await;
+    async fn write(&self, bytes: Bytes) {
+        let _ = self.log.write_channel(bytes);
+        self.log.pace().await;
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::MemoryError;
 use super::tree::Tree;
-use crate::{ExecInput, ExecLog, FileEvent, ListFilter, Sandbox, TtySize, Usage};
+use crate::{ChannelInput, ExecInput, ExecLog, FileEvent, ListFilter, Sandbox, TtySize, Usage};
 
 /// Changes of files that a slow watcher may fall behind.
 const CHANGES_KEPT: usize = 1024;
@@ -49,6 +49,7 @@ pub(super) struct Place {
 pub(super) struct Running {
     pub(super) log: ExecLog,
     pub(super) input: ExecInput,
+    pub(super) channel: Option<ChannelInput>,
     signals: mpsc::Sender<i32>,
     tty: watch::Sender<Option<TtySize>>,
 }
@@ -58,9 +59,10 @@ impl Running {
         log: ExecLog,
         signals: mpsc::Sender<i32>,
         input: ExecInput,
+        channel: Option<ChannelInput>,
         tty: Option<TtySize>,
     ) -> Self {
-        Self { log, input, signals, tty: watch::Sender::new(tty) }
+        Self { log, input, channel, signals, tty: watch::Sender::new(tty) }
     }
 
     /// Sends a signal. None of the programs handles one, so the first ends it and more may be lost.
@@ -75,6 +77,11 @@ impl Running {
         }
         self.tty.send_replace(Some(size));
         Ok(())
+    }
+
+    pub(super) fn forget(&self, before: u64) {
+        // In memory this cannot fail.
+        let _ = self.log.forget(before);
     }
 
     pub(super) fn terminal(&self) -> watch::Receiver<Option<TtySize>> {
@@ -187,6 +194,9 @@ impl World {
     ) -> Result<(), MemoryError> {
         let mut content = self.content();
         content.ready(sandbox)?;
+        if content.execs.contains_key(&exec) {
+            return Err(MemoryError::ExecExists(exec));
+        }
         content.execs.insert(exec, (*sandbox, running));
         Ok(())
     }
@@ -227,6 +237,16 @@ impl World {
 
     pub(super) fn snapshot(&self, id: &SnapshotId) -> Result<Tree, MemoryError> {
         self.content().snapshots.get(id).cloned().ok_or(MemoryError::NoSnapshot(*id))
+    }
+
+    /// Ends a sandbox as a crash would: it stays to be seen as failed.
+    pub(super) fn lose(&self, id: &SandboxId, reason: &str) -> Result<(), MemoryError> {
+        let mut content = self.content();
+        let held = content.held(id)?;
+        held.place.sandbox.state =
+            held.place.sandbox.state.after(Step::Fail { reason: reason.to_owned() })?;
+        held.place.ended.cancel();
+        Ok(())
     }
 
     /// Forgets a sandbox, ends its programs and gives their logs to wait for.

@@ -6,12 +6,13 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::conformance;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
-    ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal, ExecStatus,
-    FileEvent, FileOp, FileReply, ListFilter, Offset, OpContext, Provider, ProviderInfo, Result, Sandbox,
-    SnapshotOptions, Usage, WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal,
+    ExecStatus, FileEvent, FileOp, FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, ExecId, GuestPath, SandboxId, SandboxSpec, SnapshotId, State, Stream, Transition, Unmet,
+    Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, State, Stream,
+    Transition, Unmet,
 };
 
 /// A promise to break.
@@ -38,6 +39,10 @@ pub(crate) enum Fault {
     PausesInName,
     AttachesFromTheStart,
     KeepsForegroundAlive,
+    ReadsWholeFiles,
+    SwapsChannelAndOutput,
+    RemembersEverything,
+    CountsFromZero,
 }
 
 #[derive(Debug)]
@@ -68,6 +73,9 @@ impl Broken {
                     end.cause = EndCause::Program;
                 }
                 Some(ExecEvent::Exited(end))
+            }
+            (Fault::SwapsChannelAndOutput, ExecEvent::Channel { offset, bytes }) => {
+                Some(ExecEvent::Output { stream: Stream::Stdout, offset, bytes })
             }
             (_, event) => Some(event),
         }
@@ -116,6 +124,10 @@ impl Provider for Broken {
         self.inner.list(cx, filter)
     }
 
+    fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        self.inner.events()
+    }
+
     async fn exec(&self, cx: &OpContext, id: &SandboxId, mut req: ExecRequest) -> Result<Exec> {
         match self.fault {
             Fault::ForgetsInput => req.stdin = Default::default(),
@@ -126,23 +138,36 @@ impl Provider for Broken {
         Ok(self.bent(self.inner.exec(cx, id, req).await?))
     }
 
-    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: Offset) -> Result<Exec> {
-        let from = if matches!(self.fault, Fault::AttachesFromTheStart) { Offset::default() } else { from };
-        Ok(self.bent(self.inner.attach(cx, exec, from).await?))
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
+        let from = if matches!(self.fault, Fault::AttachesFromTheStart) { AttachFrom::START } else { from };
+        let mut attached = self.bent(self.inner.attach(cx, exec, from).await?);
+        if matches!(self.fault, Fault::CountsFromZero) {
+            attached.first = 0;
+        }
+        Ok(attached)
     }
 
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
         match self.fault {
             Fault::IgnoresSignals => Ok(()),
+            Fault::RemembersEverything if matches!(signal, ExecSignal::Forget { .. }) => Ok(()),
             _ => self.inner.signal(cx, exec, signal).await,
         }
     }
 
-    async fn read_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath) -> Result<ByteStream> {
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream> {
+        let whole = matches!(self.fault, Fault::ReadsWholeFiles);
+        let range = if whole { ReadRange::default() } else { range };
         if matches!(self.fault, Fault::SharesFiles) {
             return Ok(ByteStream::from(Bytes::from_static(b"secret")));
         }
-        self.inner.read_file(cx, id, path).await
+        self.inner.read_file(cx, id, path, range).await
     }
 
     async fn write_file(
@@ -152,7 +177,9 @@ impl Provider for Broken {
         path: &GuestPath,
         body: ByteStream,
     ) -> Result<()> {
-        if matches!(self.fault, Fault::KeepsOldContent) && self.inner.read_file(cx, id, path).await.is_ok() {
+        if matches!(self.fault, Fault::KeepsOldContent)
+            && self.inner.read_file(cx, id, path, ReadRange::default()).await.is_ok()
+        {
             return Ok(());
         }
         self.inner.write_file(cx, id, path, body).await
@@ -194,6 +221,10 @@ impl Provider for Broken {
         }
         let state = if to == Transition::Pause { State::Paused } else { State::Ready };
         Ok(Sandbox { state, ..self.inner.get(cx, id).await? })
+    }
+
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
+        self.inner.set_network(cx, id, policy).await
     }
 
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
@@ -243,6 +274,10 @@ async fn the_suite_finds_every_fault() {
         (Fault::NeverTellsChanges, "watch/changes_are_told"),
         (Fault::PausesInName, "pause/programs_stand_still"),
         (Fault::AttachesFromTheStart, "background_and_attach/listeners_start_at_their_offset"),
+        (Fault::ReadsWholeFiles, "files/a_part_of_a_file_is_read"),
+        (Fault::SwapsChannelAndOutput, "exec_channel/it_carries_bytes_apart_from_output"),
+        (Fault::RemembersEverything, "exec_channel/what_is_forgotten_is_gone"),
+        (Fault::CountsFromZero, "exec_channel/later_listeners_hear_the_same_events"),
         (Fault::KeepsForegroundAlive, "background_and_attach/foreground_ends_with_its_listener"),
         (
             Fault::Claims(Capabilities { limits: sandstorm_types::LimitSet::all(), ..memory }),

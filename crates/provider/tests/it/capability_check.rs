@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use sandstorm_provider::layers::CapabilityCheck;
 use sandstorm_provider::{
-    ByteStream, CreateOptions, ExecRequest, ExecSignal, FileOp, Offset, OpContext, Provider, Result,
-    SnapshotKind, SnapshotOptions, Stdin, TtySize, WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, ExecRequest, ExecSignal, FileOp, OpContext, Provider, ReadRange,
+    Result, SnapshotKind, SnapshotOptions, Stdin, TtySize, WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, ErrorKind, ExecId, GuestPath, Retry, SandboxId, SandboxSpec, TenantId, Transition, User,
+    Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, TenantId,
+    Transition, User,
 };
 
 use crate::broken::{Broken, Fault};
@@ -32,18 +33,21 @@ async fn every_operation_needs_its_capability() {
     let spec = SandboxSpec::default();
     refused(provider.create(&cx, &spec, CreateOptions::default()).await, "template_host");
     refused(provider.exec(&cx, &id, ExecRequest::program(["/bin/true"])).await, "exec");
-    refused(provider.attach(&cx, &exec, Offset::default()).await, "exec_attach");
+    refused(provider.attach(&cx, &exec, AttachFrom::START).await, "exec_attach");
     refused(provider.signal(&cx, &exec, ExecSignal::Kill).await, "exec");
     refused(provider.signal(&cx, &exec, ExecSignal::Interrupt).await, "exec_signals");
     refused(provider.signal(&cx, &exec, ExecSignal::CloseStdin).await, "exec_stdin");
     refused(provider.signal(&cx, &exec, ExecSignal::Resize(TtySize { rows: 1, cols: 1 })).await, "exec_tty");
-    refused(provider.read_file(&cx, &id, &path).await, "files");
+    refused(provider.read_file(&cx, &id, &path, ReadRange::default()).await, "files");
     refused(provider.write_file(&cx, &id, &path, ByteStream::from(bytes::Bytes::new())).await, "files");
     refused(provider.files(&cx, &id, FileOp::Pack { path: path.clone() }).await, "files_archive");
     let search = FileOp::Search { root: path.clone(), pattern: "*".to_owned(), limit: 1 };
     refused(provider.files(&cx, &id, search).await, "files_search");
     refused(provider.watch(&cx, &id, &path, WatchOptions::default()).await, "files_watch");
     refused(provider.connect(&cx, &id, 80).await, "connect");
+    refused(provider.signal(&cx, &exec, ExecSignal::Forget { before: 1 }).await, "exec_attach");
+    refused(provider.set_network(&cx, &id, NetworkPolicy::None).await, "network_change");
+    refused(provider.set_network(&cx, &id, NetworkPolicy::Open).await, "network_open");
     refused(provider.usage(&cx, &id).await, "usage");
     refused(provider.transition(&cx, &id, Transition::Pause).await, "pause");
     for (kind, feature) in

@@ -55,6 +55,23 @@ fn an_address_needs_a_rule_of_its_own() {
 }
 
 #[test]
+fn a_network_is_a_rule_for_all_its_addresses() {
+    let policy = policy(&["ip:198.51.100.0/24:22", "ip:[2001:db8::/32]"]);
+    assert!(policy.allows_ip("198.51.100.9".parse().unwrap(), 22));
+    assert!(policy.allows_ip("2001:db8:7::1".parse().unwrap(), 443));
+    for (address, port) in [("198.51.100.9", 443), ("198.51.101.1", 22), ("2001:db9::1", 443)] {
+        assert!(!policy.allows_ip(address.parse().unwrap(), port), "{address}:{port}");
+    }
+    assert!(!policy.resolves(&name("example.com")));
+    for text in
+        ["ip:198.51.100.1/24", "ip:[198.51.100.0/24]", "ip:2001:db8::/32", "198.51.100.0/24", "ip:1.2.3.4/33"]
+    {
+        assert!(text.parse::<Rule>().is_err(), "{text}");
+    }
+    assert_eq!("ip:[2001:db8::/32]:7".parse::<Rule>().unwrap().to_string(), "ip:[2001:db8::/32]:7");
+}
+
+#[test]
 fn refuses_odd_rules() {
     for text in [
         "",
@@ -122,7 +139,7 @@ fn canonical_text_does_not_depend_on_order() {
 
 proptest! {
     #[test]
-    fn rules_print_what_they_read(text in "(ip:)?(\\*\\.)?[a-z0-9.\\[\\]:-]{1,30}(:[0-9]{1,5}(,[0-9]{1,5})?)?") {
+    fn rules_print_what_they_read(text in "(ip:)?(\\*\\.)?[a-z0-9.\\[\\]:/-]{1,30}(:[0-9]{1,5}(,[0-9]{1,5})?)?") {
         if let Ok(rule) = text.parse::<Rule>() {
             prop_assert_eq!(rule.to_string().parse::<Rule>(), Ok(rule));
         }

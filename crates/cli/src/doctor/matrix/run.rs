@@ -78,7 +78,7 @@ async fn execute(
     let mut said = Vec::new();
     while let Some(event) = exec.events.next().await {
         match event? {
-            ExecEvent::Started => {}
+            ExecEvent::Started | ExecEvent::Channel { .. } => {}
             ExecEvent::Output { bytes, .. } => said.extend_from_slice(&bytes),
             ExecEvent::Exited(end) => return Ok((end, String::from_utf8_lossy(&said).into_owned())),
         }

@@ -76,6 +76,41 @@ async fn a_policy_of_none_answers_nothing() {
 }
 
 #[tokio::test]
+async fn answers_follow_the_policy() {
+    let world = world(allow(&["a.test"]));
+    assert_eq!(code_and_answers(&ask(&world, "a.test", 1)), (0, 1));
+    world.shared.set_policy(allow(&["b.test"]));
+    assert_eq!(code_and_answers(&ask(&world, "a.test", 1)), (5, 0));
+    assert_eq!(code_and_answers(&ask(&world, "b.test", 1)), (0, 1));
+    world.shared.set_policy(NetworkPolicy::None);
+    assert_eq!(code_and_answers(&ask(&world, "b.test", 1)), (5, 0));
+}
+
+#[tokio::test]
+async fn denied_lookups_are_told_with_their_name_alone() {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(10);
+    let options = Options { denials: Some(sender), ..Options::default() };
+    let world = World::new(allow(&["a.test"]), options, NOWHERE);
+    ask(&world, "evil.example", 1);
+    ask(&world, "evil.example", 28);
+    ask(&world, "a.test", 16);
+    answer(&world.shared, &query(&[b"\x1b[31mred"], 1)).unwrap();
+    let told: Vec<_> = std::iter::from_fn(|| receiver.try_recv().ok())
+        .map(|denial| (denial.target(), denial.port, denial.reason, denial.suppressed))
+        .collect();
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(
+        told,
+        [
+            (name("evil.example"), None, Refusal::NotAllowed, 0),
+            (name("a.test"), None, Refusal::RecordType, 1),
+            (None, None, Refusal::MalformedQuery, 0),
+        ]
+    );
+    assert_eq!(world.shared.counters().denials_suppressed, 1);
+}
+
+#[tokio::test]
 async fn a_flood_of_queries_is_dropped() {
     let limits = Limits { queries_per_second: 1, query_burst: 10, ..Limits::default() };
     let world = World::new(allow(&["*.example.com"]), Options { limits, ..Options::default() }, NOWHERE);
@@ -90,7 +125,7 @@ async fn a_flood_of_queries_is_dropped() {
 
 #[tokio::test]
 async fn the_table_of_names_stays_small() {
-    let limits = Limits { names: 16, query_burst: 10_000, ..Limits::default() };
+    let limits = Limits { names: 16, query_burst: 10_000, name_burst: 10_000, ..Limits::default() };
     let world = World::new(allow(&["*.example.com"]), Options { limits, ..Options::default() }, NOWHERE);
     let mut seen = std::collections::HashSet::new();
     for index in 0..1000 {
@@ -98,6 +133,33 @@ async fn the_table_of_names_stays_small() {
     }
     assert_eq!(seen.len(), 1000);
     assert_eq!(world.asked(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn lookups_carry_little() {
+    let label = "x".repeat(60);
+    let long = format!("{label}.{label}.{label}.example.com");
+    let world = world(allow(&["*.example.com"]));
+    assert_eq!(code_and_answers(&ask(&world, &long, 1)), (5, 0));
+    assert_eq!(world.shared.refused()[0].reason, Refusal::LongName);
+    assert_eq!(code_and_answers(&ask(&world, &format!("{label}.{label}.example.com"), 1)), (0, 1));
+    world.shared.set_policy(NetworkPolicy::Open);
+    assert_eq!(code_and_answers(&ask(&world, &long, 1)), (5, 0));
+    world.shared.set_policy(allow(&[&long]));
+    assert_eq!(code_and_answers(&ask(&world, &long, 1)), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_names_come_slowly_and_known_ones_at_once() {
+    let limits = Limits { names_per_second: 10, name_burst: 20, query_burst: 10_000, ..Limits::default() };
+    let world = World::new(allow(&["*.example.com"]), Options { limits, ..Options::default() }, NOWHERE);
+    let answered = |index: usize| {
+        answer(&world.shared, &query(&[format!("x{index}").as_bytes(), b"example", b"com"], 1)).is_some()
+    };
+    assert_eq!((0..1000).filter(|&index| answered(index)).count(), 20);
+    assert_eq!((0..1000).filter(|_| answered(7)).count(), 1000);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!((1000..2000).filter(|&index| answered(index)).count(), 10);
 }
 
 #[tokio::test]

@@ -1,0 +1,155 @@
+//! `sandstorm serve`.
+//!
+//! Order matters here: the launcher is found or forked while there is one thread and root's rights, ports are bound,
+//! then the rights go, and only then the runtime starts. See the process model in `ARCHITECTURE.md`.
+
+mod arguments;
+mod home;
+mod languages;
+mod listeners;
+mod secrets;
+mod settings;
+mod stop;
+mod user;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use sandstorm_config::{Flag, Loaded};
+use sandstorm_control::server::{Control, Setup};
+use sandstorm_control::{CompileCache, Runner, Tools};
+use sandstorm_dialect_session as session;
+use sandstorm_gateway::Gateway;
+use sandstorm_store::Store;
+use sandstorm_telemetry::Telemetry;
+use tokio_util::sync::CancellationToken;
+
+use crate::arguments::Shared;
+use crate::complaint::misuse;
+use crate::{configuration, local, run};
+pub(crate) use arguments::ServeCommand;
+pub(crate) use home::Home;
+pub(crate) use settings::database;
+use languages::Languages;
+use listeners::Listeners;
+use stop::{How, Stop};
+use user::ServerUser;
+
+pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<ExitCode> {
+    let mut flags = Vec::new();
+    if let Some(listen) = &command.listen {
+        flags.push(Flag::new("--listen", "serve.listen", listen));
+    }
+    if let Some(listen) = &command.admin_listen {
+        flags.push(Flag::new("--admin-listen", "serve.admin_listen", listen));
+    }
+    let loaded = configuration::load_for_server(shared, flags)?;
+    let listen = loaded.config.serve.listen;
+    if command.dev_no_auth && !listen.ip().is_loopback() {
+        return Err(misuse(format!(
+            "--dev-no-auth lets everybody in, so it listens on loopback addresses only, not on {listen}"
+        )));
+    }
+    let user = ServerUser::choose(&loaded)?;
+    let home = Home::open(&loaded, user)?;
+    let listeners = Listeners::bind(&loaded, &home, user)?;
+    let database = settings::database(&loaded)?;
+    let telemetry_config = settings::telemetry(&loaded)?;
+    // Everything that may fail for lack of rights or by a wrong setting is behind us; now the launcher.
+    let engine = local::Resident::start(&loaded, &home, user.map(|user| user.uid))?;
+    if let Some(user) = user {
+        user.become_it()?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16))
+        .enable_all()
+        .build()
+        .context("the runtime could not be started")?;
+    runtime.block_on(async {
+        let telemetry = Telemetry::start(telemetry_config).context("telemetry could not be started")?;
+        let telemetry = Arc::new(telemetry);
+        let served = run_server(&loaded, command, &home, listeners, database, engine, &telemetry).await;
+        telemetry.shutdown().await;
+        served
+    })
+}
+
+async fn run_server(
+    loaded: &Loaded,
+    command: &ServeCommand,
+    home: &Home,
+    listeners: Listeners,
+    database: Option<String>,
+    engine: local::Resident,
+    telemetry: &Arc<Telemetry>,
+) -> anyhow::Result<ExitCode> {
+    let config = &loaded.config;
+    let provider = engine.provider(config, home).await?;
+    let store = Store::open(&home.store(database)?).await.context("the database could not be opened")?;
+    let layers = run::layers(loaded, &home.cache())?;
+    let runner = Runner::new(Tools {
+        provider: Arc::clone(&provider) as Arc<_>,
+        limits: config.limits,
+        roots: local::roots(config),
+        cache: Some(CompileCache::new(home.cache().join("compile"), config.cache.max_bytes.as_u64())),
+        layers: Some(layers),
+    });
+    let setup = Setup {
+        store: store.clone(),
+        provider: Arc::clone(&provider) as Arc<_>,
+        runner,
+        settings: settings::control(loaded, home)?,
+    };
+    let control = Control::start(setup).await.context("the server could not take up its work")?;
+    let first_key = if command.dev_no_auth { None } else { control.first_key().await? };
+    let closing = CancellationToken::new();
+    let stop = Stop::listen()?;
+    let languages = Languages::default();
+    let gateway = |extra| {
+        let (rendering, languages) = (Arc::clone(telemetry), languages.clone());
+        Gateway {
+            control: control.clone(),
+            settings: settings::gateway(loaded, command, closing.clone()),
+            metrics: Box::new(move || rendering.render()),
+            languages: Box::new(move || languages.views()),
+            extra,
+        }
+    };
+    let dialects = settings::session(loaded).map(|settings| session::router(control.clone(), settings));
+    let public = sandstorm_gateway::router(gateway(dialects.into_iter().collect()));
+    let operators = sandstorm_gateway::admin_router(gateway(Vec::new()));
+    announce(&listeners.describe(), first_key.as_deref(), command)?;
+    let serving = listeners.serve(config, public, operators, stop, closing.clone());
+    // Which languages there are is looked at while the server already answers.
+    let (how, ()) = tokio::join!(serving, languages.find(loaded, &*provider));
+    let how = how?;
+    control.drain(config.serve.drain_timeout).await;
+    if how == How::ForGood {
+        control.end_everything().await;
+    }
+    store.close().await;
+    drop(control);
+    match (Arc::into_inner(provider), how) {
+        (Some(provider), How::ForGood) => provider.shut_down_launcher().await,
+        (Some(provider), How::KeepSandboxes) => provider.detach().await,
+        (None, _) => tracing::warn!("somebody still uses the engine; the launcher takes care of what is left"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a person needs to see, and what a program that starts us waits for. The address comes last: once it is there,
+/// the server answers.
+fn announce(addresses: &str, first_key: Option<&str>, command: &ServeCommand) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    if let Some(key) = first_key {
+        writeln!(stdout, "first key, shown this once: {key}")?;
+    }
+    if command.dev_no_auth {
+        writeln!(stdout, "no keys are asked for: whoever can reach this port can run code")?;
+    }
+    writeln!(stdout, "sandstorm {} listening on {addresses}", env!("CARGO_PKG_VERSION"))?;
+    stdout.flush()?;
+    Ok(())
+}

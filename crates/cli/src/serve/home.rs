@@ -1,0 +1,78 @@
+//! Where a server keeps its things: all below the state directory, for its own user alone.
+//!
+//! ```text
+//! sandstorm.db      the database, unless PostgreSQL is configured
+//! audit.anchor      the latest checkpoints of the audit chain, beside the database on purpose
+//! secrets/          pepper, audit key
+//! serve/journal/    what execs wrote, until their sandbox ends
+//! serve/cache/      layers and compiled programs of this server's runs
+//! launcher.sock     the launcher; admin.sock the operators' routes
+//! ```
+
+use std::path::PathBuf;
+
+use sandstorm_config::Loaded;
+use sandstorm_control::server::Pepper;
+use sandstorm_store::{AuditKey, StoreConfig};
+
+use super::secrets::{private, secret};
+use super::user::ServerUser;
+
+/// The server's part of the state directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Home(PathBuf);
+
+impl Home {
+    /// Makes what is missing and gives it to the server's user.
+    pub(crate) fn open(loaded: &Loaded, user: Option<ServerUser>) -> anyhow::Result<Self> {
+        let home = Self(loaded.state_dir()?.to_owned());
+        for dir in [home.0.clone(), home.secrets(), home.0.join("serve"), home.journals(), home.cache()] {
+            private(&dir)?;
+            if let Some(user) = user {
+                user.own(&dir)?;
+            }
+        }
+        // Made while root can still give them away.
+        home.pepper()?;
+        home.audit_key()?;
+        Ok(home)
+    }
+
+    /// For commands that work on the state directory of a server that may be running.
+    pub(crate) fn visit(loaded: &Loaded) -> anyhow::Result<Self> {
+        let user = ServerUser::choose(loaded)?;
+        Self::open(loaded, user)
+    }
+
+    fn secrets(&self) -> PathBuf {
+        self.0.join("secrets")
+    }
+
+    pub(crate) fn journals(&self) -> PathBuf {
+        self.0.join("serve/journal")
+    }
+
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.0.join("serve/cache")
+    }
+
+    pub(crate) fn launcher_socket(&self) -> PathBuf {
+        self.0.join("launcher.sock")
+    }
+
+    pub(crate) fn admin_socket(&self) -> PathBuf {
+        self.0.join("admin.sock")
+    }
+
+    pub(crate) fn pepper(&self) -> anyhow::Result<Pepper> {
+        secret(&self.secrets(), "pepper").map(Pepper)
+    }
+
+    pub(crate) fn audit_key(&self) -> anyhow::Result<AuditKey> {
+        secret(&self.secrets(), "audit").map(AuditKey::from_bytes)
+    }
+
+    pub(crate) fn store(&self, database: Option<String>) -> anyhow::Result<StoreConfig> {
+        Ok(StoreConfig::in_directory(&self.0, database, self.audit_key()?))
+    }
+}

@@ -1,0 +1,124 @@
+//! From the configuration to what each part of the server is made from.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use sandstorm_config::{Environment, Loaded, LogFormat, LogLevel};
+use sandstorm_control::server::{Quota, Retention, Settings};
+use sandstorm_dialect_session::SessionSettings;
+use sandstorm_gateway::GatewaySettings;
+use sandstorm_telemetry::{Otlp, TelemetryConfig};
+use sandstorm_types::ByteSize;
+use tokio_util::sync::CancellationToken;
+
+use super::{Home, ServeCommand};
+use crate::complaint::paints;
+
+pub(super) fn control(loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> {
+    let config = &loaded.config;
+    let (quotas, admission, sandbox) = (&config.quotas, &config.admission, &config.sandbox);
+    Ok(Settings {
+        limits: config.limits,
+        ceiling: config.ceiling(),
+        enforcement: config.enforcement.unwrap_or_default(),
+        quota: Quota {
+            sandboxes: quotas.sandboxes,
+            cpu_milli: u64::from(quotas.cpus.milli()),
+            memory_bytes: quotas.memory.as_u64(),
+            runs_per_minute: quotas.runs_per_minute,
+            requests_per_second: quotas.requests_per_second,
+            open_streams: quotas.open_streams,
+        },
+        admission_memory: admission.memory_on(machine_memory()?),
+        admission_wait: admission.wait,
+        admission_queue: usize::try_from(admission.queue).unwrap_or(usize::MAX),
+        idle_timeout: sandbox.idle_timeout,
+        paused_for: sandbox.paused_for,
+        longest_lifetime: sandbox.lifetime_max,
+        retention: Retention {
+            runs: config.retention.runs,
+            events: config.retention.events,
+            audit: config.retention.audit,
+        },
+        pepper: home.pepper()?,
+    })
+}
+
+pub(super) fn gateway(loaded: &Loaded, command: &ServeCommand, closing: CancellationToken) -> GatewaySettings {
+    let config = &loaded.config;
+    let serve = &config.serve;
+    GatewaySettings {
+        dev_no_auth: command.dev_no_auth,
+        allowed_hosts: serve.allowed_hosts.clone(),
+        allowed_origins: serve.allowed_origins.clone(),
+        metrics_auth: serve.metrics_auth,
+        json_limit: usize::try_from(serve.body_limit.as_u64()).unwrap_or(usize::MAX),
+        body_pause: serve.body_timeout,
+        body_time: serve.body_timeout.saturating_mul(4),
+        idle: serve.idle_timeout,
+        limits: config.limits,
+        ceiling: config.ceiling(),
+        longest_lifetime: config.sandbox.lifetime_max,
+        closing,
+    }
+}
+
+/// `None`: the dialect is switched off.
+pub(super) fn session(loaded: &Loaded) -> Option<SessionSettings> {
+    let session = &loaded.config.dialects.session;
+    session.enabled.then(|| SessionSettings {
+        cpu_time: (session.cpu_time > Duration::ZERO).then_some(session.cpu_time),
+        memory: session.memory,
+        network: session.network,
+        timeout: session.timeout,
+        processes: session.processes,
+        expiration: session.expiration,
+        ..SessionSettings::default()
+    })
+}
+
+/// The address of the database, read from where the configuration says it is.
+pub(crate) fn database(loaded: &Loaded) -> anyhow::Result<Option<String>> {
+    let Some(reference) = &loaded.config.database.url else { return Ok(None) };
+    let secret = reference.resolve(&Environment::of_process()).context("`database.url`")?;
+    Ok(Some(secret.expose_secret().to_owned()))
+}
+
+pub(super) fn telemetry(loaded: &Loaded) -> anyhow::Result<TelemetryConfig> {
+    let (log, telemetry) = (&loaded.config.log, &loaded.config.telemetry);
+    let environment = Environment::of_process();
+    let headers = telemetry.otlp_headers.iter().map(|(name, reference)| {
+        let secret =
+            reference.resolve(&environment).with_context(|| format!("`telemetry.otlp_headers.{name}`"))?;
+        Ok((name.clone(), secret.expose_secret().to_owned()))
+    });
+    let headers = headers.collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(TelemetryConfig {
+        log_format: match log.format {
+            LogFormat::Pretty => sandstorm_telemetry::LogFormat::Pretty,
+            LogFormat::Json => sandstorm_telemetry::LogFormat::Json,
+        },
+        log_level: match log.level {
+            LogLevel::Error => tracing::Level::ERROR,
+            LogLevel::Warn => tracing::Level::WARN,
+            LogLevel::Info => tracing::Level::INFO,
+            LogLevel::Debug => tracing::Level::DEBUG,
+            LogLevel::Trace => tracing::Level::TRACE,
+        },
+        colours: paints(&std::io::stderr()),
+        service_name: telemetry.service_name.clone(),
+        otlp: telemetry.otlp_endpoint.clone().map(|endpoint| Otlp {
+            endpoint,
+            headers,
+            sample_ratio: telemetry.sample_ratio,
+        }),
+    })
+}
+
+/// Memory of this machine.
+fn machine_memory() -> anyhow::Result<ByteSize> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("could not read /proc/meminfo")?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let kilobytes: u64 = total.and_then(|n| n.parse().ok()).context("/proc/meminfo has no MemTotal")?;
+    Ok(ByteSize::bytes(kilobytes.saturating_mul(1024)))
+}

@@ -1,0 +1,1 @@
+//! A database of the test's own in a real PostgreSQL.

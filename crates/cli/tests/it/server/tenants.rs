@@ -1,0 +1,349 @@
+//! Keys, tenants and quotas: who gets in, who sees what, how much each may have.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::http::{self, Request};
+use super::instance::Server;
+use super::socket::{Message, WebSocket};
+use crate::support::{Who, eventually, run, stderr, stdout};
+
+/// `sandstorm …` on the state directory of a server.
+fn on_state(server: &Server, args: &[&str]) -> String {
+    let state = server.state();
+    let mut all = args.to_vec();
+    all.extend(["--state-dir", state.to_str().unwrap()]);
+    let output = run(Who::Root, &all);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// A key with these arguments of `keys create`.
+fn new_key(server: &Server, args: &[&str]) -> (String, String) {
+    let mut all = vec!["keys", "create", "--json"];
+    all.extend(args);
+    let made: Value = serde_json::from_str(&on_state(server, &all)).unwrap();
+    (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned())
+}
+
+fn with_key(server: &Server, key: &str, request: Request) -> http::Answer {
+    server.send(&request.header("authorization", &format!("Bearer {key}")))
+}
+
+#[test]
+fn a_server_without_keys_listens_on_loopback_only() {
+    for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let refused = run(Who::Root, &["serve", "--dev-no-auth", "--listen", listen]);
+        assert_eq!(refused.status.code(), Some(2), "{listen}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains("loopback"), "{}", stderr(&refused));
+    }
+    let server = Server::with(Who::Root, &[], &["--dev-no-auth"]);
+    assert_eq!(server.key, "");
+    let open = |host: &str| {
+        let bytes = format!("GET /v1/sandboxes HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        super::walk::raw(&server, bytes.as_bytes())
+    };
+    assert!(open(&format!("127.0.0.1:{}", server.port)).starts_with("HTTP/1.1 200"));
+    assert!(open("localhost").starts_with("HTTP/1.1 200"));
+    let rebound = open("attacker.example");
+    assert!(rebound.starts_with("HTTP/1.1 4"), "{rebound}");
+}
+
+#[test]
+fn every_bad_key_gets_the_same_answer() {
+    let server = Server::start(Who::Root);
+    let (_, expired) = new_key(&server, &["--expires", "1ms"]);
+    let (id, revoked) = new_key(&server, &[]);
+    on_state(&server, &["keys", "revoke", &id]);
+    let good = server.key.clone();
+    let changed = good.replace(|c: char| c.is_ascii_uppercase(), "x");
+    let presented: Vec<Vec<(&str, String)>> = vec![
+        vec![],
+        vec![("authorization", format!("Bearer {expired}"))],
+        vec![("authorization", format!("Bearer {revoked}"))],
+        vec![("authorization", format!("Bearer {changed}"))],
+        vec![("authorization", format!("Bearer {}", &good[..good.len() - 1]))],
+        vec![("authorization", format!("Bearer {}", good.to_uppercase()))],
+        vec![("authorization", format!("Bearer\t{good}"))],
+        vec![("authorization", format!("Basic {good}"))],
+        vec![("authorization", good.clone())],
+        vec![("authorization", format!("Bearer {good}")), ("authorization", format!("Bearer {good}"))],
+        vec![("authorization", format!("Bearer {good}")), ("x-api-key", good.clone())],
+        vec![("x-api-key", String::new())],
+        vec![("x-api-key", "ss_".to_owned())],
+        vec![("x-api-key", "x".repeat(5000))],
+    ];
+    std::thread::sleep(Duration::from_millis(1100));
+    let mut bodies = BTreeMap::new();
+    for headers in presented {
+        let mut request = Request::new("GET", "/v1/sandboxes").header("x-request-id", "the-same");
+        for (name, value) in &headers {
+            request = request.header(name, value);
+        }
+        let answer = server.send(&request);
+        assert_eq!(answer.status, 401, "{headers:?}: {}", answer.text());
+        *bodies.entry(answer.text()).or_insert(0) += 1;
+    }
+    assert_eq!(bodies.len(), 1, "{bodies:#?}");
+    let in_query = server.send(&Request::new("GET", format!("/v1/sandboxes?api_key={good}")));
+    assert_eq!(in_query.status, 401);
+    assert_eq!(server.send(&Request::new("GET", "/v1/sandboxes").header("x-api-key", &good)).status, 200);
+    // No key is in the log, however it was presented.
+    let log = std::fs::read_to_string(server.place.path().join("log")).unwrap();
+    let secret = good.rsplit('_').next().unwrap();
+    assert!(!log.contains(secret) && !log.contains(&revoked), "{log}");
+}
+
+#[test]
+fn revoking_a_key_ends_its_open_streams() {
+    let server = Server::start(Who::Root);
+    let (id, key) = new_key(&server, &["--scopes", "sandbox"]);
+    let mut mine = Borrowed { server: &server, key };
+    let sandbox = mine.post("/v1/sandboxes", &json!({})).expect(201);
+    let path = format!("/v1/sandboxes/{}", sandbox["id"].as_str().unwrap());
+    let mut terminal = mine.terminal(&format!("{path}/pty?rows=24&cols=80"));
+    terminal.send_bytes(b"echo he''re\n");
+    terminal.read_until("here");
+    let mut events = mine.stream(&format!("{path}/events"));
+    on_state(&server, &["keys", "revoke", &id]);
+    let began = Instant::now();
+    while !matches!(terminal.read(), Message::Closed(_)) {}
+    while events.next_event().is_some() {}
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(mine.get(&path).status, 401);
+    mine.key.clear();
+}
+
+/// The same server with another key.
+struct Borrowed<'a> {
+    server: &'a Server,
+    key: String,
+}
+
+impl Borrowed<'_> {
+    fn get(&self, target: &str) -> http::Answer {
+        with_key(self.server, &self.key, Request::new("GET", target))
+    }
+
+    fn post(&self, target: &str, body: &Value) -> http::Answer {
+        with_key(self.server, &self.key, Request::new("POST", target).json(body))
+    }
+
+    fn stream(&self, target: &str) -> http::Events {
+        let request = Request::new("GET", target)
+            .header("authorization", &format!("Bearer {}", self.key))
+            .header("accept", "text/event-stream");
+        http::open(self.server.port, &request).unwrap().events()
+    }
+
+    fn terminal(&self, target: &str) -> WebSocket {
+        let request = Request::new("GET", target).header("authorization", &format!("Bearer {}", self.key));
+        WebSocket::by(self.server.port, request)
+    }
+}
+
+/// What is another's and what never was cannot be told apart.
+#[test]
+fn one_tenant_cannot_see_anothers_objects() {
+    let server = Server::start(Who::Root);
+    on_state(&server, &["tenants", "create", "other"]);
+    let (_, other) = new_key(&server, &["--tenant", "other"]);
+    let sandbox = server.sandbox(&json!({}));
+    let context = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
+    let exec = server
+        .post(&format!("{sandbox}/exec"), &json!({ "command": "sleep 60", "background": true }))
+        .expect(202);
+    let ran = server.post("/v1/runs", &json!({ "language": "bash", "code": "true" })).expect(200);
+    let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
+    let (context, exec, ran) = (text(&context), text(&exec), text(&ran));
+    let absent = |id: &str| {
+        let (prefix, _) = id.split_once('_').unwrap();
+        format!("{prefix}_{}a", "a".repeat(25))
+    };
+    let targets: Vec<(&'static str, String, String, Option<Value>)> = vec![
+        ("GET", sandbox.clone(), String::new(), None),
+        ("DELETE", sandbox.clone(), String::new(), None),
+        ("POST", sandbox.clone(), "/pause".into(), Some(json!({}))),
+        ("POST", sandbox.clone(), "/resume".into(), Some(json!({}))),
+        ("POST", sandbox.clone(), "/extend".into(), Some(json!({ "lifetime": "10m" }))),
+        ("PUT", sandbox.clone(), "/network".into(), Some(json!("none"))),
+        ("POST", sandbox.clone(), "/exec".into(), Some(json!({ "command": "true" }))),
+        ("GET", sandbox.clone(), "/execs".into(), None),
+        ("GET", sandbox.clone(), format!("/execs/{exec}"), None),
+        ("DELETE", sandbox.clone(), format!("/execs/{exec}"), None),
+        ("GET", sandbox.clone(), format!("/execs/{exec}/events"), None),
+        ("GET", sandbox.clone(), "/contexts".into(), None),
+        ("GET", sandbox.clone(), format!("/contexts/{context}"), None),
+        ("POST", sandbox.clone(), format!("/contexts/{context}/execute"), Some(json!({ "code": "1" }))),
+        ("GET", sandbox.clone(), "/files?path=/etc/passwd".into(), None),
+        ("GET", sandbox.clone(), "/files/list?path=/".into(), None),
+        ("GET", sandbox.clone(), "/metrics".into(), None),
+        ("GET", sandbox.clone(), "/events".into(), None),
+        ("GET", sandbox.clone(), "/ports/80/".into(), None),
+        ("GET", format!("/v1/runs/{ran}"), String::new(), None),
+        ("POST", format!("/v1/runs/{ran}"), "/cancel".into(), Some(json!({}))),
+    ];
+    for (method, object, rest, body) in targets {
+        let ask = |object: &str| {
+            let mut request = Request::new(method, format!("{object}{rest}")).header("x-request-id", "same");
+            if let Some(body) = &body {
+                request = request.json(body);
+            }
+            let answer = with_key(&server, &other, request);
+            (answer.status, answer.text().replace(object, "OBJECT"))
+        };
+        let id = object.rsplit('/').next().unwrap();
+        let foreign = ask(&object);
+        let never = ask(&object.replace(id, &absent(id)));
+        assert_eq!(foreign.0, 404, "{method} {object}{rest}: {}", foreign.1);
+        assert_eq!(foreign, never, "{method} {object}{rest}");
+    }
+    let listed = with_key(&server, &other, Request::new("GET", "/v1/sandboxes?include_ended=true")).expect(200);
+    assert_eq!(listed["items"], json!([]));
+    assert_eq!(server.get(&sandbox).expect(200)["state"], "running");
+}
+
+#[test]
+fn a_key_does_what_its_scopes_say() {
+    let server = Server::start(Who::Root);
+    let sandbox = server.sandbox(&json!({}));
+    let (_, files) = new_key(&server, &["--scopes", "files"]);
+    let (_, runs) = new_key(&server, &["--scopes", "run"]);
+    let status = |key: &str, target: &str| with_key(&server, key, Request::new("GET", target)).status;
+    assert_eq!(status(&files, &format!("{sandbox}/files/list?path=/workspace")), 200);
+    assert_eq!(status(&files, &sandbox), 403);
+    assert_eq!(status(&files, "/v1/runs"), 403);
+    assert_eq!(status(&runs, "/v1/runs"), 200);
+    assert_eq!(status(&runs, &format!("{sandbox}/files/list?path=/workspace")), 403);
+    // Operators' routes are not on this listener at all, whoever asks.
+    assert_eq!(server.get("/v1/admin/keys").status, 404);
+}
+
+/// Five hundred at once against a quota of twenty: twenty get one.
+#[test]
+fn a_quota_holds_against_a_burst() {
+    let settings = [("SANDSTORM_QUOTAS_SANDBOXES", "20"), ("SANDSTORM_QUOTAS_REQUESTS_PER_SECOND", "100000")];
+    let server = Server::with(Who::Root, &settings, &[]);
+    let answers: Vec<http::Answer> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..25)
+            .map(|_| scope.spawn(|| (0..20).map(|_| server.post("/v1/sandboxes", &json!({}))).collect::<Vec<_>>()))
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    let made = answers.iter().filter(|answer| answer.status == 201).count();
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 201).collect();
+    assert_eq!(made, 20);
+    for answer in refused {
+        assert_eq!((answer.status, answer.json()["code"].as_str()), (429, Some("quota")), "{}", answer.text());
+        assert!(answer.header("retry-after").is_some());
+    }
+    assert_eq!(server.get("/v1/usage").expect(200)["sandboxes"], 20);
+}
+
+#[test]
+fn too_many_requests_are_told_when_to_come_back() {
+    let server = Server::with(Who::Root, &[("SANDSTORM_QUOTAS_REQUESTS_PER_SECOND", "5")], &[]);
+    let answers: Vec<http::Answer> = (0..40).map(|_| server.get("/v1/limits")).collect();
+    let refused = answers.iter().find(|answer| answer.status == 429).expect("some are refused");
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=2).contains(&wait), "{wait}");
+    std::thread::sleep(Duration::from_secs(wait));
+    assert_eq!(server.get("/v1/limits").status, 200);
+}
+
+/// More memory than the machine may promise: the rest waits, and gets its turn or a clear answer.
+#[test]
+fn a_burst_past_the_memory_waits_or_is_refused() {
+    let settings = [
+        ("SANDSTORM_ADMISSION_MEMORY", "256M"),
+        ("SANDSTORM_ADMISSION_WAIT", "1s"),
+        ("SANDSTORM_ADMISSION_QUEUE", "2"),
+    ];
+    let server = Server::with(Who::Root, &settings, &[]);
+    let wish = json!({ "limits": { "memory": "128M" } });
+    let (first, _second) = (server.sandbox(&wish), server.sandbox(&wish));
+    let began = Instant::now();
+    let refused = server.post("/v1/sandboxes", &wish);
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.header("retry-after").is_some() && began.elapsed() >= Duration::from_secs(1));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.post("/v1/sandboxes", &wish).status);
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(server.delete(&first).status, 204);
+        assert_eq!(waiting.join().unwrap(), 201);
+    });
+}
+
+#[test]
+fn the_audit_tells_what_happened_and_that_it_was_not_changed() {
+    let server = Server::start(Who::Root);
+    let sandbox = server.sandbox(&json!({ "env": { "TOKEN": "canary-in-env" } }));
+    server.exec(&sandbox, "echo canary-in-command");
+    assert_eq!(server.delete(&sandbox).status, 204);
+    let listed = on_state(&server, &["audit", "list", "--json"]);
+    for action in ["sandbox.create", "exec.start", "sandbox.delete"] {
+        assert!(listed.contains(action), "{action}: {listed}");
+    }
+    assert!(!listed.contains("canary-in-env"), "{listed}");
+    let verified: Value = serde_json::from_str(&on_state(&server, &["audit", "verify", "--json"])).unwrap();
+    assert_eq!(verified["whole"], true, "{verified:#}");
+}
+
+#[test]
+fn open_pages_tell_nothing_of_tenants() {
+    let server = Server::start(Who::Root);
+    on_state(&server, &["tenants", "create", "canary-tenant"]);
+    let (id, key) = new_key(&server, &["--tenant", "canary-tenant", "--name", "canary-key"]);
+    let mine = Borrowed { server: &server, key };
+    let made = mine.post("/v1/sandboxes", &json!({ "labels": { "canary": "label" }, "env": { "CANARY": "env" } }));
+    let sandbox = made.expect(201)["id"].as_str().unwrap().to_owned();
+    mine.post(&format!("/v1/sandboxes/{sandbox}/exec"), &json!({ "command": "echo canary-output" })).expect(200);
+    mine.get("/v1/sandboxes/canary-path");
+    for target in ["/metrics", "/healthz", "/readyz", "/openapi.json", "/no/such/canary"] {
+        let text = server.send(&Request::new("GET", target)).text().to_lowercase();
+        let told = text.replace("/no/such/canary", "");
+        assert!(!told.contains("canary") && !told.contains(&sandbox) && !told.contains(&id), "{target}: {text}");
+    }
+}
+
+#[test]
+fn an_idempotency_key_makes_one_of_many() {
+    let server = Server::start(Who::Root);
+    let ask = |key: &str, body: &Value| {
+        server.send(&server.request("POST", "/v1/sandboxes").json(body).header("idempotency-key", key))
+    };
+    let body = json!({ "labels": { "n": "1" } });
+    let ids: Vec<String> = std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..5).map(|_| scope.spawn(|| ask("one", &body))).collect();
+        let answers = asked.into_iter().map(|answer| answer.join().unwrap().expect(201));
+        answers.map(|made| made["id"].as_str().unwrap().to_owned()).collect()
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(ask("one", &json!({ "labels": { "n": "2" } })).status, 409);
+    assert_ne!(ask("two", &body).expect(201)["id"], ids[0].as_str());
+    // Another tenant's key of the same name is another key.
+    on_state(&server, &["tenants", "create", "other"]);
+    let (_, other) = new_key(&server, &["--tenant", "other"]);
+    let theirs = with_key(
+        &server,
+        &other,
+        Request::new("POST", "/v1/sandboxes").json(&body).header("idempotency-key", "one"),
+    );
+    assert_ne!(theirs.expect(201)["id"], ids[0].as_str());
+}
+
+#[test]
+fn keys_of_both_forms_open_the_door() {
+    let server = Server::start(Who::Root);
+    let (id, native) = new_key(&server, &[]);
+    assert!(native.starts_with(&format!("ss_{id}_")) && native.rsplit_once('_').is_some(), "{native}");
+    let (_, e2b) = new_key(&server, &["--form", "e2b"]);
+    assert!(e2b.len() == 44 && e2b.starts_with("e2b_"), "{e2b}");
+    for key in [&native, &e2b] {
+        eventually("the running server knows the key", Duration::from_secs(1), || {
+            with_key(&server, key, Request::new("GET", "/v1/me")).status == 200
+        });
+    }
+}

@@ -1,0 +1,84 @@
+//! What one tenant may use, and what all of them together may.
+
+use std::time::Duration;
+
+use sandstorm_types::{ByteSize, MilliCpus};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::form;
+
+/// What each tenant of a server may use, unless the tenant has quotas of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Quotas {
+    /// Sandboxes alive at once, paused ones included.
+    pub sandboxes: u32,
+    /// Processors of all its sandboxes together.
+    #[schemars(with = "form::Cpus")]
+    pub cpus: MilliCpus,
+    /// Memory of all its sandboxes together.
+    #[serde(with = "form::size")]
+    #[schemars(with = "form::Size")]
+    pub memory: ByteSize,
+    /// Runs started in a minute.
+    pub runs_per_minute: u32,
+    /// Requests in a second.
+    pub requests_per_second: u32,
+    /// Streams open at once: events, terminals, watches, connections to ports.
+    pub open_streams: u32,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Quotas {
+            sandboxes: 100,
+            cpus: MilliCpus::new(100_000),
+            memory: ByteSize::gib(64),
+            runs_per_minute: 600,
+            requests_per_second: 200,
+            open_streams: 1_000,
+        }
+    }
+}
+
+/// What this machine takes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Admission {
+    /// Memory that all sandboxes and runs of a server together may be promised. Not set: four fifths of the machine's.
+    #[serde(with = "form::optional_size")]
+    #[schemars(with = "Option<form::Size>", example = &"16GiB")]
+    pub memory: Option<ByteSize>,
+    /// How many creations and runs may wait for memory; further ones are refused at once.
+    pub queue: u32,
+    /// How long each of them waits before it is refused.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub wait: Duration,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Admission { memory: None, queue: 1_000, wait: Duration::from_secs(10) }
+    }
+}
+
+impl Admission {
+    /// The memory to promise on a machine that has this much.
+    pub fn memory_on(&self, machine: ByteSize) -> ByteSize {
+        self.memory.unwrap_or_else(|| ByteSize::bytes(machine.as_u64() / 5 * 4))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_machine_is_kept_back() {
+        assert_eq!(Admission::default().memory_on(ByteSize::gib(10)), ByteSize::gib(8));
+        let set = Admission { memory: Some(ByteSize::gib(40)), ..Admission::default() };
+        assert_eq!(set.memory_on(ByteSize::gib(10)), ByteSize::gib(40));
+    }
+}

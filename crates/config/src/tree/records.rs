@@ -1,0 +1,44 @@
+//! Where a server keeps its records, and for how long.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::form;
+use crate::secret::SecretRef;
+
+/// Where a server keeps its records.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Database {
+    /// Where the address of a PostgreSQL database is kept, since it may hold a password: `env:NAME` or `file:/path`,
+    /// holding `postgres://user:password@host/name`. Not set: SQLite in the state directory.
+    #[schemars(example = &"file:/etc/sandstorm/database.url")]
+    pub url: Option<SecretRef>,
+}
+
+/// How long a server keeps its records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Runs with their results, execs and ended sandboxes.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub runs: Duration,
+    /// Events, which a listener can catch up on, and samples of what sandboxes use.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub events: Duration,
+    /// The audit trail.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub audit: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        Retention { runs: days(7), events: days(1), audit: days(90) }
+    }
+}

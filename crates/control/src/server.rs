@@ -1,0 +1,285 @@
+//! The use cases of a server: sandboxes, execs, contexts, files, runs and keys, over one provider and one store.
+//!
+//! Every method takes a [`Caller`], which only [`Control::authenticate`] makes, and looks things up by tenant *and* id:
+//! there is no way to name another tenant's object. What must survive is written before it is done, together with its
+//! audit record; a restarted server finds out from the provider what became of it.
+
+mod access;
+mod admission;
+mod authentication;
+mod cell_log;
+mod cells;
+mod clocks;
+mod contexts;
+mod create;
+mod cursor;
+mod ended;
+mod events;
+mod execs;
+mod executions;
+mod failure;
+mod files;
+mod follower;
+mod idempotency;
+mod interpreter;
+pub mod keys;
+mod listener;
+mod living;
+mod names;
+mod numbering;
+mod one_shot;
+mod program;
+mod provider_events;
+mod quotas;
+mod recovery;
+mod runs;
+mod samples;
+mod sandboxes;
+mod steps;
+mod tasks;
+mod usage;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result};
+use sandstorm_store::Store;
+use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Limits, TenantId};
+use tokio_util::sync::CancellationToken;
+
+pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
+pub use contexts::{ContextView, NewContext};
+pub use events::{ControlEvent, EventBodyView, EventFilter};
+pub use execs::{Attached, ExecView, ExecWork, NewExec};
+pub use files::WrittenFile;
+pub use idempotency::{Answer, Answered};
+pub use quotas::StreamGuard;
+pub use runs::{RunQuery, RunView, Running};
+pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
+pub use usage::{Sample, UsageView};
+
+use crate::run::Runner;
+
+/// What a server is made from.
+#[derive(Debug)]
+pub struct Setup {
+    pub store: Store,
+    pub provider: Arc<dyn Provider>,
+    pub runner: Runner,
+    pub settings: Settings,
+}
+
+/// What the operator decides.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Limits of sandboxes that ask for none.
+    pub limits: Limits,
+    /// The most that anybody may ask for.
+    pub ceiling: Limits,
+    /// What to do about walls and limits that this machine cannot have, where a request does not say.
+    pub enforcement: Enforcement,
+    pub quota: Quota,
+    /// Memory that all sandboxes together may be promised. A creation past it waits, then is refused.
+    pub admission_memory: ByteSize,
+    /// How long a creation may wait for memory, and how many may wait.
+    pub admission_wait: Duration,
+    pub admission_queue: usize,
+    /// Without a request or a running exec for this long a sandbox ends as its lifetime says. `None`: never.
+    pub idle_timeout: Option<Duration>,
+    /// How long a paused sandbox is kept.
+    pub paused_for: Duration,
+    /// The longest lifetime that may be asked for.
+    pub longest_lifetime: Duration,
+    pub retention: Retention,
+    /// Keys the hashes of API keys and the marks of list cursors. Kept in the state directory, never in the store.
+    pub pepper: Pepper,
+}
+
+/// What one tenant may use unless its own row says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Quota {
+    pub sandboxes: u32,
+    /// Thousandths of a processor, promised to living sandboxes together.
+    pub cpu_milli: u64,
+    pub memory_bytes: u64,
+    pub runs_per_minute: u32,
+    pub requests_per_second: u32,
+    pub open_streams: u32,
+}
+
+/// How long records are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    pub runs: Duration,
+    pub events: Duration,
+    pub audit: Duration,
+}
+
+/// A secret of 32 bytes; shown to nobody.
+#[derive(Clone)]
+pub struct Pepper(pub [u8; 32]);
+
+impl std::fmt::Debug for Pepper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pepper(…)")
+    }
+}
+
+/// The server's use cases. Cloning gives another hand on the same server.
+#[derive(Debug, Clone)]
+pub struct Control(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    provider: Arc<dyn Provider>,
+    runner: Runner,
+    settings: Settings,
+    tasks: tasks::Tasks,
+    keys: keys::Keys,
+    known_keys: authentication::KnownKeys,
+    quotas: quotas::Quotas,
+    admission: admission::Admission,
+    sandboxes: living::Register,
+    making: living::Making,
+    executions: executions::Executions,
+    ended_cells: cell_log::EndedCells,
+    interpreters: interpreter::Interpreters,
+    runs: one_shot::Runs,
+    events: events::Wakers,
+    clock: clocks::Clock,
+    ledger: usage::Ledger,
+    in_flight: Arc<idempotency::InFlight>,
+    /// Toolchains outside the host's own trees, looked for once.
+    toolchains: OnceLock<Vec<HostMount>>,
+    draining: CancellationToken,
+}
+
+/// How long the store and the provider may take to say that they are well.
+const HEALTH: Duration = Duration::from_secs(2);
+/// How long what is ended at the end of a drain may take.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+/// When to come back to a server that is being replaced.
+const REPLACED: Duration = Duration::from_secs(5);
+
+/// How ready the server is; for `/readyz`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    pub ready: bool,
+    /// Why not: `draining`, `store`, `provider`.
+    pub reason: Option<&'static str>,
+}
+
+impl Control {
+    /// Settles what an earlier server left (adopted sandboxes stay, lost ones fail, strangers end), then starts the
+    /// clocks: lifetimes, idle time, retention, samples.
+    pub async fn start(setup: Setup) -> Result<Self> {
+        let Setup { store, provider, runner, settings } = setup;
+        let inner = Arc::new(Inner {
+            keys: keys::Keys::new(store.clone(), settings.pepper.clone()),
+            known_keys: authentication::KnownKeys::default(),
+            quotas: quotas::Quotas::new(settings.quota),
+            admission: admission::Admission::new(
+                settings.admission_memory,
+                settings.admission_wait,
+                settings.admission_queue,
+            ),
+            tasks: tasks::Tasks::default(),
+            sandboxes: living::Register::default(),
+            making: living::Making::default(),
+            executions: executions::Executions::default(),
+            ended_cells: cell_log::EndedCells::default(),
+            interpreters: interpreter::Interpreters::default(),
+            runs: one_shot::Runs::default(),
+            events: events::Wakers::default(),
+            clock: clocks::Clock::default(),
+            ledger: usage::Ledger::default(),
+            in_flight: Arc::default(),
+            toolchains: OnceLock::new(),
+            draining: CancellationToken::new(),
+            store,
+            provider,
+            runner,
+            settings,
+        });
+        let events = inner.provider.events();
+        inner.recover().await?;
+        inner.hear_provider(events);
+        inner.start_clocks();
+        Ok(Self(inner))
+    }
+
+    pub async fn readiness(&self) -> Readiness {
+        let not = |reason| Readiness { ready: false, reason: Some(reason) };
+        if self.0.draining.is_cancelled() {
+            return not("draining");
+        }
+        if !matches!(tokio::time::timeout(HEALTH, self.0.store.health()).await, Ok(Ok(()))) {
+            return not("store");
+        }
+        let cx = OpContext::new(TenantId::LOCAL);
+        if !matches!(tokio::time::timeout(HEALTH, self.0.provider.health(&cx)).await, Ok(Ok(()))) {
+            return not("provider");
+        }
+        Readiness { ready: true, reason: None }
+    }
+
+    /// Refuses new work with `Capacity` and a time to retry, waits up to `grace` for runs and foreground execs, then
+    /// ends the rest. Sandboxes stay.
+    pub async fn drain(&self, grace: Duration) {
+        let inner = &self.0;
+        inner.draining.cancel();
+        if tokio::time::timeout(grace, inner.in_flight_done()).await.is_err() {
+            for run in inner.runs.list() {
+                run.cancel.cancel();
+            }
+            for execution in inner.executions.foreground() {
+                execution.cancel.cancel();
+                let executions::Stage::Log { log, .. } = *execution.stage.borrow() else { continue };
+                let cx = OpContext::new(execution.row.tenant).with_timeout(LAST_WAIT);
+                if let Err(error) = inner.provider.signal(&cx, &log, ExecSignal::Kill).await {
+                    tracing::warn!(exec = %execution.id(), %error, "an exec could not be ended");
+                }
+            }
+            if tokio::time::timeout(LAST_WAIT, inner.in_flight_done()).await.is_err() {
+                tracing::warn!("work in flight has not ended in time");
+            }
+        }
+        inner.write_batches().await;
+        inner.tasks.stop().await;
+    }
+
+    /// Ends every sandbox of this server; for a stop that is meant to last.
+    pub async fn end_everything(&self) {
+        use futures_util::StreamExt;
+        self.0.draining.cancel();
+        let all = futures_util::stream::iter(self.0.sandboxes.list());
+        all.for_each_concurrent(32, |living| async move {
+            if let Err(error) = self.0.end_sandbox(living.tenant, living.id, None).await {
+                tracing::error!(sandbox = %living.id, %error, "a sandbox could not be ended");
+            }
+        })
+        .await;
+        self.0.write_batches().await;
+    }
+}
+
+impl Inner {
+    /// `Capacity` while the server is being replaced.
+    fn accepts_work(&self) -> Result<()> {
+        match self.draining.is_cancelled() {
+            true => Err(Error::new(ErrorKind::Capacity, "the server is stopping").with_retry_after(REPLACED)),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for runs and foreground execs.
+    async fn in_flight_done(&self) {
+        for run in self.runs.list() {
+            run.over.cancelled().await;
+        }
+        for execution in self.executions.foreground() {
+            execution.wait_end().await;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Memory that sandboxes and runs are promised, so that a burst waits or is refused instead of bringing the host down.
+//!
+//! First come, first served: a small request does not overtake a large one, which would otherwise wait for ever. The
+//! line is bounded, and so is the time in it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandstorm_provider::{Error, Result};
+use sandstorm_types::{ByteSize, ErrorKind};
+use tokio::sync::oneshot;
+
+/// When to try again after a full line.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Gives promises.
+#[derive(Debug, Clone)]
+pub(super) struct Admission(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    total: u64,
+    wait: Duration,
+    longest_line: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    promised: u64,
+    line: VecDeque<(u64, oneshot::Sender<Promise>)>,
+}
+
+/// Memory that is spoken for until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Promise {
+    bytes: u64,
+    to: Arc<Shared>,
+}
+
+impl Admission {
+    pub(super) fn new(total: ByteSize, wait: Duration, longest_line: usize) -> Self {
+        let state = Mutex::default();
+        Self(Arc::new(Shared { total: total.as_u64(), wait, longest_line, state }))
+    }
+
+    /// Waits for its turn and for room. `Capacity` when the line is full or nothing came free in time.
+    pub(super) async fn admit(&self, memory: ByteSize) -> Result<Promise> {
+        let bytes = memory.as_u64();
+        if bytes > self.0.total {
+            let message = "this server never has as much memory for one sandbox";
+            return Err(Error::new(ErrorKind::Capacity, message).with("wanted", memory));
+        }
+        let turn = {
+            let mut state = self.0.state();
+            if state.line.is_empty() && state.promised + bytes <= self.0.total {
+                return Ok(self.0.promise(&mut state, bytes));
+            }
+            // Those who gave up are still in line until they come to its head.
+            state.line.retain(|(_, waiting)| !waiting.is_closed());
+            if state.line.len() >= self.0.longest_line {
+                metrics::counter!("sandstorm_admission_refused_total", "reason" => "queue").increment(1);
+                return Err(full("too many are waiting for memory already"));
+            }
+            let (sender, turn) = oneshot::channel();
+            state.line.push_back((bytes, sender));
+            turn
+        };
+        let waited = tokio::time::timeout(self.0.wait, turn).await;
+        // Whoever gives up may be what held up the next in line.
+        match waited {
+            Ok(Ok(promise)) => Ok(promise),
+            Ok(Err(_)) | Err(_) => {
+                self.0.serve_line();
+                metrics::counter!("sandstorm_admission_refused_total", "reason" => "time").increment(1);
+                Err(full("no memory came free in time"))
+            }
+        }
+    }
+
+    /// For what lives already: counted even where it is more than may be promised now.
+    pub(super) fn count(&self, memory: ByteSize) -> Promise {
+        self.0.promise(&mut self.0.state(), memory.as_u64())
+    }
+
+    #[cfg(test)]
+    pub(super) fn promised(&self) -> u64 {
+        self.0.state().promised
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn promise(self: &Arc<Self>, state: &mut State, bytes: u64) -> Promise {
+        state.promised += bytes;
+        metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
+        Promise { bytes, to: Arc::clone(self) }
+    }
+
+    /// Serves the line from its head for as long as there is room.
+    fn serve_line(self: &Arc<Self>) {
+        loop {
+            let (sender, promise) = {
+                let mut state = self.state();
+                while state.line.front().is_some_and(|(_, waiting)| waiting.is_closed()) {
+                    state.line.pop_front();
+                }
+                match state.line.front() {
+                    Some((bytes, _)) if state.promised + bytes <= self.total => {}
+                    _ => return,
+                }
+                let Some((bytes, sender)) = state.line.pop_front() else { return };
+                let promise = self.promise(&mut state, bytes);
+                (sender, promise)
+            };
+            // To somebody who is gone the promise comes back and is dropped, outside the lock.
+            drop(sender.send(promise));
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        {
+            let mut state = self.to.state();
+            state.promised -= self.bytes;
+            metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
+        }
+        self.to.serve_line();
+    }
+}
+
+fn full(why: &'static str) -> Error {
+    Error::new(ErrorKind::Capacity, why).with_retry_after(RETRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(line: usize) -> Admission {
+        Admission::new(ByteSize::mib(10), Duration::from_secs(1), line)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_in_order_and_is_served_in_order() {
+        let admission = admission(8);
+        let first = admission.admit(ByteSize::mib(8)).await.unwrap();
+        // The large one came first; the small one would fit but has to wait behind it.
+        let (large, small) = (admission.admit(ByteSize::mib(9)), admission.admit(ByteSize::mib(1)));
+        tokio::pin!(large, small);
+        tokio::select! {
+            biased;
+            _ = &mut large => panic!("there is no room"),
+            _ = &mut small => panic!("it overtook"),
+            () = tokio::time::sleep(Duration::from_millis(10)) => {}
+        }
+        drop(first);
+        let large = large.await.unwrap();
+        let _small = small.await.unwrap();
+        assert_eq!(admission.promised(), ByteSize::mib(10).as_u64());
+        drop(large);
+        assert_eq!(admission.promised(), ByteSize::mib(1).as_u64());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_and_line_are_bounded() {
+        let admission = admission(1);
+        let _all = admission.admit(ByteSize::mib(10)).await.unwrap();
+        let waiting = admission.admit(ByteSize::mib(1));
+        tokio::pin!(waiting);
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        let refused = admission.admit(ByteSize::mib(1)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Capacity);
+        assert!(refused.retry_after().is_some());
+        assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Capacity);
+        assert_eq!(admission.admit(ByteSize::mib(11)).await.unwrap_err().kind(), ErrorKind::Capacity);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_holds_up_nobody() {
+        let admission = admission(8);
+        let first = admission.admit(ByteSize::mib(5)).await.unwrap();
+        let mut gone = Box::pin(admission.admit(ByteSize::mib(9)));
+        assert!(futures_util::poll!(&mut gone).is_pending());
+        let mut behind = Box::pin(admission.admit(ByteSize::mib(5)));
+        assert!(futures_util::poll!(&mut behind).is_pending());
+        drop(gone);
+        drop(first);
+        behind.await.unwrap();
+        assert_eq!(admission.promised(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_lives_already_is_counted_past_the_total() {
+        let admission = admission(8);
+        let adopted = admission.count(ByteSize::mib(20));
+        assert_eq!(admission.promised(), ByteSize::mib(20).as_u64());
+        drop(adopted);
+        admission.admit(ByteSize::mib(10)).await.unwrap();
+    }
+}

@@ -1,0 +1,335 @@
+//! One cell in an interpreter: run, told as it goes, recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sandstorm_provider::{
+    AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, ExecSignal, ExecStatus, OpContext, Result,
+};
+use sandstorm_store::ContextChanges;
+use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, Status, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::cell_log::CellLog;
+use super::ended::{Ended, empty};
+use super::events::body;
+use super::execs::{Attached, ComingEnd, new_row};
+use super::executions::{Execution, Stage};
+use super::failure::{conflict, invalid, stored};
+use super::interpreter::{Interpreter, Turn};
+use super::listener;
+use super::living::Living;
+use super::{Caller, Control, EventBodyView, Inner, NewExec};
+use crate::context::{Cell, CellStatus, Context, ContextEvent};
+use crate::outcome;
+
+/// How long an interpreter may take to come back from an interrupt.
+const COME_BACK: Duration = Duration::from_secs(2);
+/// How long the end of a lost interpreter is looked for, to tell why it ended.
+const AUTOPSY: Duration = Duration::from_millis(300);
+
+/// What to do in an interpreter.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work<'a> {
+    Code(&'a str),
+    /// To follow the cell of this number, which an earlier server began.
+    Left(u64),
+}
+
+/// How a cell's time in the interpreter went.
+enum Course {
+    Done(Cell),
+    /// The kernel never got it.
+    Never,
+    /// It could not be sent.
+    Refused(Error),
+    /// The interpreter is gone.
+    Gone(Error),
+    /// It did not come back from an interrupt.
+    Stuck,
+}
+
+impl Control {
+    /// Begins a cell, or puts it in line behind others.
+    pub(super) async fn start_cell(
+        &self,
+        caller: &Caller,
+        living: &Arc<Living>,
+        context: ContextId,
+        code: String,
+        new: NewExec,
+    ) -> Result<Attached> {
+        if new.stdin.is_some() || new.stdin_stream || new.tty.is_some() {
+            return Err(invalid("a cell has no input and no terminal of its own"));
+        }
+        if !new.env.is_empty() || new.cwd.is_some() || new.user.is_some() {
+            return Err(invalid("variables, folder and user are those of the context, not of a cell"));
+        }
+        let interpreter = match self.0.interpreters.get(living.id, context) {
+            Some(interpreter) => interpreter,
+            None => return Err(self.0.no_interpreter(caller.tenant, living.id, context).await?),
+        };
+        let id = ExecId::random();
+        let row = new_row(caller, living.id, id, &new);
+        let limits = living.row().spec.limits;
+        let log = CellLog::new(id, limits.output.as_u64());
+        let execution = Execution::new(row, living, Stage::Nowhere, Some(Arc::clone(&log)));
+        execution.set_input(interpreter.input.clone());
+        let audit = caller.audit("exec.cell", id);
+        let waits = interpreter.cells.fetch_add(1, Ordering::AcqRel) > 0;
+        let (begun, beginning) = oneshot::channel();
+        let sent = async {
+            // One that waits is known by its record before its turn comes.
+            if waits {
+                let started = body(&EventBodyView::ExecuteStart { exec: Some(id), run: None });
+                stored(self.0.store.insert_exec(&execution.row, &[started], &audit).await)?;
+                self.0.events.wake(caller.tenant);
+            }
+            self.0.executions.add(&execution);
+            let turn = Turn {
+                execution: Arc::clone(&execution),
+                code,
+                timeout: new.timeout.unwrap_or(limits.wall),
+                audit: (!waits).then_some(audit),
+                begun,
+            };
+            match interpreter.turns.try_send(turn) {
+                Ok(()) => Ok(()),
+                Err(refused) => {
+                    let error = match &refused {
+                        mpsc::error::TrySendError::Full(_) => {
+                            Error::new(ErrorKind::Capacity, "too many cells wait in this context")
+                                .with_retry_after(Duration::from_secs(1))
+                        }
+                        mpsc::error::TrySendError::Closed(_) => {
+                            conflict("the context is lost: restart it or delete it")
+                        }
+                    };
+                    if waits {
+                        let ended = self.0.lost(&execution, &error);
+                        self.0.record_cell(&execution, ended, None).await;
+                    } else {
+                        self.0.executions.remove(id);
+                    }
+                    Err(error)
+                }
+            }
+        };
+        if let Err(error) = sent.await {
+            interpreter.cells.fetch_sub(1, Ordering::AcqRel);
+            return Err(error);
+        }
+        let guard = (!execution.row.lasting).then(|| execution.cancel.clone().drop_guard());
+        let events = listener::of_cell(log, guard);
+        if !waits {
+            beginning.await.map_err(|_| conflict("the server is stopping"))??;
+        }
+        let view = self.0.exec_view_of(&execution.row, None);
+        Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
+    }
+}
+
+impl Inner {
+    /// Runs a cell to its end and records it. `false`: the interpreter is gone.
+    pub(super) async fn run_cell(
+        self: &Arc<Self>,
+        interpreter: &Arc<Interpreter>,
+        context: &mut Context,
+        execution: &Arc<Execution>,
+        work: Work<'_>,
+        timeout: Duration,
+    ) -> bool {
+        interpreter.set_running(Some(execution));
+        let began = std::time::Instant::now();
+        let log = execution.cell.as_ref().expect("a cell has a log");
+        log.start(execution.id());
+        let (course, timed_out) = self.course(interpreter, context, execution, work, timeout).await;
+        interpreter.set_running(None);
+        let walls = execution.living.row().walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
+        let mut result =
+            empty(execution.id(), Status::Killed, self.provider.info(), walls.unwrap_or_default());
+        let (mut problem, mut alive) = (None, true);
+        match course {
+            Course::Done(cell) => {
+                result.status = match cell.status {
+                    CellStatus::Ok => Status::Ok,
+                    CellStatus::Error => Status::Error,
+                    CellStatus::Interrupted if timed_out => Status::Timeout,
+                    CellStatus::Interrupted => Status::Killed,
+                };
+                interpreter.execution_count.store(cell.execution_count, Ordering::Release);
+                result.truncated = cell.truncated;
+                result.metrics.stdout_bytes = cell.stdout.len() as u64;
+                result.metrics.stderr_bytes = cell.stderr.len() as u64;
+                result.set_output(cell.stdout, cell.stderr);
+                result.results = cell.results;
+                result.error = cell.error;
+            }
+            Course::Never => {
+                let error = Error::new(ErrorKind::Provider, "the server ended before the cell was begun");
+                problem = self.lost(execution, &error).problem;
+            }
+            Course::Refused(error) => problem = self.lost(execution, &error).problem,
+            Course::Stuck => {
+                alive = false;
+                result.status = Status::Timeout;
+                result.error =
+                    Some(gone("the interpreter did not come back from an interrupt and was ended"));
+                let cx = OpContext::new(interpreter.tenant);
+                if let Err(error) = self.provider.signal(&cx, &context.exec(), ExecSignal::Kill).await {
+                    tracing::warn!(context = %interpreter.id, %error, "a stuck interpreter could not be ended");
+                }
+            }
+            Course::Gone(error) => {
+                alive = false;
+                match self.autopsy(interpreter, context.exec()).await {
+                    Some(end) if end.cause != EndCause::Sandbox && execution.doomed.borrow().is_none() => {
+                        result.status = match outcome::status_of(&end) {
+                            // An interpreter that exits of its own accord has not done what it was asked.
+                            Status::Ok => Status::Error,
+                            status => status,
+                        };
+                        match end.status {
+                            ExecStatus::Code(code) => result.exit_code = Some(code),
+                            ExecStatus::Signal(signal) => result.signal = Some(signal),
+                        }
+                        result.error = Some(gone("the interpreter ended"));
+                    }
+                    _ => problem = self.lost(execution, &error).problem,
+                }
+            }
+        }
+        result.success = result.status == Status::Ok;
+        result.metrics.exec_ms = began.elapsed().as_secs_f64() * 1000.0;
+        result.metrics.total_ms = Timestamp::now().since(execution.row.started_at).as_secs_f64() * 1000.0;
+        result.metrics.queue_ms = (result.metrics.total_ms - result.metrics.exec_ms).max(0.0);
+        if let Some(error) = &result.error {
+            log.error(error.clone());
+        }
+        let changes = ContextChanges {
+            position: Some(context.position() as i64),
+            next_cell: Some(context.next_cell() as i64),
+            cell_exec: Some(None),
+            execution_count: Some(interpreter.execution_count.load(Ordering::Acquire) as i64),
+            ..ContextChanges::default()
+        };
+        self.record_cell(execution, Ended::new(result, problem), Some((interpreter.id, changes))).await;
+        if alive && let Err(error) = context.commit().await {
+            tracing::debug!(context = %interpreter.id, %error, "the log of a context could not be cut");
+        }
+        alive
+    }
+
+    /// The cell's time in the interpreter, and whether it was too long.
+    async fn course(
+        &self,
+        interpreter: &Interpreter,
+        context: &mut Context,
+        execution: &Execution,
+        work: Work<'_>,
+        timeout: Duration,
+    ) -> (Course, bool) {
+        let log = execution.cell.as_ref().expect("a cell has a log");
+        let interrupter = Context::interrupter();
+        let (sender, mut told) = mpsc::channel(64);
+        let running = async {
+            match work {
+                Work::Code(code) => context.execute(code, &interrupter, Some(&sender)).await.map(Some),
+                Work::Left(number) => context.resume_cell(number, &interrupter, Some(&sender)).await,
+            }
+        };
+        tokio::pin!(running);
+        let mut deadline = Instant::now().checked_add(timeout);
+        let (mut timed_out, mut interrupted) = (false, false);
+        let course = loop {
+            let time_up = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(event) = told.recv() => tell(log, event),
+                done = &mut running => break match done {
+                    Ok(Some(cell)) => Course::Done(cell),
+                    Ok(None) => Course::Never,
+                    Err(error) if error.kind() == ErrorKind::InvalidRequest => Course::Refused(error),
+                    Err(error) => Course::Gone(error),
+                },
+                () = interpreter.abandon.cancelled() => {
+                    break Course::Gone(Error::new(ErrorKind::Provider, "the sandbox ended"));
+                }
+                () = execution.cancel.cancelled(), if !interrupted => {
+                    interrupted = true;
+                    interrupter.interrupt();
+                }
+                () = interpreter.shut_down.cancelled(), if !interrupted => {
+                    interrupted = true;
+                    interrupter.interrupt();
+                    deadline = Some(Instant::now() + COME_BACK);
+                    timed_out = true;
+                }
+                () = time_up => {
+                    if timed_out {
+                        break Course::Stuck;
+                    }
+                    timed_out = true;
+                    interrupter.interrupt();
+                    deadline = Some(Instant::now() + COME_BACK);
+                }
+            }
+        };
+        while let Ok(event) = told.try_recv() {
+            tell(log, event);
+        }
+        // Asked to end before its time was over: that is no timeout.
+        let timed_out = timed_out && !interpreter.shut_down.is_cancelled();
+        (course, timed_out)
+    }
+
+    /// How a lost interpreter ended, where the provider can tell.
+    async fn autopsy(&self, interpreter: &Interpreter, exec: ExecId) -> Option<ProgramEnd> {
+        let cx = OpContext::new(interpreter.tenant).with_timeout(AUTOPSY);
+        let look = async {
+            let mut exec = self.provider.attach(&cx, &exec, AttachFrom::START).await.ok()?;
+            while let Some(Ok(event)) = exec.events.next().await {
+                if let ExecEvent::Exited(end) = event {
+                    return Some(end);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(AUTOPSY, look).await.ok().flatten()
+    }
+
+    /// Stores the end of a cell, then tells it.
+    pub(super) async fn record_cell(
+        self: &Arc<Self>,
+        execution: &Arc<Execution>,
+        mut ended: Ended,
+        changes: Option<(ContextId, ContextChanges)>,
+    ) {
+        let log = execution.cell.as_ref().expect("a cell has a log");
+        let (events, last) = log.with_end(&ended);
+        ended.events = Some(events.clone());
+        ended.last = Some(last);
+        self.record(execution, ended, changes).await;
+        log.close(events);
+        self.ended_cells.keep(execution.id(), Arc::clone(log));
+    }
+}
+
+fn tell(log: &CellLog, event: ContextEvent) {
+    match event {
+        ContextEvent::Output { stream, bytes } => log.output(stream, &bytes),
+        ContextEvent::Display(shown) => log.result(shown),
+    }
+}
+
+fn gone(why: &str) -> ProgramError {
+    ProgramError { name: "ContextLost".to_owned(), value: why.to_owned(), traceback: Vec::new() }
+}

@@ -1,0 +1,282 @@
+//! Making a sandbox: what is asked for is checked, written down, built, and ended again if anything goes wrong.
+
+use std::sync::Arc;
+
+use sandstorm_language::{Catalogue, Language};
+use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result};
+use sandstorm_store::{Reservation, SandboxChanges, SandboxRow, UsageDelta};
+use sandstorm_types::{
+    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
+    Timestamp,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::failure::{invalid, stored};
+use super::living::{Given, Living};
+use super::steps::Stepped;
+use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
+use crate::layers::{Layer, Site, Wanted};
+use crate::prepare::Prepared;
+
+/// A name that the new sandbox holds: its kind and itself.
+pub(super) type Named = Option<(&'static str, String)>;
+
+impl Control {
+    /// Ready when this returns. Dropping the future ends what it began.
+    pub async fn create_sandbox(&self, caller: &Caller, new: NewSandbox) -> Result<SandboxView> {
+        let given = self.0.making.begin(SandboxId::random());
+        self.create_as(caller, given, new, None).await
+    }
+
+    /// Makes a sandbox with an id that was chosen before.
+    pub(super) async fn create_as(
+        &self,
+        caller: &Caller,
+        given: Given,
+        new: NewSandbox,
+        named: Named,
+    ) -> Result<SandboxView> {
+        // The work is a task of its own, so that it ends what it began when nobody waits for it any more.
+        let gone = CancellationToken::new();
+        let (inner, caller, cx) =
+            (Arc::clone(&self.0), caller.clone(), caller.operation().with_cancellation(gone.clone()));
+        let _on_drop = gone.clone().drop_guard();
+        let began = std::time::Instant::now();
+        let view = self.0.tasks.complete(async move {
+            let id = given.id;
+            let made = inner.create(&caller, &cx, given, new).await;
+            let made = match made {
+                // Made for somebody who is gone.
+                Ok(_) if gone.is_cancelled() => {
+                    inner.end_sandbox(caller.tenant, id, None).await?;
+                    Err(Error::new(ErrorKind::Cancelled, "the caller gave up").with_operation("create"))
+                }
+                other => other,
+            };
+            if let (Err(_), Some((kind, name))) = (&made, named) {
+                stored(inner.store.release_name(caller.tenant, kind, &name, id).await)?;
+            }
+            made
+        });
+        let view = view.await;
+        let outcome = view.as_ref().map_or_else(|error| error.kind().code(), |_| "ok");
+        metrics::counter!("sandstorm_sandbox_creations_total", "outcome" => outcome).increment(1);
+        metrics::histogram!("sandstorm_sandbox_creation_seconds").record(began.elapsed().as_secs_f64());
+        view
+    }
+}
+
+impl Inner {
+    #[tracing::instrument(skip_all, fields(sandbox = %given.id))]
+    async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        cx: &OpContext,
+        given: Given,
+        new: NewSandbox,
+    ) -> Result<SandboxView> {
+        caller.require(Scope::Sandbox)?;
+        self.accepts_work()?;
+        let (spec, idle_timeout) = self.wanted(new)?;
+        self.provider.admits(&spec).map_err(Error::unmet)?;
+        let id = given.id;
+        let tenant = self.quotas.of(caller.tenant);
+        let (living, ..) = self.sandboxes.promised(caller.tenant);
+        if living >= tenant.quota.sandboxes {
+            // The store counts exactly; this spares a tenant that is far over from waiting in line.
+            let message = "the quota of sandboxes is used up";
+            return Err(Error::new(ErrorKind::Quota, message)
+                .with("allowed", tenant.quota.sandboxes)
+                .with_retry_after(std::time::Duration::from_secs(5)));
+        }
+        let promise = cx.run("create", self.admission.admit(spec.limits.memory)).await?;
+        let (cpu_milli, memory_bytes) = tenant.left_by_runs();
+        let ceiling = Reservation { sandboxes: tenant.quota.sandboxes, cpu_milli, memory_bytes };
+        let now = Timestamp::now();
+        let row = SandboxRow {
+            id,
+            tenant: caller.tenant,
+            spec: spec.clone(),
+            state: State::Creating,
+            idle_timeout_ms: idle_timeout.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
+            walls: None,
+            provider: self.provider.info().name.clone(),
+            created_at: now,
+            expires_at: Some(now.after(spec.lifetime.after)),
+            ended_at: None,
+            last_used_at: now,
+            revision: 0,
+        };
+        stored(self.store.insert_sandbox(&row, Some(ceiling), &caller.audit("sandbox.create", id)).await)?;
+        drop(given);
+        self.events.wake(caller.tenant);
+        match self.build(cx, &spec, row, promise).await {
+            Ok(row) => {
+                self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
+                Ok(self.view(&row))
+            }
+            Err(error) => {
+                self.sandboxes.remove(id);
+                self.fail_surely(caller.tenant, id, told(&error)).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Builds what the row says and takes the step to `ready`.
+    async fn build(
+        &self,
+        cx: &OpContext,
+        spec: &SandboxSpec,
+        row: SandboxRow,
+        promise: super::admission::Promise,
+    ) -> Result<SandboxRow> {
+        let id = row.id;
+        let mut wanted = spec.clone();
+        let layers = self.layers(cx, spec, &mut wanted.env).await?;
+        let mut mounts = self.toolchain_mounts();
+        mounts.extend(layers.iter().map(|layer| layer.mount.clone()));
+        // Lifetimes are this server's matter: they can be extended, and end in a pause. A provider's own clock would
+        // not know.
+        wanted.lifetime.then = OnEnd::Pause;
+        // Known from here on, so that a request to end it, and its own end, find it.
+        self.sandboxes.add(Arc::new(Living::new(row.clone(), promise, layers)));
+        let options = CreateOptions { id, mounts, ..CreateOptions::default() };
+        let made = self.provider.create(cx, &wanted, options).await?;
+        let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
+        let changes = SandboxChanges { walls, ..SandboxChanges::default() };
+        match self.step(row.tenant, id, Step::Created, changes, None).await? {
+            Stepped::To(row) => Ok(row),
+            Stepped::Refused(row) => {
+                // Ended while it was made: whoever ended it may have come before there was anything to destroy.
+                self.provider.destroy(&OpContext::new(row.tenant), &id).await?;
+                Err(super::steps::in_the_way(&row.state))
+            }
+        }
+    }
+
+    /// What was asked for with the operator's defaults, within the operator's limits.
+    fn wanted(&self, new: NewSandbox) -> Result<(SandboxSpec, Option<std::time::Duration>)> {
+        let limits = within_ceiling(&self.settings, &self.settings.limits, &new.limits)?;
+        let lifetime = new.lifetime.unwrap_or(Lifetime::default().after.min(self.settings.longest_lifetime));
+        self.check_lifetime(lifetime)?;
+        let pauses = self.provider.capabilities().pause;
+        let then = match new.on_end {
+            Some(OnEnd::Pause) if !pauses => {
+                return Err(invalid(
+                    "this server cannot pause sandboxes: they can only be deleted at their end",
+                ));
+            }
+            Some(then) => then,
+            None if pauses => OnEnd::Pause,
+            None => OnEnd::Delete,
+        };
+        if new.idle_timeout.is_some_and(|idle| idle.is_zero()) {
+            return Err(invalid("an idle timeout is longer than nothing"));
+        }
+        let spec = SandboxSpec {
+            template: new.template,
+            limits,
+            enforcement: new.enforcement.unwrap_or(self.settings.enforcement),
+            env: new.env,
+            network: new.network,
+            labels: new.labels,
+            lifetime: Lifetime { after: lifetime, then },
+            user: new.user,
+            requirements: new.requirements,
+            ..SandboxSpec::default()
+        };
+        Ok((spec, new.idle_timeout.or(self.settings.idle_timeout)))
+    }
+
+    /// The layers of what the sandbox requires. Programs find them by the variables that are added to `env`.
+    pub(super) async fn layers(
+        &self,
+        cx: &OpContext,
+        spec: &SandboxSpec,
+        env: &mut EnvMap,
+    ) -> Result<Vec<Layer>> {
+        let mut provided = Vec::new();
+        for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
+            let layers =
+                self.runner.layers.as_ref().ok_or_else(|| invalid("this server installs no packages"))?;
+            let mut run = RunSpec::new(language.clone(), "");
+            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.roots)?;
+            run.requirements.clone_from(requirements);
+            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.roots)?;
+            let recipe = prepared.recipe.ok_or_else(|| invalid("the language has no package manager"))?;
+            let wanted = Wanted {
+                recipe,
+                toolchain: &prepared.toolchain,
+                requirements,
+                enforcement: spec.enforcement,
+            };
+            let site = Site { provider: &*self.provider, roots: &self.runner.roots, cx, events: None };
+            provided.push(layers.provide(site, wanted).await?);
+            let own: std::collections::BTreeMap<String, String> = prepared
+                .run
+                .env
+                .into_iter()
+                .filter(|(name, value)| plain.run.env.get(name) != Some(value) && env.get(name).is_none())
+                .collect();
+            env.extend(&crate::compile::environment(&own)?)
+                .map_err(|e| invalid("the environment is too large").with_source(e))?;
+        }
+        Ok(provided)
+    }
+
+    /// Layers of a sandbox that an earlier server made, to keep them in place. Nothing is built for it.
+    pub(super) fn kept_layers(&self, spec: &SandboxSpec) -> Vec<Layer> {
+        let Some(layers) = &self.runner.layers else { return Vec::new() };
+        let mut kept = Vec::new();
+        for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
+            let mut run = RunSpec::new(language.clone(), "");
+            run.requirements.clone_from(requirements);
+            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.roots) else { continue };
+            let Some(recipe) = prepared.recipe else { continue };
+            let (toolchain, enforcement) = (&prepared.toolchain, spec.enforcement);
+            kept.extend(layers.kept(&Wanted { recipe, toolchain, requirements, enforcement }));
+        }
+        kept
+    }
+
+    /// What toolchains outside the host's own trees need, whichever will be used.
+    fn toolchain_mounts(&self) -> Vec<HostMount> {
+        let find = || {
+            let detect = |language: &Language| language.detect(&self.runner.roots).ok();
+            let found = Catalogue::embedded().iter().filter_map(detect);
+            let mut paths: Vec<_> = found.flat_map(|toolchain| toolchain.mounts).collect();
+            paths.sort();
+            paths.dedup();
+            paths.into_iter().map(|path| HostMount { source: path.clone(), target: path }).collect()
+        };
+        self.toolchains.get_or_init(find).clone()
+    }
+}
+
+/// Limits with what was asked for laid over, refused where more is asked for than anybody may.
+pub(super) fn within_ceiling(settings: &Settings, base: &Limits, asked: &LimitsPatch) -> Result<Limits> {
+    let (base, _) = base.clamped(&settings.ceiling);
+    let limits = asked
+        .apply(&base)
+        .map_err(|errors| invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
+    let (limits, lowered) = limits.clamped(&settings.ceiling);
+    // A processor time that nobody asked for is the operator's to set.
+    let asked_too_much: Vec<_> = lowered
+        .iter()
+        .filter(|name| **name != sandstorm_types::LimitName::CpuTime || asked.cpu_time.is_some())
+        .map(ToString::to_string)
+        .collect();
+    match asked_too_much.is_empty() {
+        true => Ok(limits),
+        false => {
+            Err(invalid("more is asked for than this server allows")
+                .with("limits", asked_too_much.join(", ")))
+        }
+    }
+}
+
+/// An error as the reason of a failed sandbox.
+fn told(error: &Error) -> String {
+    format!("it could not be made: {}", error.message())
+}

@@ -1,0 +1,192 @@
+//! How an exec ended, as it is stored and told.
+
+use sandstorm_provider::{Error, ProviderInfo};
+use sandstorm_store::Json;
+use sandstorm_types::{
+    Attempt, End, Event, ExecId, Metrics, PerStream, Problem, Route, RunResult, Status, Walls,
+};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of each stream that are stored with the end. The whole output is with the provider for as long as it keeps it.
+pub(super) const KEPT_OUTPUT: usize = 256 << 10;
+/// Bytes of rich results that are stored, about.
+const KEPT_RESULTS: usize = 1 << 20;
+/// Bytes of events that are stored, about.
+const KEPT_EVENTS: usize = 256 << 10;
+
+/// How an exec ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    pub(super) result: RunResult,
+    /// Set when the platform failed, whatever the program did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) problem: Option<Problem>,
+    /// The events of a cell, which no provider keeps; absent when they are too large to store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) events: Option<Vec<Event>>,
+    /// The number of the last event of a cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last: Option<u64>,
+}
+
+impl Ended {
+    pub(super) fn new(result: RunResult, problem: Option<Problem>) -> Self {
+        Self { result, problem, events: None, last: None }
+    }
+
+    /// The end of what the platform could not carry out or lost sight of.
+    pub(super) fn by_problem(id: ExecId, info: &ProviderInfo, walls: Walls, error: &Error) -> Self {
+        let problem = Problem { code: error.kind(), detail: error.message().to_owned() };
+        Self::new(empty(id, Status::Killed, info, walls), Some(problem))
+    }
+
+    /// What somebody did away with before it began.
+    pub(super) fn killed(id: ExecId, info: &ProviderInfo, walls: Walls) -> Self {
+        Self::new(empty(id, Status::Killed, info, walls), None)
+    }
+
+    /// The event that tells it.
+    pub(super) fn told(&self) -> End {
+        End {
+            status: self.result.status,
+            success: self.result.success,
+            exit_code: self.result.exit_code,
+            signal: self.result.signal,
+            limits_hit: self.result.limits_hit.clone(),
+            metrics: self.result.metrics,
+            problem: self.problem.clone(),
+        }
+    }
+
+    /// The stored form, cut to a bounded size; what was cut says so.
+    pub(super) fn to_json(&self) -> Option<Json> {
+        let mut kept = self.clone();
+        shorten(&mut kept.result);
+        let small =
+            |events: &Vec<Event>| serde_json::to_vec(events).is_ok_and(|bytes| bytes.len() <= KEPT_EVENTS);
+        kept.events = kept.events.filter(small);
+        serde_json::to_value(kept).ok()
+    }
+
+    pub(super) fn from_json(json: Json) -> Option<Self> {
+        serde_json::from_value(json).ok()
+    }
+}
+
+/// Cuts a result to what is stored of it.
+pub(super) fn shorten(result: &mut RunResult) {
+    cut(&mut result.stdout, &mut result.truncated.stdout);
+    cut(&mut result.stderr, &mut result.truncated.stderr);
+    let mut room = KEPT_RESULTS;
+    for shown in &mut result.results {
+        let size = serde_json::to_string(&shown.data).map_or(usize::MAX, |text| text.len());
+        match room.checked_sub(size) {
+            Some(left) => room = left,
+            None => {
+                shown.data.clear();
+                shown.metadata.insert("truncated".to_owned(), Json::Bool(true));
+            }
+        }
+    }
+}
+
+/// A text of at most [`KEPT_OUTPUT`] bytes. Base64 is cut at a whole group, so that it stays readable.
+fn cut(text: &mut String, truncated: &mut bool) {
+    if text.len() > KEPT_OUTPUT {
+        let mut end = KEPT_OUTPUT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        *truncated = true;
+    }
+}
+
+/// The result of something that did nothing.
+pub(super) fn empty(id: ExecId, status: Status, info: &ProviderInfo, walls: Walls) -> RunResult {
+    RunResult {
+        id: id.to_string(),
+        status,
+        success: status == Status::Ok,
+        exit_code: None,
+        signal: None,
+        stdout: String::new(),
+        stderr: String::new(),
+        truncated: PerStream::default(),
+        base64: PerStream::default(),
+        results: Vec::new(),
+        error: None,
+        limits_hit: Vec::new(),
+        walls,
+        metrics: Metrics::default(),
+        route: Route {
+            provider: info.name.clone(),
+            isolator: Some(info.kind.clone()),
+            region: info.region.clone(),
+            reason: "where the sandbox is".to_owned(),
+            attempts: vec![Attempt { provider: info.name.clone(), outcome: "ok".to_owned(), ms: 0.0 }],
+            cost_usd: 0.0,
+        },
+    }
+}
+
+/// The name of a status as it is stored and sent.
+pub(super) fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Error => "error",
+        Status::CompileError => "compile_error",
+        Status::Timeout => "timeout",
+        Status::Cpu => "cpu",
+        Status::Memory => "memory",
+        Status::Output => "output",
+        Status::Killed => "killed",
+    }
+}
+
+pub(super) fn status_named(name: &str) -> Option<Status> {
+    serde_json::from_value(Json::String(name.to_owned())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_types::RichResult;
+
+    use super::*;
+
+    fn info() -> ProviderInfo {
+        ProviderInfo { name: "memory".to_owned(), kind: "memory".to_owned(), region: None }
+    }
+
+    #[test]
+    fn the_stored_form_is_bounded_and_says_what_was_cut() {
+        let mut result = empty(ExecId::random(), Status::Ok, &info(), Walls::default());
+        result.stdout = "é".repeat(KEPT_OUTPUT);
+        let large = RichResult {
+            data: [("text/plain".to_owned(), Json::String("x".repeat(2 << 20)))].into(),
+            ..RichResult::default()
+        };
+        result.results = vec![large];
+        let stored = Ended::from_json(Ended::new(result, None).to_json().unwrap()).unwrap();
+        assert_eq!(stored.result.stdout.len(), KEPT_OUTPUT);
+        assert!(stored.result.truncated.stdout && !stored.result.truncated.stderr);
+        assert_eq!(stored.result.results[0].metadata["truncated"], true);
+    }
+
+    #[test]
+    fn status_names_are_those_of_the_wire() {
+        for status in [
+            Status::Ok,
+            Status::Error,
+            Status::CompileError,
+            Status::Timeout,
+            Status::Cpu,
+            Status::Memory,
+            Status::Output,
+            Status::Killed,
+        ] {
+            assert_eq!(status_named(status_name(status)), Some(status));
+            assert_eq!(serde_json::to_value(status).unwrap(), status_name(status));
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Programs and pieces of code in a sandbox.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, StreamExt};
+use sandstorm_provider::{Command, Error, ExecSignal, Result, TtySize};
+use sandstorm_store::ExecRow;
+use sandstorm_types::{
+    ContextId, EnvMap, EnvName, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult, SandboxId,
+    Status, Timestamp, User,
+};
+use tokio::sync::oneshot;
+
+use super::ended::{Ended, status_named};
+use super::events::body;
+use super::executions::{Execution, Stage};
+use super::failure::{conflict, invalid, not_found, stored};
+use super::listener;
+use super::living::Living;
+use super::program::{Job, compiler_of};
+use super::{Caller, Control, EventBodyView, Inner, Scope};
+
+/// The most that a list of execs holds.
+const MOST: u32 = 1000;
+/// Longest title that is kept.
+const TITLE: usize = 200;
+/// Kinds of execs, as they are stored.
+pub(super) const COMMAND: &str = "command";
+pub(super) const CODE: &str = "code";
+pub(super) const CELL: &str = "cell";
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub enum ExecWork {
+    Command(Command),
+    /// A one-off program in the sandbox: compiled languages are compiled first, as a run does it.
+    Code {
+        language: LanguageName,
+        code: String,
+        args: Vec<String>,
+    },
+    /// A cell in a living interpreter.
+    Cell {
+        context: ContextId,
+        code: String,
+    },
+}
+
+/// An exec to start.
+#[derive(Debug, Clone)]
+pub struct NewExec {
+    pub work: ExecWork,
+    pub env: EnvMap,
+    pub cwd: Option<GuestPath>,
+    pub user: Option<User>,
+    pub tty: Option<TtySize>,
+    /// All of its input, or `None` with `stdin_stream` to write it later.
+    pub stdin: Option<Bytes>,
+    pub stdin_stream: bool,
+    pub timeout: Option<Duration>,
+    /// Returns at once; the program runs on whoever listens.
+    pub background: bool,
+    /// A foreground program that outlives its listener.
+    pub keep_on_disconnect: bool,
+}
+
+/// An exec as its owner sees it.
+#[derive(Debug, Clone)]
+pub struct ExecView {
+    pub id: ExecId,
+    pub sandbox: SandboxId,
+    pub context: Option<ContextId>,
+    /// What was asked for, for people: the command line or the language.
+    pub title: String,
+    pub background: bool,
+    pub tty: bool,
+    /// `None` while it runs.
+    pub status: Option<Status>,
+    /// Once it ended and while it is kept.
+    pub result: Option<RunResult>,
+    pub started_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// An exec that was started or attached to.
+pub struct Attached {
+    pub view: ExecView,
+    /// From `start` to `end`. Dropping it ends a foreground exec that this call started, unless it asked to be kept;
+    /// dropping one from [`Control::attach`] ends nothing.
+    pub events: BoxStream<'static, Event>,
+    pub(super) end: ComingEnd,
+}
+
+/// Where the end of an exec will be known.
+pub(super) enum ComingEnd {
+    Known(Box<Ended>),
+    Coming(Arc<Execution>),
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    #[tracing::instrument(skip_all, fields(%sandbox))]
+    pub async fn exec(&self, caller: &Caller, sandbox: SandboxId, new: NewExec) -> Result<Attached> {
+        caller.require(Scope::Sandbox)?;
+        self.0.accepts_work()?;
+        let living = self.0.ready(caller.tenant, sandbox).await?;
+        if let Some(timeout) = new.timeout
+            && (timeout.is_zero() || timeout > self.0.settings.longest_lifetime)
+        {
+            return Err(invalid("a timeout is longer than nothing and not longer than a sandbox may live"));
+        }
+        match new.work {
+            ExecWork::Cell { context, ref code } => {
+                let code = code.clone();
+                self.start_cell(caller, &living, context, code, new).await
+            }
+            _ => self.start_program(caller, &living, new).await,
+        }
+    }
+
+    async fn start_program(&self, caller: &Caller, living: &Arc<Living>, new: NewExec) -> Result<Attached> {
+        let (id, lasting) = (ExecId::random(), new.background || new.keep_on_disconnect);
+        let row = new_row(caller, living.id, id, &new);
+        let (mut job, action) = match new.work {
+            ExecWork::Command(command) => (Job::command(command)?, "exec.command"),
+            ExecWork::Code { language, code, args } => {
+                (Job::code(&self.0, &living.row().spec, id, language, code, args)?, "exec.code")
+            }
+            ExecWork::Cell { .. } => return Err(invalid("a cell runs in a context")),
+        };
+        job.set_stdin(new.stdin, new.stdin_stream)?;
+        job.add_env(&new.env)?;
+        if let Some(trace) = traceparent(caller.trace) {
+            let mut env = EnvMap::new();
+            let name: EnvName = "TRACEPARENT".parse().expect("it is a good name");
+            if new.env.get(name.as_str()).is_none() && env.insert(name, trace).is_ok() {
+                job.add_env(&env)?;
+            }
+        }
+        let request = &mut job.request;
+        request.id = id;
+        request.cwd = new.cwd;
+        request.user = new.user;
+        request.tty = new.tty;
+        request.timeout = new.timeout;
+        request.background = lasting;
+        request.lasting = lasting;
+        let begun = body(&EventBodyView::ExecuteStart { exec: Some(id), run: None });
+        stored(self.0.store.insert_exec(&row, &[begun], &caller.audit(action, id)).await)?;
+        self.0.events.wake(caller.tenant);
+        let execution = Execution::new(row, living, Stage::Preparing, None);
+        self.0.executions.add(&execution);
+        let (own, heard) = oneshot::channel();
+        let (started, start) = oneshot::channel();
+        let compiles = job.compile.is_some();
+        let events = listener::of_program(&self.0, &execution, Some(heard), !lasting);
+        let work =
+            Arc::clone(&self.0).carry_out(Arc::clone(&execution), job, caller.operation(), own, started);
+        self.0.tasks.start("carry out an exec", work);
+        // A compiler takes its time, which whoever listens spends listening.
+        if !compiles {
+            start.await.map_err(|_| conflict("the server is stopping"))??;
+        }
+        let view = self.0.exec_view_of(&execution.row, None);
+        Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
+    }
+
+    /// Waits for the end and gives the result, for callers that do not stream. Dropping the future ends it as dropping
+    /// the events does.
+    pub async fn finish(&self, attached: Attached) -> Result<RunResult> {
+        let Attached { mut events, end, view } = attached;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while let Some(event) = events.next().await {
+            match event.body {
+                EventBody::Stdout(chunk) => stdout.extend_from_slice(chunk.data.as_bytes()),
+                EventBody::Stderr(chunk) => stderr.extend_from_slice(chunk.data.as_bytes()),
+                _ => {}
+            }
+        }
+        let ended = match end {
+            ComingEnd::Known(ended) => *ended,
+            ComingEnd::Coming(execution) => {
+                let ended = execution.end().ok_or_else(|| conflict("the server is stopping"))?;
+                Ended::clone(&ended)
+            }
+        };
+        if let Some(problem) = ended.problem {
+            return Err(Error::new(problem.code, problem.detail).with("exec", view.id));
+        }
+        let mut result = ended.result;
+        let metrics = &result.metrics;
+        // What was heard is whole up to the limit; what is stored may have been cut shorter.
+        let (out, err) = (stdout.len() as u64, stderr.len() as u64);
+        if view.context.is_none() {
+            result.truncated.stdout = metrics.stdout_bytes > out;
+            result.truncated.stderr = metrics.stderr_bytes > err;
+            if result.status == Status::CompileError {
+                result.truncated = Default::default();
+            }
+        }
+        result.set_output(stdout, stderr);
+        Ok(result)
+    }
+
+    /// Events after number `after` (all of them with `None`), also of an exec that has ended, while it is kept.
+    pub async fn attach(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        exec: ExecId,
+        after: Option<u64>,
+    ) -> Result<Attached> {
+        let (row, execution) = self.find(caller, sandbox, exec).await?;
+        let (events, end, view) = match execution {
+            Some(execution) => {
+                let events = match &execution.cell {
+                    Some(log) => listener::of_cell(Arc::clone(log), None),
+                    None => listener::of_program(&self.0, &execution, None, false),
+                };
+                (events, ComingEnd::Coming(execution), self.0.exec_view_of(&row, None))
+            }
+            None => {
+                let ended = row.result.clone().and_then(Ended::from_json);
+                let ended = ended.ok_or_else(|| conflict("this exec is not in the hands of this server"))?;
+                let view = self.0.exec_view_of(&row, Some(&ended));
+                let events = match self.0.ended_cells.get(exec) {
+                    Some(log) => listener::of_cell(log, None),
+                    None => {
+                        let stage = stage_of_ended(&row, &ended);
+                        listener::of_ended(&self.0, &caller.operation(), exec, stage, ended.clone()).await
+                    }
+                };
+                (events, ComingEnd::Known(Box::new(ended)), view)
+            }
+        };
+        Ok(Attached { view, events: listener::after(events, after), end })
+    }
+
+    pub async fn exec_view(&self, caller: &Caller, sandbox: SandboxId, exec: ExecId) -> Result<ExecView> {
+        let (row, _) = self.find(caller, sandbox, exec).await?;
+        let ended = row.result.clone().and_then(Ended::from_json);
+        Ok(self.0.exec_view_of(&row, ended.as_ref()))
+    }
+
+    /// The latest ones first, at most 1,000.
+    pub async fn execs(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        running_only: bool,
+    ) -> Result<Vec<ExecView>> {
+        caller.require(Scope::Sandbox)?;
+        self.0.row(caller.tenant, sandbox).await?.ok_or_else(|| not_found("sandbox"))?;
+        let rows = stored(self.0.store.list_execs(caller.tenant, sandbox, running_only, MOST).await)?;
+        let view = |row: ExecRow| {
+            let ended = row.result.clone().and_then(Ended::from_json);
+            self.0.exec_view_of(&row, ended.as_ref())
+        };
+        Ok(rows.into_iter().map(view).collect())
+    }
+
+    /// Kill, interrupt, resize, close stdin. One that has ended takes it in silence.
+    pub async fn signal(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        exec: ExecId,
+        signal: ExecSignal,
+    ) -> Result<()> {
+        if let ExecSignal::Forget { .. } = signal {
+            return Err(invalid("there is no such signal"));
+        }
+        let (_, execution) = self.find(caller, sandbox, exec).await?;
+        let Some(execution) = execution else { return Ok(()) };
+        execution.living.touch();
+        let ends = matches!(signal, ExecSignal::Kill | ExecSignal::Terminate | ExecSignal::Interrupt);
+        if execution.cell.is_some() {
+            return match signal {
+                // The interpreter stays, whatever is said to one of its cells.
+                _ if ends => {
+                    execution.cancel.cancel();
+                    Ok(())
+                }
+                ExecSignal::CloseStdin => Ok(()),
+                _ => Err(invalid("a cell can only be interrupted")),
+            };
+        }
+        let stage = *execution.stage.borrow();
+        match stage {
+            Stage::Log { log, .. } => self.0.provider.signal(&caller.operation(), &log, signal).await,
+            Stage::Preparing if ends => {
+                execution.cancel.cancel();
+                Ok(())
+            }
+            Stage::Preparing => Err(conflict("the program is still being compiled")),
+            Stage::Nowhere => Ok(()),
+        }
+    }
+
+    /// Resolves when the bytes were handed to the sandbox; waits while the program does not read.
+    pub async fn write_stdin(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        exec: ExecId,
+        bytes: Bytes,
+    ) -> Result<()> {
+        let (_, execution) = self.find(caller, sandbox, exec).await?;
+        let execution = execution.ok_or_else(|| conflict("the program takes no more input"))?;
+        self.0.ready(caller.tenant, sandbox).await?;
+        if execution.cell.is_none() {
+            execution.wait_stage().await;
+        }
+        match execution.input() {
+            Some(input) => input.write(bytes).await,
+            None => Err(conflict("the program takes no input")),
+        }
+    }
+
+    /// An exec of the caller's sandbox: its row, and itself while it is in flight.
+    async fn find(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        exec: ExecId,
+    ) -> Result<(ExecRow, Option<Arc<Execution>>)> {
+        caller.require(Scope::Sandbox)?;
+        let in_flight = self.0.executions.get(sandbox, exec);
+        if let Some(execution) = in_flight.filter(|execution| execution.row.tenant == caller.tenant) {
+            return Ok((execution.row.clone(), Some(execution)));
+        }
+        let row = stored(self.0.store.exec(caller.tenant, sandbox, exec).await)?;
+        Ok((row.ok_or_else(|| not_found("exec"))?, None))
+    }
+}
+
+/// Where an ended exec's events are, by what came of it.
+pub(super) fn stage_of_ended(row: &ExecRow, ended: &Ended) -> Stage {
+    match (row.kind.as_str(), ended.result.status) {
+        (CELL, _) => Stage::Nowhere,
+        (CODE, Status::CompileError) => Stage::Log { log: compiler_of(row.id), complaints: true },
+        _ => Stage::Log { log: row.id, complaints: false },
+    }
+}
+
+/// The record of an exec that is about to start.
+pub(super) fn new_row(caller: &Caller, sandbox: SandboxId, id: ExecId, new: &NewExec) -> ExecRow {
+    let (title, kind, context) = match &new.work {
+        ExecWork::Command(Command::Program(argv)) => (argv.join(" "), COMMAND, None),
+        ExecWork::Command(Command::Shell(line)) => (line.clone(), COMMAND, None),
+        ExecWork::Code { language, .. } => (language.to_string(), CODE, None),
+        ExecWork::Cell { context, .. } => (context.to_string(), CELL, Some(*context)),
+    };
+    ExecRow {
+        id,
+        tenant: caller.tenant,
+        sandbox,
+        context,
+        title: title.chars().filter(|c| !c.is_control()).take(TITLE).collect(),
+        kind: kind.to_owned(),
+        background: new.background,
+        tty: new.tty.is_some(),
+        lasting: new.background || new.keep_on_disconnect,
+        timeout_ms: new.timeout.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
+        started_at: Timestamp::now(),
+        ended_at: None,
+        status: None,
+        result: None,
+        detail: None,
+    }
+}
+
+/// The W3C trace that a program belongs to, as its variable has it: a span of its own in the caller's trace.
+pub(super) fn traceparent(trace: u128) -> Option<String> {
+    if trace == 0 {
+        return None;
+    }
+    let mut span = [0_u8; 8];
+    getrandom::fill(&mut span).ok()?;
+    // A span of zeros is none.
+    let span = u64::from_be_bytes(span).max(1);
+    Some(format!("00-{trace:032x}-{span:016x}-01"))
+}
+
+impl Inner {
+    pub(super) fn exec_view_of(&self, row: &ExecRow, ended: Option<&Ended>) -> ExecView {
+        ExecView {
+            id: row.id,
+            sandbox: row.sandbox,
+            context: row.context,
+            title: row.title.clone(),
+            background: row.background,
+            tty: row.tty,
+            status: row.status.as_deref().and_then(status_named),
+            result: ended.map(|ended| ended.result.clone()),
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+        }
+    }
+
+    /// Ends what is left of a sandbox that is gone: execs that were in flight, and contexts. With a reason it ended by
+    /// itself.
+    pub(super) async fn settle_contents(
+        &self,
+        tenant: sandstorm_types::TenantId,
+        id: SandboxId,
+        reason: Option<&str>,
+    ) {
+        self.end_contexts(tenant, id).await;
+        let left = self.executions.of_sandbox(id);
+        for execution in &left {
+            execution.doomed.send_replace(Some(reason.unwrap_or_default().to_owned()));
+            execution.cancel.cancel();
+        }
+        let all = futures_util::future::join_all(left.iter().map(|execution| execution.wait_end()));
+        if tokio::time::timeout(Duration::from_secs(2), all).await.is_err() {
+            tracing::warn!(sandbox = %id, "execs of a sandbox that is gone have not ended yet");
+        }
+    }
+}

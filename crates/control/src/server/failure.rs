@@ -1,0 +1,51 @@
+//! Errors of the store in the words of the server, and refusals that several use cases share.
+
+use std::time::Duration;
+
+use sandstorm_provider::{Error, Result};
+use sandstorm_store::StoreError;
+use sandstorm_types::ErrorKind;
+
+/// When to try again if a tenant's own sandboxes are in the way: nobody knows when it will end one.
+const QUOTA_RETRY: Duration = Duration::from_secs(5);
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// What the store gave, or its error in the server's words.
+pub(super) fn stored<T>(result: Result<T, StoreError>) -> Result<T> {
+    result.map_err(of_store)
+}
+
+fn of_store(error: StoreError) -> Error {
+    match &error {
+        StoreError::QuotaExceeded { which, used, wanted, limit } => {
+            Error::new(ErrorKind::Quota, format!("the quota of {which} is used up"))
+                .with("used", used)
+                .with("wanted", wanted)
+                .with("allowed", limit)
+                .with_retry_after(QUOTA_RETRY)
+        }
+        StoreError::Conflict { .. } => {
+            Error::new(ErrorKind::Conflict, "something of that name exists already").with_source(error)
+        }
+        StoreError::Invalid { what } => Error::new(ErrorKind::InvalidRequest, what.clone()),
+        transient if transient.is_transient() => {
+            Error::new(ErrorKind::Capacity, "the store is not available")
+                .with_retry_after(STORE_RETRY)
+                .with_source(error)
+        }
+        _ => Error::new(ErrorKind::Internal, "the store failed").with_source(error),
+    }
+}
+
+/// What absent and foreign things are answered with alike.
+pub(super) fn not_found(what: &'static str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no such {what}"))
+}
+
+pub(super) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidRequest, message)
+}
+
+pub(super) fn conflict(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Conflict, message)
+}

@@ -1,0 +1,235 @@
+//! Following a program to its end, so that the end is stored whether anybody listens or not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use sandstorm_provider::{AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, OpContext, Result};
+use sandstorm_store::{ContextChanges, ExecEnd, UsageDelta};
+use sandstorm_types::{ContextId, ErrorKind, ExecId, PerStream, Problem, Status, Stream, Timestamp, Walls};
+
+use super::Inner;
+use super::ended::{Ended, KEPT_OUTPUT, status_name};
+use super::events::ending;
+use super::executions::{Execution, Stage};
+use crate::execute::Executed;
+use crate::outcome::{self, Times};
+
+/// Output up to this many bytes is kept on the way; of a program that writes more it is read once more at the end, so
+/// that thousands of programs that stream for hours cost nothing.
+const SMALL: usize = 16 << 10;
+/// How long the end of a program is waited for once its sandbox is gone.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What is known of a program besides what the provider tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Story {
+    pub(super) compile_ms: Option<f64>,
+    /// The program is a compiler that refused.
+    pub(super) complaints: bool,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    stdout: BytesMut,
+    stderr: BytesMut,
+}
+
+impl Said {
+    fn add(&mut self, stream: Stream, bytes: &[u8], most: usize) -> bool {
+        let into = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let room = most.saturating_sub(into.len());
+        into.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        bytes.len() <= room
+    }
+}
+
+impl Inner {
+    /// Follows a program to its end and stores it.
+    pub(super) async fn follow(self: &Arc<Self>, execution: &Arc<Execution>, log: ExecId, story: Story) {
+        let ended = match self.watch_to_end(execution, log).await {
+            Ok((end, said)) => self.ended(execution, end, said, story),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let unknown =
+                    Error::new(ErrorKind::Provider, "the program was lost with the server that started it");
+                self.lost(execution, &unknown)
+            }
+            Err(error) => self.lost(execution, &error),
+        };
+        self.record(execution, ended, None).await;
+    }
+
+    /// The end of what could not be carried out.
+    pub(super) fn lost(&self, execution: &Execution, error: &Error) -> Ended {
+        let doom = execution.doomed.borrow().clone();
+        match doom {
+            // Ended with its sandbox, as somebody asked for.
+            Some(reason) if reason.is_empty() => {
+                Ended::killed(execution.id(), self.provider.info(), walls(execution))
+            }
+            Some(reason) => {
+                let error = Error::new(ErrorKind::Provider, format!("the sandbox ended: {reason}"));
+                Ended::by_problem(execution.id(), self.provider.info(), walls(execution), &error)
+            }
+            None => Ended::by_problem(execution.id(), self.provider.info(), walls(execution), error),
+        }
+    }
+
+    async fn watch_to_end(&self, execution: &Execution, log: ExecId) -> Result<(ProgramEnd, Option<Said>)> {
+        let cx = OpContext::new(execution.row.tenant);
+        let mut exec = self.provider.attach(&cx, &log, AttachFrom::START).await?;
+        if execution.input().is_none() {
+            execution.set_input(exec.input.clone());
+        }
+        let mut said = Some(Said::default());
+        let mut doomed = execution.doomed.subscribe();
+        let doom = async {
+            let _ = doomed.wait_for(Option::is_some).await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::pin!(doom);
+        loop {
+            let event = tokio::select! {
+                event = exec.events.next() => event,
+                () = &mut doom => return Err(Error::new(ErrorKind::Provider, "the sandbox ended")),
+            };
+            match event {
+                Some(Ok(ExecEvent::Output { stream, bytes, .. })) => {
+                    if let Some(kept) = &mut said
+                        && !kept.add(stream, &bytes, SMALL)
+                    {
+                        said = None;
+                    }
+                }
+                Some(Ok(ExecEvent::Started | ExecEvent::Channel { .. })) => {}
+                Some(Ok(ExecEvent::Exited(end))) => {
+                    let said = match said {
+                        Some(said) => Some(said),
+                        None => self.read_again(&cx, log).await,
+                    };
+                    return Ok((end, said));
+                }
+                Some(Err(error)) => return Err(error),
+                None => {
+                    return Err(Error::new(
+                        ErrorKind::Provider,
+                        "the program's events ended without its end",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// What a program said, as much of it as is stored. `None`: it is gone.
+    async fn read_again(&self, cx: &OpContext, log: ExecId) -> Option<Said> {
+        let mut exec = self.provider.attach(cx, &log, AttachFrom::START).await.ok()?;
+        let mut said = Said::default();
+        while let Some(Ok(event)) = exec.events.next().await {
+            if let ExecEvent::Output { stream, bytes, .. } = event {
+                said.add(stream, &bytes, KEPT_OUTPUT);
+                if said.stdout.len() >= KEPT_OUTPUT && said.stderr.len() >= KEPT_OUTPUT {
+                    break;
+                }
+            }
+        }
+        Some(said)
+    }
+
+    fn ended(&self, execution: &Execution, end: ProgramEnd, said: Option<Said>, story: Story) -> Ended {
+        let gone = said.is_none();
+        let Said { stdout, stderr } = said.unwrap_or_default();
+        let (stdout, stderr) = (Vec::from(stdout), Vec::from(stderr));
+        let exec_ms = Timestamp::now().since(execution.row.started_at).as_secs_f64() * 1000.0;
+        let times = Times {
+            create: 0.0,
+            compile: story.compile_ms,
+            exec: if story.complaints { 0.0 } else { exec_ms - story.compile_ms.unwrap_or(0.0) },
+            total: exec_ms,
+        };
+        let kept = PerStream { stdout: stdout.len() as u64, stderr: stderr.len() as u64 };
+        let executed = Executed { stdout, stderr, end };
+        let (info, walls) = (self.provider.info(), walls(execution));
+        let mut result = match story.complaints {
+            true => outcome::of_refused_compile(executed, walls, info, times),
+            false => outcome::of_exec(executed, walls, info, times),
+        };
+        if !story.complaints {
+            result.truncated.stdout |= end.written.stdout > kept.stdout;
+            result.truncated.stderr |= end.written.stderr > kept.stderr;
+        }
+        result.truncated.stdout |= gone;
+        result.id = execution.id().to_string();
+        let mut problem = None;
+        if end.cause == EndCause::Sandbox {
+            result.status = Status::Killed;
+            let deleted = {
+                use sandstorm_types::State;
+                let state = &execution.living.row().state;
+                matches!(state, State::Terminating | State::Terminated)
+            };
+            if !deleted {
+                let detail = "the sandbox ended before its program did".to_owned();
+                problem = Some(Problem { code: ErrorKind::Provider, detail });
+            }
+        }
+        Ended::new(result, problem)
+    }
+
+    /// Stores the end, then tells it. While the store is not available nobody hears of it.
+    pub(super) async fn record(
+        self: &Arc<Self>,
+        execution: &Arc<Execution>,
+        ended: Ended,
+        cell: Option<(ContextId, ContextChanges)>,
+    ) {
+        let (tenant, id) = (execution.row.tenant, execution.id());
+        let status = ended.result.status;
+        let end =
+            ExecEnd { status: status_name(status).to_owned(), result: ended.to_json(), at: Timestamp::now() };
+        let told = ending(Some(id), None, Some(status).filter(|_| ended.problem.is_none()));
+        let mut wait = Duration::from_millis(50);
+        loop {
+            let stored = match &cell {
+                Some((context, changes)) => {
+                    self.store.end_cell(tenant, id, &end, *context, changes, &told).await
+                }
+                None => self.store.end_exec(tenant, id, &end, &told).await,
+            };
+            match stored {
+                Ok(_) => break,
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(exec = %id, %error, "an end cannot be stored yet");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+                Err(error) => {
+                    tracing::error!(exec = %id, %error, "an end cannot be stored");
+                    break;
+                }
+            }
+        }
+        metrics::counter!("sandstorm_execs_total", "status" => status_name(status)).increment(1);
+        metrics::histogram!("sandstorm_exec_seconds").record(execution.began.elapsed().as_secs_f64());
+        self.add_usage(tenant, UsageDelta { execs: 1, ..UsageDelta::default() });
+        self.executions.remove(id);
+        execution.tell_end(ended);
+        self.events.wake(tenant);
+        self.clock.arm(&execution.living, self.settings.paused_for);
+    }
+
+    /// Goes on following what an earlier server started.
+    pub(super) fn follow_again(self: &Arc<Self>, execution: &Arc<Execution>, story: Story) {
+        let Stage::Log { log, .. } = *execution.stage.borrow() else { return };
+        let (inner, execution) = (Arc::clone(self), Arc::clone(execution));
+        self.tasks.start("follow an exec", async move { inner.follow(&execution, log, story).await });
+    }
+}
+
+fn walls(execution: &Execution) -> Walls {
+    let walls = execution.living.row().walls.clone();
+    walls.and_then(|walls| serde_json::from_value(walls).ok()).unwrap_or_default()
+}

@@ -1,0 +1,254 @@
+//! The task that owns a living interpreter: one cell at a time, in the order in which they came.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandstorm_provider::{ExecInput, Result};
+use sandstorm_store::{Audit, ContextChanges};
+use sandstorm_types::{ContextId, SandboxId, TenantId};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::Inner;
+use super::events::body;
+use super::executions::Execution;
+use super::failure::{conflict, stored};
+use super::{EventBodyView, cells::Work};
+use crate::context::Context;
+
+/// Cells that may wait for their turn.
+pub(super) const LINE: usize = 64;
+
+/// A hand on an interpreter that its task owns.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    pub(super) id: ContextId,
+    pub(super) tenant: TenantId,
+    pub(super) sandbox: SandboxId,
+    pub(super) turns: mpsc::Sender<Turn>,
+    /// Cells that wait or run.
+    pub(super) cells: AtomicUsize,
+    pub(super) execution_count: AtomicU64,
+    pub(super) input: ExecInput,
+    running: Mutex<Option<Arc<Execution>>>,
+    /// Ends the interpreter, politely.
+    pub(super) shut_down: CancellationToken,
+    /// Lets go of an interpreter whose sandbox is gone.
+    pub(super) abandon: CancellationToken,
+    /// Set when its task is over.
+    pub(super) over: CancellationToken,
+}
+
+/// A cell that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) execution: Arc<Execution>,
+    pub(super) code: String,
+    pub(super) timeout: Duration,
+    /// What its beginning is recorded with, unless that was done when it began to wait.
+    pub(super) audit: Option<Audit>,
+    pub(super) begun: oneshot::Sender<Result<()>>,
+}
+
+/// A cell that an earlier server left running.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) execution: Arc<Execution>,
+    pub(super) number: u64,
+    pub(super) timeout: Duration,
+}
+
+impl Interpreter {
+    pub(super) fn new(
+        id: ContextId,
+        tenant: TenantId,
+        sandbox: SandboxId,
+        input: ExecInput,
+        execution_count: u64,
+    ) -> (Arc<Self>, mpsc::Receiver<Turn>) {
+        let (turns, coming) = mpsc::channel(LINE);
+        let interpreter = Self {
+            id,
+            tenant,
+            sandbox,
+            turns,
+            cells: AtomicUsize::new(0),
+            execution_count: AtomicU64::new(execution_count),
+            input,
+            running: Mutex::default(),
+            shut_down: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            over: CancellationToken::new(),
+        };
+        (Arc::new(interpreter), coming)
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Arc<Execution>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_running(&self, execution: Option<&Arc<Execution>>) {
+        *self.running() = execution.cloned();
+    }
+
+    /// Ends the cell that runs, if one does.
+    pub(super) fn interrupt(&self) {
+        if let Some(execution) = self.running().as_ref() {
+            execution.cancel.cancel();
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.cells.load(Ordering::Acquire) > 0
+    }
+}
+
+/// Interpreters that this server holds.
+#[derive(Debug, Default)]
+pub(super) struct Interpreters(Mutex<HashMap<ContextId, Arc<Interpreter>>>);
+
+impl Interpreters {
+    fn all(&self) -> MutexGuard<'_, HashMap<ContextId, Arc<Interpreter>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, interpreter: &Arc<Interpreter>) {
+        self.all().insert(interpreter.id, Arc::clone(interpreter));
+    }
+
+    /// Of a sandbox that who asks has looked up by its tenant.
+    pub(super) fn get(&self, sandbox: SandboxId, id: ContextId) -> Option<Arc<Interpreter>> {
+        self.all().get(&id).filter(|interpreter| interpreter.sandbox == sandbox).cloned()
+    }
+
+    pub(super) fn of_sandbox(&self, sandbox: SandboxId) -> Vec<Arc<Interpreter>> {
+        self.all().values().filter(|interpreter| interpreter.sandbox == sandbox).cloned().collect()
+    }
+
+    /// Removes this very interpreter; its successor under the same id stays.
+    fn remove(&self, interpreter: &Arc<Interpreter>) {
+        let mut all = self.all();
+        if all.get(&interpreter.id).is_some_and(|known| Arc::ptr_eq(known, interpreter)) {
+            all.remove(&interpreter.id);
+        }
+    }
+}
+
+impl Inner {
+    /// Makes a task the owner of an interpreter.
+    pub(super) fn serve_context(
+        self: &Arc<Self>,
+        interpreter: Arc<Interpreter>,
+        context: Context,
+        coming: mpsc::Receiver<Turn>,
+        left: Option<Left>,
+    ) {
+        // Counted before anybody can find the interpreter: who comes now has to wait.
+        interpreter.cells.fetch_add(usize::from(left.is_some()), Ordering::AcqRel);
+        self.interpreters.add(&interpreter);
+        let inner = Arc::clone(self);
+        self.tasks.start("serve a context", async move {
+            inner.serve(&interpreter, context, coming, left).await;
+            inner.interpreters.remove(&interpreter);
+            interpreter.over.cancel();
+        });
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        interpreter: &Arc<Interpreter>,
+        mut context: Context,
+        mut coming: mpsc::Receiver<Turn>,
+        left: Option<Left>,
+    ) {
+        let mut alive = true;
+        if let Some(Left { execution, number, timeout }) = left {
+            alive = self.run_cell(interpreter, &mut context, &execution, Work::Left(number), timeout).await;
+            interpreter.cells.fetch_sub(1, Ordering::AcqRel);
+        }
+        while alive {
+            let turn = tokio::select! {
+                biased;
+                () = interpreter.abandon.cancelled() => break,
+                () = interpreter.shut_down.cancelled() => break,
+                turn = coming.recv() => turn,
+            };
+            // The sender is in the interpreter, which lives as long as this task.
+            let Some(turn) = turn else { break };
+            alive = self.take_turn(interpreter, &mut context, turn).await;
+            interpreter.cells.fetch_sub(1, Ordering::AcqRel);
+        }
+        if alive && !interpreter.abandon.is_cancelled() {
+            if let Err(error) = context.shut_down().await {
+                tracing::debug!(context = %interpreter.id, %error, "an interpreter was gone before it was ended");
+            }
+        } else {
+            tracing::info!(context = %interpreter.id, "a context is gone");
+        }
+        self.interpreters.remove(interpreter);
+        coming.close();
+        while let Some(turn) = coming.recv().await {
+            self.refuse(turn).await;
+        }
+    }
+
+    /// Runs one cell. `false`: the interpreter is gone.
+    async fn take_turn(
+        self: &Arc<Self>,
+        interpreter: &Arc<Interpreter>,
+        context: &mut Context,
+        turn: Turn,
+    ) -> bool {
+        let Turn { execution, code, timeout, audit, begun } = turn;
+        let changes = ContextChanges {
+            position: Some(context.position() as i64),
+            next_cell: Some(context.next_cell() as i64),
+            cell_exec: Some(Some(execution.id())),
+            ..ContextChanges::default()
+        };
+        if execution.cancel.is_cancelled() && audit.is_none() {
+            let ended = self.killed(&execution);
+            self.record_cell(&execution, ended, None).await;
+            return true;
+        }
+        let recorded = match &audit {
+            Some(audit) => {
+                let started = body(&EventBodyView::ExecuteStart { exec: Some(execution.id()), run: None });
+                self.store.begin_cell(&execution.row, &changes, &[started], audit).await.map(drop)
+            }
+            None => self.store.update_context(interpreter.tenant, interpreter.id, &changes).await.map(drop),
+        };
+        self.events.wake(interpreter.tenant);
+        if let Err(error) = stored(recorded) {
+            // Nothing was begun. One that waited has a record, which gets an end.
+            if audit.is_none() {
+                let ended = self.lost(&execution, &error);
+                self.record_cell(&execution, ended, None).await;
+            } else {
+                self.executions.remove(execution.id());
+                let ended = self.lost(&execution, &error);
+                execution.tell_end(ended);
+            }
+            let _ = begun.send(Err(error));
+            return true;
+        }
+        let _ = begun.send(Ok(()));
+        self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout).await
+    }
+
+    /// Ends a cell whose turn never comes.
+    async fn refuse(self: &Arc<Self>, turn: Turn) {
+        let error = conflict("the context is lost: restart it or delete it");
+        let ended = self.lost(&turn.execution, &error);
+        match turn.audit {
+            None => self.record_cell(&turn.execution, ended, None).await,
+            Some(_) => {
+                self.executions.remove(turn.execution.id());
+                turn.execution.tell_end(ended);
+            }
+        }
+        let _ = turn.begun.send(Err(error));
+    }
+}

@@ -1,0 +1,188 @@
+//! Listening to an exec: the numbered events, from the place where the listener left off.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_provider::{AttachFrom, ExecEvent, OpContext, Result};
+use sandstorm_types::{Event, ExecId};
+use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
+
+use super::Inner;
+use super::cell_log::CellLog;
+use super::ended::Ended;
+use super::executions::{Execution, Stage};
+use super::numbering::{Numbering, from_stored};
+
+pub(super) type Heard = BoxStream<'static, Result<ExecEvent>>;
+
+/// Where a listener hears from.
+pub(super) enum Feed {
+    /// The listener for whom the program runs. It sets the pace, and the program ends with it unless it is to be kept.
+    Own(oneshot::Receiver<Heard>),
+    /// One of those who attached.
+    Attached,
+    Open(Heard),
+    Over,
+}
+
+/// The end: known, or to be waited for.
+pub(super) enum Outcome {
+    Known(Arc<Ended>),
+    Coming(Arc<Execution>),
+}
+
+impl Outcome {
+    async fn wait(&self) -> Arc<Ended> {
+        match self {
+            Self::Known(ended) => Arc::clone(ended),
+            Self::Coming(execution) => execution.wait_end().await,
+        }
+    }
+}
+
+/// One listener to a program.
+struct Listener {
+    inner: Arc<Inner>,
+    exec: ExecId,
+    feed: Feed,
+    outcome: Outcome,
+    numbering: Numbering,
+    heard: VecDeque<Event>,
+    over: bool,
+    /// Ends what has not become a program yet when the listener for whom it is made goes away.
+    _guard: Option<DropGuard>,
+}
+
+/// The events of a program in flight, for who attaches or, with `own`, for whom it runs.
+pub(super) fn of_program(
+    inner: &Arc<Inner>,
+    execution: &Arc<Execution>,
+    own: Option<oneshot::Receiver<Heard>>,
+    ends_with_it: bool,
+) -> BoxStream<'static, Event> {
+    let listener = Listener {
+        inner: Arc::clone(inner),
+        exec: execution.id(),
+        feed: own.map_or(Feed::Attached, Feed::Own),
+        outcome: Outcome::Coming(Arc::clone(execution)),
+        numbering: Numbering::new(execution.id(), false),
+        heard: VecDeque::new(),
+        over: false,
+        _guard: ends_with_it.then(|| execution.cancel.clone().drop_guard()),
+    };
+    listener.into_stream()
+}
+
+/// The events of a program that ended: what its provider keeps, else what is stored.
+pub(super) async fn of_ended(
+    inner: &Arc<Inner>,
+    cx: &OpContext,
+    exec: ExecId,
+    stage: Stage,
+    ended: Ended,
+) -> BoxStream<'static, Event> {
+    if let Stage::Log { log, complaints } = stage
+        && let Ok(attached) = inner.provider.attach(cx, &log, AttachFrom::START).await
+        && attached.first == 0
+    {
+        let listener = Listener {
+            inner: Arc::clone(inner),
+            exec,
+            feed: Feed::Open(attached.events),
+            outcome: Outcome::Known(Arc::new(ended)),
+            numbering: Numbering::new(exec, complaints),
+            heard: VecDeque::new(),
+            over: false,
+            _guard: None,
+        };
+        return listener.into_stream();
+    }
+    stream::iter(ended.events.clone().map_or_else(|| from_stored(exec, &ended), VecDeque::from)).boxed()
+}
+
+/// The events of a cell.
+pub(super) fn of_cell(log: Arc<CellLog>, guard: Option<DropGuard>) -> BoxStream<'static, Event> {
+    stream::unfold((log, 0, guard), |(log, number, guard)| async move {
+        let event = log.event(number).await?;
+        Some((event, (log, number + 1, guard)))
+    })
+    .boxed()
+}
+
+/// Leaves out what a listener has heard before.
+pub(super) fn after(events: BoxStream<'static, Event>, after: Option<u64>) -> BoxStream<'static, Event> {
+    match after {
+        Some(after) => events.filter(move |event| std::future::ready(event.seq > after)).boxed(),
+        None => events,
+    }
+}
+
+impl Listener {
+    fn into_stream(self) -> BoxStream<'static, Event> {
+        stream::unfold(self, |mut listener| async move {
+            let event = listener.next().await?;
+            Some((event, listener))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.heard.pop_front() {
+                return Some(event);
+            }
+            if self.over {
+                return None;
+            }
+            match &mut self.feed {
+                Feed::Own(coming) => {
+                    self.feed = match coming.await {
+                        Ok(heard) => Feed::Open(heard),
+                        // It became something else than the program that was to run: see where it is.
+                        Err(_) => Feed::Attached,
+                    };
+                }
+                Feed::Attached => self.feed = self.attach().await,
+                Feed::Open(heard) => match heard.next().await {
+                    Some(Ok(event)) => {
+                        if self.numbering.take(event, &mut self.heard) {
+                            self.feed = Feed::Over;
+                        }
+                    }
+                    Some(Err(error)) => {
+                        tracing::debug!(exec = %self.exec, %error, "a listener lost sight of its program");
+                        self.feed = Feed::Over;
+                    }
+                    None => self.feed = Feed::Over,
+                },
+                Feed::Over => {
+                    // Nobody hears of an end that is not stored.
+                    let ended = self.outcome.wait().await;
+                    self.numbering.end(&ended, &mut self.heard);
+                    self.over = true;
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to listen to.
+    async fn attach(&mut self) -> Feed {
+        let Outcome::Coming(execution) = &self.outcome else { return Feed::Over };
+        let Stage::Log { log, complaints } = execution.wait_stage().await else {
+            self.numbering = Numbering::new(self.exec, false);
+            self.numbering.push(sandstorm_types::EventBody::Start { exec: self.exec }, &mut self.heard);
+            return Feed::Over;
+        };
+        self.numbering = Numbering::new(self.exec, complaints);
+        let cx = OpContext::new(execution.row.tenant);
+        match self.inner.provider.attach(&cx, &log, AttachFrom::START).await {
+            Ok(attached) => Feed::Open(attached.events),
+            Err(error) => {
+                tracing::debug!(exec = %self.exec, %error, "a program cannot be listened to");
+                Feed::Over
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What the server knows of sandboxes that live: their rows, when they were used, what they are promised.
+//!
+//! The store is what counts; this is its image in memory, so that a request need not read it. Every step goes to the
+//! store first and is seen here after.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use sandstorm_store::SandboxRow;
+use sandstorm_types::{SandboxId, State, TenantId, Timestamp};
+
+use super::admission::Promise;
+use crate::layers::Layer;
+
+/// A sandbox that has not ended.
+#[derive(Debug)]
+pub(super) struct Living {
+    pub(super) id: SandboxId,
+    pub(super) tenant: TenantId,
+    row: ArcSwap<SandboxRow>,
+    last_used: AtomicI64,
+    /// Since when it is in its present state.
+    since: AtomicI64,
+    /// Not before this moment does a clock try again what it could not do.
+    not_before: AtomicI64,
+    execs: AtomicUsize,
+    /// The earliest moment that the clock has for it.
+    pub(super) armed: AtomicI64,
+    /// The last use that was written.
+    pub(super) written_use: AtomicI64,
+    /// Processor time that was accounted for already, and until when its memory was.
+    pub(super) accounted_cpu_ms: AtomicU64,
+    pub(super) accounted_until: AtomicI64,
+    /// Denied connections that were told in the present second.
+    denials: Mutex<(i64, u32)>,
+    /// Contexts are started and ended one at a time.
+    pub(super) contexts: tokio::sync::Mutex<()>,
+    _promise: Promise,
+    /// Stay in place while the sandbox may read them.
+    _layers: Vec<Layer>,
+}
+
+/// What its clock says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Its lifetime or its idle time is over.
+    LifeOver,
+    /// It was paused for as long as paused sandboxes are kept.
+    PauseOver,
+    /// Its end was begun and has to be tried again.
+    EndAgain,
+}
+
+/// One exec in flight; ends the count when it is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Living>);
+
+impl Living {
+    pub(super) fn new(row: SandboxRow, promise: Promise, layers: Vec<Layer>) -> Self {
+        Self {
+            id: row.id,
+            tenant: row.tenant,
+            last_used: AtomicI64::new(row.last_used_at.millis()),
+            since: AtomicI64::new(Timestamp::now().millis()),
+            not_before: AtomicI64::new(0),
+            execs: AtomicUsize::new(0),
+            armed: AtomicI64::new(i64::MAX),
+            written_use: AtomicI64::new(row.last_used_at.millis()),
+            accounted_cpu_ms: AtomicU64::new(0),
+            accounted_until: AtomicI64::new(Timestamp::now().millis()),
+            denials: Mutex::default(),
+            contexts: tokio::sync::Mutex::new(()),
+            row: ArcSwap::from_pointee(row),
+            _promise: promise,
+            _layers: layers,
+        }
+    }
+
+    pub(super) fn row(&self) -> Arc<SandboxRow> {
+        self.row.load_full()
+    }
+
+    /// Takes a newer row in; one that is older than what is known changes nothing.
+    pub(super) fn learn(&self, row: SandboxRow) {
+        let row = Arc::new(row);
+        self.row.rcu(|known| {
+            if row.revision <= known.revision {
+                return Arc::clone(known);
+            }
+            if row.state != known.state {
+                self.since.store(Timestamp::now().millis(), Ordering::Release);
+            }
+            Arc::clone(&row)
+        });
+    }
+
+    pub(super) fn touch(&self) {
+        self.last_used.fetch_max(Timestamp::now().millis(), Ordering::AcqRel);
+    }
+
+    pub(super) fn last_used(&self) -> Timestamp {
+        Timestamp::from_millis(self.last_used.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_since(&self, at: Timestamp) {
+        self.since.store(at.millis(), Ordering::Release);
+    }
+
+    pub(super) fn try_again_after(&self, span: Duration) {
+        self.not_before.store(Timestamp::now().after(span).millis(), Ordering::Release);
+    }
+
+    pub(super) fn execs(&self) -> usize {
+        self.execs.load(Ordering::Acquire)
+    }
+
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.execs.fetch_add(1, Ordering::AcqRel);
+        Busy(Arc::clone(self))
+    }
+
+    /// Whether one more denied connection is told in this second.
+    pub(super) fn tells_denial(&self, most: u32) -> bool {
+        let second = Timestamp::now().millis().div_euclid(1000);
+        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        if denials.0 != second {
+            *denials = (second, 0);
+        }
+        denials.1 += 1;
+        denials.1 <= most
+    }
+
+    /// What is due next, and when. `None`: nothing, until something changes.
+    pub(super) fn due(&self, paused_for: Duration) -> Option<(Timestamp, Due)> {
+        let row = self.row();
+        let since = Timestamp::from_millis(self.since.load(Ordering::Acquire));
+        let not_before = Timestamp::from_millis(self.not_before.load(Ordering::Acquire));
+        let (at, what) = match row.state {
+            State::Ready => {
+                let idle = row.idle_timeout_ms.filter(|_| self.execs() == 0).map(|millis| {
+                    self.last_used().after(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
+                });
+                let first = [row.expires_at, idle].into_iter().flatten().min()?;
+                (first, Due::LifeOver)
+            }
+            State::Paused => (since.after(paused_for), Due::PauseOver),
+            State::Terminating => (since.after(Duration::from_secs(30)), Due::EndAgain),
+            _ => return None,
+        };
+        Some((at.max(not_before), what))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.execs.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// All that live on this server.
+#[derive(Debug, Default)]
+pub(super) struct Register(Mutex<HashMap<SandboxId, Arc<Living>>>);
+
+impl Register {
+    fn all(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Living>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, living: Arc<Living>) {
+        let count = {
+            let mut all = self.all();
+            all.insert(living.id, living);
+            all.len()
+        };
+        metrics::gauge!("sandstorm_sandboxes_living").set(count as f64);
+    }
+
+    pub(super) fn remove(&self, id: SandboxId) -> Option<Arc<Living>> {
+        let (removed, count) = {
+            let mut all = self.all();
+            (all.remove(&id), all.len())
+        };
+        metrics::gauge!("sandstorm_sandboxes_living").set(count as f64);
+        removed
+    }
+
+    /// By tenant and id, as everything is looked up.
+    pub(super) fn get(&self, tenant: TenantId, id: SandboxId) -> Option<Arc<Living>> {
+        self.all().get(&id).filter(|living| living.tenant == tenant).cloned()
+    }
+
+    /// For the server's own clocks and the provider's events, which know ids only.
+    pub(super) fn of_any_tenant(&self, id: SandboxId) -> Option<Arc<Living>> {
+        self.all().get(&id).cloned()
+    }
+
+    pub(super) fn list(&self) -> Vec<Arc<Living>> {
+        self.all().values().cloned().collect()
+    }
+
+    /// How many sandboxes a tenant has, and what they are promised: processor and memory.
+    pub(super) fn promised(&self, tenant: TenantId) -> (u32, u64, u64) {
+        let all = self.all();
+        let own = all.values().filter(|living| living.tenant == tenant);
+        own.fold((0, 0, 0), |(count, cpu, memory), living| {
+            let limits = living.row.load().spec.limits;
+            (count + 1, cpu + u64::from(limits.cpus.milli()), memory + limits.memory.as_u64())
+        })
+    }
+}
+
+/// Ids that were given to sandboxes which have no row yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Making(Arc<Mutex<HashSet<SandboxId>>>);
+
+/// An id that is being given.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) id: SandboxId,
+    making: Making,
+}
+
+impl Making {
+    pub(super) fn begin(&self, id: SandboxId) -> Given {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        Given { id, making: self.clone() }
+    }
+
+    pub(super) fn contains(&self, id: SandboxId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.making.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}

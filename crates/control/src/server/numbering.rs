@@ -1,0 +1,105 @@
+//! From what a provider tells of a program to the numbered events that clients see.
+//!
+//! The provider's events are the same on every attach, so the numbers made from them here are, too: a client that comes
+//! back after a restart of the server goes on where it was.
+
+use std::collections::VecDeque;
+
+use sandstorm_provider::ExecEvent;
+use sandstorm_types::{Chunk, Event, EventBody, ExecId, Stream, TextSplitter};
+
+use super::ended::Ended;
+
+/// Numbers the events of one exec.
+#[derive(Debug)]
+pub(super) struct Numbering {
+    exec: ExecId,
+    next: u64,
+    stdout: TextSplitter,
+    stderr: TextSplitter,
+    /// Everything is shown as errors: what a compiler that refused has said.
+    complaints: bool,
+}
+
+impl Numbering {
+    pub(super) fn new(exec: ExecId, complaints: bool) -> Self {
+        let (stdout, stderr) = (TextSplitter::new(), TextSplitter::new());
+        Self { exec, next: 0, stdout, stderr, complaints }
+    }
+
+    /// Takes one event in. `true`: the program has ended and has said everything.
+    pub(super) fn take(&mut self, event: ExecEvent, into: &mut VecDeque<Event>) -> bool {
+        match event {
+            ExecEvent::Started => self.push(EventBody::Start { exec: self.exec }, into),
+            ExecEvent::Output { stream, bytes, .. } => self.output(stream, &bytes, into),
+            ExecEvent::Channel { .. } => {}
+            ExecEvent::Exited(_) => {
+                self.flush(into);
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) fn output(&mut self, stream: Stream, bytes: &[u8], into: &mut VecDeque<Event>) {
+        let stream = if self.complaints { Stream::Stderr } else { stream };
+        let splitter = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        for chunk in splitter.push(bytes) {
+            self.push(shown(stream, chunk), into);
+        }
+    }
+
+    /// Gives what was held back of characters that never came to their end.
+    pub(super) fn flush(&mut self, into: &mut VecDeque<Event>) {
+        if let Some(chunk) = self.stdout.finish() {
+            self.push(shown(Stream::Stdout, chunk), into);
+        }
+        if let Some(chunk) = self.stderr.finish() {
+            self.push(shown(Stream::Stderr, chunk), into);
+        }
+    }
+
+    /// The last event.
+    pub(super) fn end(&mut self, ended: &Ended, into: &mut VecDeque<Event>) {
+        self.flush(into);
+        self.push(EventBody::End(Box::new(ended.told())), into);
+    }
+
+    pub(super) fn push(&mut self, body: EventBody, into: &mut VecDeque<Event>) {
+        into.push_back(Event { seq: self.next, body });
+        self.next += 1;
+    }
+}
+
+fn shown(stream: Stream, chunk: Chunk) -> EventBody {
+    match stream {
+        Stream::Stdout => EventBody::Stdout(chunk),
+        Stream::Stderr => EventBody::Stderr(chunk),
+    }
+}
+
+/// The events of an exec whose own are gone, made from what is stored of it. Their numbers are not those that a client
+/// saw while it ran, so they end at `last` where that is known: who saw everything but the end hears the end.
+pub(super) fn from_stored(exec: ExecId, ended: &Ended) -> VecDeque<Event> {
+    let mut events = VecDeque::new();
+    let mut numbering = Numbering::new(exec, false);
+    let result = &ended.result;
+    numbering.push(EventBody::Start { exec }, &mut events);
+    numbering.output(Stream::Stdout, &result.stdout_bytes().unwrap_or_default(), &mut events);
+    numbering.output(Stream::Stderr, &result.stderr_bytes().unwrap_or_default(), &mut events);
+    numbering.flush(&mut events);
+    for shown in &result.results {
+        numbering.push(EventBody::Result(shown.clone()), &mut events);
+    }
+    if let Some(error) = &result.error {
+        numbering.push(EventBody::Error(error.clone()), &mut events);
+    }
+    numbering.end(ended, &mut events);
+    if let (Some(last), Some(event)) = (ended.last, events.back_mut()) {
+        event.seq = event.seq.max(last);
+    }
+    events
+}

@@ -1,0 +1,294 @@
+//! A run on its way: carried out by a task of its own, recorded before it is answered.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use sandstorm_provider::{Error, Result};
+use sandstorm_store::{RunEnd, UsageDelta};
+use sandstorm_types::{
+    Event, EventBody, ExecId, Limits, Problem, RunId, RunResult, RunSpec, Status, Stream, TenantId,
+    Timestamp, Walls,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Promise;
+use super::ended::{Ended, shorten, status_name};
+use super::events::ending;
+use super::numbering::Numbering;
+use super::quotas::RunGuard;
+use super::{Caller, Inner, Running};
+use crate::prepare::Prepared;
+use crate::run::{Finished, Phase, RunEvent, RunInput};
+
+/// Events that wait for who listens; past it the program waits.
+const LINE: usize = 64;
+
+/// Everything about a run that is about to begin.
+#[derive(Debug)]
+pub(super) struct OneShot {
+    pub(super) id: RunId,
+    pub(super) caller: Caller,
+    pub(super) spec: RunSpec,
+    pub(super) prepared: Prepared,
+    pub(super) promise: Promise,
+    pub(super) hold: RunGuard,
+    pub(super) waited: Duration,
+    pub(super) limits: Limits,
+}
+
+/// A run in flight.
+#[derive(Debug, Clone)]
+pub(super) struct InFlightRun {
+    tenant: TenantId,
+    pub(super) cancel: CancellationToken,
+    pub(super) over: CancellationToken,
+}
+
+/// Runs in flight on this server.
+#[derive(Debug, Default)]
+pub(super) struct Runs(Mutex<HashMap<RunId, InFlightRun>>);
+
+impl Runs {
+    pub(super) fn get(&self, tenant: TenantId, id: RunId) -> Option<InFlightRun> {
+        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.get(&id).filter(|run| run.tenant == tenant).cloned()
+    }
+
+    pub(super) fn list(&self) -> Vec<InFlightRun> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn add(&self, id: RunId, run: InFlightRun) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, run);
+    }
+
+    fn remove(&self, id: RunId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+}
+
+/// Starts a run. Dropping the events of what is given back cancels it.
+pub(super) fn start(inner: &Arc<Inner>, shot: OneShot) -> Running {
+    let id = shot.id;
+    let (told, events) = mpsc::channel(LINE);
+    let (answer, result) = oneshot::channel();
+    let run = InFlightRun {
+        tenant: shot.caller.tenant,
+        cancel: CancellationToken::new(),
+        over: CancellationToken::new(),
+    };
+    inner.runs.add(id, run.clone());
+    let guard = run.cancel.clone().drop_guard();
+    let work = Arc::clone(inner);
+    inner.tasks.finish("carry out a run", async move {
+        work.carry_out_run(shot, &run, Telling::new(id, told, run.cancel.clone()), answer).await;
+        work.runs.remove(id);
+        run.over.cancel();
+    });
+    let events = stream::unfold((events, guard), |(mut events, guard)| async move {
+        let event = events.recv().await?;
+        Some((event, (events, guard)))
+    });
+    Running { id, events: events.boxed(), result }
+}
+
+/// Tells the events of a run to whoever listens.
+struct Telling {
+    exec: ExecId,
+    numbering: Numbering,
+    ready: VecDeque<Event>,
+    to: mpsc::Sender<Event>,
+    cancel: CancellationToken,
+    started: bool,
+}
+
+impl Telling {
+    fn new(id: RunId, to: mpsc::Sender<Event>, cancel: CancellationToken) -> Self {
+        // A run has one program, which goes by the run's own number.
+        let exec = ExecId::from_bits(id.bits());
+        let numbering = Numbering::new(exec, false);
+        Self { exec, numbering, ready: VecDeque::new(), to, cancel, started: false }
+    }
+
+    fn start(&mut self) {
+        if !self.started {
+            self.started = true;
+            self.numbering.push(EventBody::Start { exec: self.exec }, &mut self.ready);
+        }
+    }
+
+    async fn tell(&mut self, event: RunEvent) {
+        match event {
+            RunEvent::Phase(Phase::Running) => self.start(),
+            RunEvent::Phase(_) => {}
+            RunEvent::Output { stream, bytes } => {
+                self.start();
+                self.numbering.output(stream, &bytes, &mut self.ready);
+            }
+        }
+        self.send().await;
+    }
+
+    /// Waits for room, but not once the run is cancelled: a listener that does not read may be why.
+    async fn send(&mut self) {
+        while let Some(event) = self.ready.pop_front() {
+            tokio::select! {
+                biased;
+                sent = self.to.send(event) => {
+                    if sent.is_err() {
+                        self.cancel.cancel();
+                        self.ready.clear();
+                    }
+                }
+                () = self.cancel.cancelled() => {}
+            }
+        }
+    }
+
+    async fn end(mut self, ended: &Ended) {
+        self.start();
+        if ended.result.status == Status::CompileError {
+            // What the compiler said is heard only now.
+            let complaints = ended.result.stderr_bytes().unwrap_or_default();
+            self.numbering.output(Stream::Stderr, &complaints, &mut self.ready);
+        }
+        self.numbering.end(ended, &mut self.ready);
+        // The end is told for as long as somebody may read it: its listener, cancelled or not, is the only one.
+        while let Some(event) = self.ready.pop_front() {
+            let sent = tokio::time::timeout(Duration::from_secs(30), self.to.send(event)).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }
+}
+
+impl Inner {
+    async fn carry_out_run(
+        self: &Arc<Self>,
+        shot: OneShot,
+        run: &InFlightRun,
+        mut telling: Telling,
+        answer: oneshot::Sender<Result<RunResult>>,
+    ) {
+        let OneShot { id, caller, spec, prepared, promise, hold, waited, limits } = shot;
+        let cx = caller.operation().with_cancellation(run.cancel.clone());
+        let began = Instant::now();
+        let language = prepared.language.name.clone();
+        let stdin = Bytes::copy_from_slice(spec.stdin.as_bytes());
+        let input = if stdin.is_empty() { RunInput::Empty } else { RunInput::Bytes(stdin) };
+        let (sender, mut events) = mpsc::channel(LINE);
+        let finished = {
+            let running = self.runner.run(&cx, &spec, prepared, input, Some(sender));
+            tokio::pin!(running);
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(event) = events.recv() => telling.tell(event).await,
+                    finished = &mut running => break finished,
+                }
+            }
+        };
+        while let Ok(event) = events.try_recv() {
+            telling.tell(event).await;
+        }
+        let (ended, outcome, sandbox) = self.ended_run(id, finished, waited);
+        let elapsed = began.elapsed();
+        self.record_run(caller.tenant, id, &ended, outcome.is_err()).await;
+        let status = if outcome.is_err() { "problem" } else { status_name(ended.result.status) };
+        metrics::counter!("sandstorm_runs_total", "status" => status, "language" => language).increment(1);
+        metrics::histogram!("sandstorm_run_seconds").record(elapsed.as_secs_f64());
+        let memory_mib_seconds = (limits.memory.as_u64() >> 20)
+            .saturating_mul(u64::try_from(elapsed.as_millis()).unwrap_or(0))
+            / 1000;
+        let cpu_ms = ended.result.metrics.cpu_ms as u64;
+        self.add_usage(
+            caller.tenant,
+            UsageDelta { runs: 1, cpu_ms, memory_mib_seconds, ..UsageDelta::default() },
+        );
+        // Nobody has to wait for the clean-up to have the answer.
+        let telling = async {
+            telling.end(&ended).await;
+            let _ = answer.send(outcome);
+        };
+        let releasing = async {
+            if let Some(finished) = sandbox
+                && let Err(error) = finished.release().await
+            {
+                tracing::error!(run = %id, %error, "the sandbox of a run could not be ended");
+            }
+            drop((promise, hold));
+        };
+        tokio::join!(telling, releasing);
+    }
+
+    /// What a run came to: its end for the record, the answer, and what is left to release.
+    fn ended_run(
+        &self,
+        id: RunId,
+        finished: Result<Finished>,
+        waited: Duration,
+    ) -> (Ended, Result<RunResult>, Option<Finished>) {
+        match finished {
+            Ok(mut finished) => {
+                let result = &mut finished.result;
+                result.id = id.to_string();
+                result.metrics.queue_ms = waited.as_secs_f64() * 1000.0;
+                result.metrics.total_ms += result.metrics.queue_ms;
+                let result = result.clone();
+                (Ended::new(result.clone(), None), Ok(result), Some(finished))
+            }
+            Err(error) => {
+                let exec = ExecId::from_bits(id.bits());
+                let mut ended = Ended::by_problem(exec, self.provider.info(), Walls::default(), &error);
+                ended.result.id = id.to_string();
+                (ended, Err(error), None)
+            }
+        }
+    }
+
+    async fn record_run(&self, tenant: TenantId, id: RunId, ended: &Ended, failed: bool) {
+        let status = ended.result.status;
+        let mut kept = ended.result.clone();
+        shorten(&mut kept);
+        let end = RunEnd {
+            status: (!failed).then(|| status_name(status).to_owned()),
+            result: if failed { None } else { serde_json::to_value(kept).ok() },
+            problem: ended.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok()),
+            at: Timestamp::now(),
+        };
+        self.end_run(tenant, id, &end, (!failed).then_some(status)).await;
+    }
+
+    /// Stores the end of a run, waiting for a store that is not available.
+    pub(super) async fn end_run(&self, tenant: TenantId, id: RunId, end: &RunEnd, status: Option<Status>) {
+        let told = ending(None, Some(id), status);
+        let mut wait = Duration::from_millis(50);
+        loop {
+            match self.store.end_run(tenant, id, end, &told).await {
+                Ok(_) => break,
+                Err(error) if error.is_transient() && !self.tasks.stopping().is_cancelled() => {
+                    tracing::warn!(run = %id, %error, "the end of a run cannot be stored yet");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+                Err(error) => {
+                    tracing::error!(run = %id, %error, "the end of a run cannot be stored");
+                    break;
+                }
+            }
+        }
+        self.events.wake(tenant);
+    }
+}
+
+/// The problem of a run whose server ended.
+pub(super) fn interrupted() -> Problem {
+    let error =
+        Error::new(sandstorm_types::ErrorKind::Provider, "the server ended while the run was under way");
+    Problem { code: error.kind(), detail: error.message().to_owned() }
+}

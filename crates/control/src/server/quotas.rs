@@ -1,0 +1,233 @@
+//! What each tenant may use: its rates, its open streams, and what its runs hold.
+//!
+//! Sandboxes are counted by the store, in the transaction that makes one. What lives shorter than a record is worth,
+//! requests, runs and streams, is counted here.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use governor::clock::{Clock, DefaultClock};
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota as Rate, RateLimiter};
+use sandstorm_provider::{Error, Result};
+use sandstorm_types::{ErrorKind, Limits, TenantId};
+
+use super::Quota;
+
+type Limiter = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
+
+/// The tenants that have been here.
+#[derive(Debug)]
+pub(super) struct Quotas {
+    usual: Quota,
+    tenants: Mutex<HashMap<TenantId, Arc<Tenant>>>,
+}
+
+/// One tenant's counters.
+pub(super) struct Tenant {
+    pub(super) quota: Quota,
+    requests: Limiter,
+    runs: Limiter,
+    held: Arc<Held>,
+}
+
+/// What a tenant holds at the moment, whatever its quota is changed to meanwhile.
+#[derive(Debug, Default)]
+struct Held {
+    streams: AtomicU32,
+    cpu_milli: AtomicU64,
+    memory_bytes: AtomicU64,
+}
+
+/// One of a tenant's open streams.
+#[derive(Debug)]
+pub struct StreamGuard(Arc<Held>);
+
+/// What a run holds of its tenant's quota.
+#[derive(Debug)]
+pub(super) struct RunGuard {
+    held: Arc<Held>,
+    cpu_milli: u64,
+    memory_bytes: u64,
+}
+
+impl Quotas {
+    pub(super) fn new(usual: Quota) -> Self {
+        Self { usual, tenants: Mutex::default() }
+    }
+
+    /// Takes a tenant's quota as its row says; `None` is the usual one.
+    pub(super) fn learn(&self, tenant: TenantId, own: Option<Quota>) {
+        let quota = own.unwrap_or(self.usual);
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = tenants.get(&tenant);
+        if known.is_some_and(|known| known.quota == quota) {
+            return;
+        }
+        let held = known.map(|known| Arc::clone(&known.held)).unwrap_or_default();
+        tenants.insert(tenant, Arc::new(Tenant::new(quota, held)));
+    }
+
+    pub(super) fn of(&self, tenant: TenantId) -> Arc<Tenant> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Tenant::new(self.usual, Arc::default()));
+        Arc::clone(tenants.entry(tenant).or_insert_with(new))
+    }
+}
+
+impl Tenant {
+    fn new(quota: Quota, held: Arc<Held>) -> Self {
+        let limiter = |count: u32, rate: fn(NonZeroU32) -> Rate| {
+            RateLimiter::direct(rate(NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN)))
+        };
+        let requests = limiter(quota.requests_per_second, Rate::per_second);
+        let runs = limiter(quota.runs_per_minute, Rate::per_minute);
+        Self { quota, requests, runs, held }
+    }
+
+    pub(super) fn count_request(&self) -> Result<()> {
+        within(&self.requests, "too many requests per second", self.quota.requests_per_second)
+    }
+
+    pub(super) fn count_run(&self) -> Result<()> {
+        within(&self.runs, "too many runs per minute", self.quota.runs_per_minute)
+    }
+
+    pub(super) fn open_stream(&self) -> Result<StreamGuard> {
+        let most = self.quota.open_streams;
+        let add = |open: u32| (open < most).then_some(open + 1);
+        match self.held.streams.fetch_update(Ordering::AcqRel, Ordering::Acquire, add) {
+            Ok(_) => Ok(StreamGuard(Arc::clone(&self.held))),
+            Err(_) => Err(over("too many open streams").with("allowed", most)),
+        }
+    }
+
+    /// Reserves what a run needs beside what the tenant's sandboxes are promised.
+    pub(super) fn hold_run(&self, limits: &Limits, sandboxes: (u64, u64)) -> Result<RunGuard> {
+        let (cpu_milli, memory_bytes) = (u64::from(limits.cpus.milli()), limits.memory.as_u64());
+        let held = Arc::clone(&self.held);
+        let take = |counter: &AtomicU64, wanted: u64, beside: u64, most: u64| {
+            let add = |used: u64| {
+                let sum = used.checked_add(wanted)?;
+                (sum.saturating_add(beside) <= most).then_some(sum)
+            };
+            counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
+        };
+        if !take(&held.cpu_milli, cpu_milli, sandboxes.0, self.quota.cpu_milli) {
+            return Err(over("the quota of cpu is used up").with("allowed", self.quota.cpu_milli));
+        }
+        if !take(&held.memory_bytes, memory_bytes, sandboxes.1, self.quota.memory_bytes) {
+            held.cpu_milli.fetch_sub(cpu_milli, Ordering::AcqRel);
+            return Err(over("the quota of memory is used up").with("allowed", self.quota.memory_bytes));
+        }
+        Ok(RunGuard { held, cpu_milli, memory_bytes })
+    }
+
+    /// What runs leave to sandboxes: processor and memory.
+    pub(super) fn left_by_runs(&self) -> (u64, u64) {
+        let (cpu, memory) = self.held_by_runs();
+        (self.quota.cpu_milli.saturating_sub(cpu), self.quota.memory_bytes.saturating_sub(memory))
+    }
+
+    pub(super) fn held_by_runs(&self) -> (u64, u64) {
+        (self.held.cpu_milli.load(Ordering::Acquire), self.held.memory_bytes.load(Ordering::Acquire))
+    }
+}
+
+fn within(limiter: &Limiter, message: &'static str, allowed: u32) -> Result<()> {
+    if allowed == 0 {
+        return Err(over(message).with("allowed", 0));
+    }
+    limiter.check().map_err(|not_until| {
+        let wait = not_until.wait_time_from(DefaultClock::default().now());
+        Error::new(ErrorKind::Quota, message).with("allowed", allowed).with_retry_after(wait)
+    })
+}
+
+/// A refusal where nobody knows when something comes free.
+fn over(message: &'static str) -> Error {
+    Error::new(ErrorKind::Quota, message).with_retry_after(Duration::from_secs(1))
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for RunGuard {
+    fn drop(&mut self) {
+        self.held.cpu_milli.fetch_sub(self.cpu_milli, Ordering::AcqRel);
+        self.held.memory_bytes.fetch_sub(self.memory_bytes, Ordering::AcqRel);
+    }
+}
+
+impl std::fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenant").field("quota", &self.quota).field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: Quota = Quota {
+        sandboxes: 2,
+        cpu_milli: 2000,
+        memory_bytes: 1 << 30,
+        runs_per_minute: 2,
+        requests_per_second: 3,
+        open_streams: 1,
+    };
+
+    #[test]
+    fn rates_say_exactly_when_to_come_back() {
+        let quotas = Quotas::new(QUOTA);
+        let tenant = quotas.of(TenantId::LOCAL);
+        for _ in 0..3 {
+            tenant.count_request().unwrap();
+        }
+        let error = tenant.count_request().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Quota);
+        let wait = error.retry_after().unwrap();
+        assert!(wait > Duration::ZERO && wait <= Duration::from_millis(334), "{wait:?}");
+        tenant.count_run().unwrap();
+        tenant.count_run().unwrap();
+        let wait = tenant.count_run().unwrap_err().retry_after().unwrap();
+        assert!(wait > Duration::from_secs(29) && wait <= Duration::from_secs(30), "{wait:?}");
+        // Another tenant has counters of its own.
+        quotas.of(TenantId::from_bits(1)).count_request().unwrap();
+    }
+
+    #[test]
+    fn what_is_held_is_given_back_and_survives_a_new_quota() {
+        let quotas = Quotas::new(QUOTA);
+        let stream = quotas.of(TenantId::LOCAL).open_stream().unwrap();
+        assert_eq!(quotas.of(TenantId::LOCAL).open_stream().unwrap_err().kind(), ErrorKind::Quota);
+        quotas.learn(TenantId::LOCAL, Some(Quota { open_streams: 2, ..QUOTA }));
+        let second = quotas.of(TenantId::LOCAL).open_stream().unwrap();
+        assert!(quotas.of(TenantId::LOCAL).open_stream().is_err());
+        drop((stream, second));
+        quotas.of(TenantId::LOCAL).open_stream().unwrap();
+    }
+
+    #[test]
+    fn runs_count_beside_sandboxes() {
+        let quotas = Quotas::new(QUOTA);
+        let tenant = quotas.of(TenantId::LOCAL);
+        let limits = Limits::default();
+        let first = tenant.hold_run(&limits, (0, 0)).unwrap();
+        assert_eq!(tenant.left_by_runs(), (1000, (1 << 30) - limits.memory.as_u64()));
+        assert!(tenant.hold_run(&limits, (1001, 0)).is_err());
+        assert!(tenant.hold_run(&limits, (0, (512 << 20) + 1)).is_err());
+        // The refusals took nothing.
+        let second = tenant.hold_run(&limits, (0, 0)).unwrap();
+        assert!(tenant.hold_run(&limits, (0, 0)).is_err());
+        drop((first, second));
+        assert_eq!(tenant.left_by_runs(), (2000, 1 << 30));
+    }
+}

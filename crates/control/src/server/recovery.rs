@@ -1,0 +1,219 @@
+//! What an earlier server left: the provider says what is there, the store what should be.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use sandstorm_provider::{OpContext, Result, Sandbox};
+use sandstorm_store::{ContextRow, ExecEnd, ExecRow, RunEnd, SandboxRow};
+use sandstorm_types::{ErrorKind, ExecId, SandboxId, State, Timestamp, Walls};
+
+use super::Inner;
+use super::cell_log::CellLog;
+use super::ended::{Ended, status_name};
+use super::events::ending;
+use super::execs::CELL;
+use super::executions::{Execution, Stage};
+use super::failure::stored;
+use super::follower::Story;
+use super::interpreter::{Interpreter, Left};
+use super::living::Living;
+use super::one_shot;
+use crate::context::Context;
+
+const LOST: &str = "lost while the server was down";
+/// Sandboxes that are seen to at the same time.
+const AT_ONCE: usize = 32;
+
+impl Inner {
+    /// Settles everything. Adopted sandboxes stay, lost ones fail, strangers end.
+    pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
+        let began = std::time::Instant::now();
+        let own = &self.provider.info().name;
+        let rows = stored(self.store.living_sandboxes().await)?;
+        // Of a store that several servers share, the others' are the others'.
+        let rows: Vec<SandboxRow> = rows.into_iter().filter(|row| row.provider == *own).collect();
+        let mut present: HashMap<SandboxId, Sandbox> =
+            self.present().await?.into_iter().map(|sandbox| (sandbox.id, sandbox)).collect();
+        let mut execs: HashMap<SandboxId, Vec<ExecRow>> = HashMap::new();
+        for row in stored(self.store.running_execs().await)? {
+            execs.entry(row.sandbox).or_default().push(row);
+        }
+        let mut contexts: HashMap<SandboxId, Vec<ContextRow>> = HashMap::new();
+        for row in stored(self.store.living_contexts().await)? {
+            contexts.entry(row.sandbox).or_default().push(row);
+        }
+        let (known, mut adopted) = (rows.len(), 0);
+        let mut work = Vec::new();
+        for row in rows {
+            let there = present.remove(&row.id);
+            let (execs, contexts) =
+                (execs.remove(&row.id).unwrap_or_default(), contexts.remove(&row.id).unwrap_or_default());
+            adopted += usize::from(there.is_some());
+            work.push(self.settle(row, there, execs, contexts));
+        }
+        stream::iter(work).for_each_concurrent(AT_ONCE, |settled| settled).await;
+        let strangers = present.len();
+        stream::iter(present.into_keys())
+            .for_each_concurrent(AT_ONCE, |id| async move {
+                let cx = OpContext::new(sandstorm_types::TenantId::LOCAL);
+                if let Err(error) = self.provider.destroy(&cx, &id).await {
+                    tracing::error!(sandbox = %id, %error, "a sandbox that nobody knows could not be ended");
+                }
+            })
+            .await;
+        self.end_unfinished_runs().await?;
+        let millis = began.elapsed().as_millis() as u64;
+        if known + strangers > 0 {
+            tracing::info!(known, adopted, strangers, millis, "took over what an earlier server left");
+        }
+        Ok(())
+    }
+
+    async fn settle(
+        self: &Arc<Self>,
+        row: SandboxRow,
+        there: Option<Sandbox>,
+        execs: Vec<ExecRow>,
+        contexts: Vec<ContextRow>,
+    ) {
+        let (tenant, id) = (row.tenant, row.id);
+        let done = match (&row.state, there) {
+            (State::Creating, _) => self.lose(&row, execs, "the server ended while it was being made").await,
+            (State::Terminating, _) => {
+                self.end_execs(&row, execs, None).await;
+                self.end_sandbox(tenant, id, None).await
+            }
+            (_, None) => self.lose(&row, execs, LOST).await,
+            (_, Some(_)) => self.adopt(row, execs, contexts).await,
+        };
+        if let Err(error) = done {
+            tracing::error!(sandbox = %id, %error, "a sandbox could not be taken over");
+        }
+    }
+
+    async fn lose(self: &Arc<Self>, row: &SandboxRow, execs: Vec<ExecRow>, reason: &str) -> Result<()> {
+        self.end_execs(row, execs, Some(reason)).await;
+        self.fail_sandbox(row.tenant, row.id, reason).await
+    }
+
+    /// Takes a sandbox over as the provider has it.
+    async fn adopt(
+        self: &Arc<Self>,
+        row: SandboxRow,
+        execs: Vec<ExecRow>,
+        contexts: Vec<ContextRow>,
+    ) -> Result<()> {
+        let (tenant, id) = (row.tenant, row.id);
+        let promise = self.admission.count(row.spec.limits.memory);
+        let layers = self.kept_layers(&row.spec);
+        let living = Arc::new(Living::new(row, promise, layers));
+        let transitions = stored(self.store.transitions(tenant, id).await)?;
+        if let Some(last) = transitions.last() {
+            living.set_since(last.at);
+        }
+        // What was used before this server came was accounted for by the one before it.
+        if let Ok(usage) = self.provider.usage(&OpContext::new(tenant), &id).await {
+            let cpu_ms = u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX);
+            living.accounted_cpu_ms.store(cpu_ms, std::sync::atomic::Ordering::Release);
+        }
+        self.sandboxes.add(Arc::clone(&living));
+        self.follow_provider(tenant, id).await?;
+        if self.provider.capabilities().network_change {
+            // A change may have been written down by a server that did not live to make it.
+            let policy = living.row().spec.network.clone();
+            if let Err(error) = self.provider.set_network(&OpContext::new(tenant), &id, policy).await {
+                tracing::debug!(sandbox = %id, %error, "a network policy could not be set again");
+            }
+        }
+        let (cells, programs): (Vec<_>, Vec<_>) = execs.into_iter().partition(|row| row.kind == CELL);
+        for row in programs {
+            let log = row.id;
+            let execution = Execution::new(row, &living, Stage::Log { log, complaints: false }, None);
+            self.executions.add(&execution);
+            self.follow_again(&execution, Story::default());
+        }
+        let mut cells: HashMap<ExecId, ExecRow> = cells.into_iter().map(|row| (row.id, row)).collect();
+        for context in contexts {
+            let cell = context.cell_exec.and_then(|cell| cells.remove(&cell));
+            self.adopt_context(&living, context, cell).await;
+        }
+        // Cells that waited for their turn: what they were is known to nobody any more.
+        let row = living.row();
+        self.end_execs(
+            &row,
+            cells.into_values().collect(),
+            Some("the server ended before the cell was begun"),
+        )
+        .await;
+        self.clock.arm(&living, self.settings.paused_for);
+        Ok(())
+    }
+
+    /// Takes an interpreter over, with the cell that it runs. One that cannot be had is lost, and shown so.
+    async fn adopt_context(self: &Arc<Self>, living: &Arc<Living>, row: ContextRow, cell: Option<ExecRow>) {
+        let cx = OpContext::new(row.tenant).with_timeout(Duration::from_secs(5));
+        let limits = living.row().spec.limits;
+        let number = u64::try_from(row.next_cell).unwrap_or(1);
+        let next = if row.cell_exec.is_some() { number + 1 } else { number };
+        let provider = Arc::clone(&self.provider);
+        let adopted = Context::adopt(provider, &cx, row.exec, row.position as u64, next, &limits).await;
+        let context = match adopted {
+            Ok(context) => context,
+            Err(error) => {
+                tracing::warn!(context = %row.id, %error, "a context is lost");
+                let cells = cell.into_iter().collect();
+                return self.end_execs(&living.row(), cells, Some("the context was lost")).await;
+            }
+        };
+        let count = u64::try_from(row.execution_count).unwrap_or(0);
+        let (interpreter, coming) =
+            Interpreter::new(row.id, row.tenant, row.sandbox, context.input().clone(), count);
+        let left = cell.map(|cell| {
+            let spent = Timestamp::now().since(cell.started_at);
+            let timeout = cell.timeout_ms.and_then(|millis| u64::try_from(millis).ok());
+            let timeout = timeout.map_or(limits.wall, Duration::from_millis).saturating_sub(spent);
+            let log = CellLog::new(cell.id, limits.output.as_u64());
+            let execution = Execution::new(cell, living, Stage::Nowhere, Some(log));
+            execution.set_input(interpreter.input.clone());
+            self.executions.add(&execution);
+            Left { execution, number, timeout }
+        });
+        self.serve_context(interpreter, context, coming, left);
+    }
+
+    /// Ends the records of execs that are gone with their sandbox.
+    async fn end_execs(&self, sandbox: &SandboxRow, execs: Vec<ExecRow>, reason: Option<&str>) {
+        let walls: Option<Walls> = sandbox.walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
+        for row in execs {
+            let (info, walls) = (self.provider.info(), walls.clone().unwrap_or_default());
+            let ended = match reason {
+                Some(reason) => {
+                    let error = sandstorm_provider::Error::new(ErrorKind::Provider, reason.to_owned());
+                    Ended::by_problem(row.id, info, walls, &error)
+                }
+                None => Ended::killed(row.id, info, walls),
+            };
+            let status = ended.result.status;
+            let end = ExecEnd {
+                status: status_name(status).to_owned(),
+                result: ended.to_json(),
+                at: Timestamp::now(),
+            };
+            let told = ending(Some(row.id), None, Some(status).filter(|_| reason.is_none()));
+            if let Err(error) = self.store.end_exec(row.tenant, row.id, &end, &told).await {
+                tracing::error!(exec = %row.id, %error, "the end of an exec could not be stored");
+            }
+        }
+    }
+
+    async fn end_unfinished_runs(&self) -> Result<()> {
+        for row in stored(self.store.unfinished_runs().await)? {
+            let problem = serde_json::to_value(one_shot::interrupted()).ok();
+            let end = RunEnd { status: None, result: None, problem, at: Timestamp::now() };
+            self.end_run(row.tenant, row.id, &end, None).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! One-shot runs with a record.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{BoxStream, StreamExt};
+use sandstorm_provider::{Error, Result};
+use sandstorm_store::RunRow;
+use sandstorm_types::{
+    Event, LanguageName, Limits, LimitsPatch, Problem, RunId, RunResult, RunSpec, Status, Timestamp,
+};
+
+use super::create::within_ceiling;
+use super::cursor::{self, List, Place};
+use super::ended::status_named;
+use super::events::body;
+use super::execs::traceparent;
+use super::failure::{conflict, not_found, stored};
+use super::one_shot::{self, OneShot};
+use super::sandboxes::{LARGEST_PAGE, PAGE};
+use super::{Caller, Control, EventBodyView, Page, Scope};
+
+/// How long one waits for the end of a run that was cancelled.
+const CANCELLED: Duration = Duration::from_secs(10);
+
+/// A run as its owner sees it.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    pub id: RunId,
+    pub language: LanguageName,
+    /// `None` while it runs; also `None`, with `problem`, when the platform failed.
+    pub status: Option<Status>,
+    pub problem: Option<String>,
+    pub result: Option<RunResult>,
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct RunQuery {
+    pub running_only: bool,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
+
+/// A run on its way.
+pub struct Running {
+    pub id: RunId,
+    /// From `start` to `end`. Dropping it cancels the run.
+    pub events: BoxStream<'static, Event>,
+    /// The whole result, once `events` has ended; recorded before it resolves.
+    pub result: tokio::sync::oneshot::Receiver<Result<RunResult>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    /// Runs to the end. Dropping the future cancels the run.
+    pub async fn run(&self, caller: &Caller, spec: RunSpec) -> Result<RunResult> {
+        let Running { mut events, result, .. } = self.start_run(caller, spec).await?;
+        while events.next().await.is_some() {}
+        result.await.map_err(|_| conflict("the server is stopping"))?
+    }
+
+    /// Starts a run and gives its events as they happen.
+    #[tracing::instrument(skip_all, fields(run))]
+    pub async fn start_run(&self, caller: &Caller, mut spec: RunSpec) -> Result<Running> {
+        caller.require(Scope::Run)?;
+        self.0.accepts_work()?;
+        let tenant = self.0.quotas.of(caller.tenant);
+        let limits = within_ceiling(&self.0.settings, &self.0.settings.limits, &spec.limits)?;
+        spec.limits = patch(limits);
+        spec.enforcement.get_or_insert(self.0.settings.enforcement);
+        let prepared = self.0.runner.prepare(&spec, None)?;
+        tenant.count_run()?;
+        let (_, cpu, memory) = self.0.sandboxes.promised(caller.tenant);
+        let hold = tenant.hold_run(&limits, (cpu, memory))?;
+        let came = Instant::now();
+        let promise = self.0.admission.admit(limits.memory).await?;
+        let waited = came.elapsed();
+        let id = RunId::random();
+        tracing::Span::current().record("run", tracing::field::display(id));
+        let row = RunRow {
+            id,
+            tenant: caller.tenant,
+            language: prepared.language.name.clone(),
+            created_at: Timestamp::now(),
+            ended_at: None,
+            status: None,
+            result: None,
+            problem: None,
+            request_hash: None,
+        };
+        let begun = body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) });
+        stored(self.0.store.insert_run(&row, &[begun], &caller.audit("run.create", id)).await)?;
+        self.0.events.wake(caller.tenant);
+        if let Some(trace) = traceparent(caller.trace)
+            && spec.env.get("TRACEPARENT").is_none()
+        {
+            let name = "TRACEPARENT".parse().expect("it is a good name");
+            // An environment that is full goes without.
+            let _ = spec.env.insert(name, trace);
+        }
+        let shot = OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits };
+        Ok(one_shot::start(&self.0, shot))
+    }
+
+    pub async fn run_view(&self, caller: &Caller, id: RunId) -> Result<RunView> {
+        caller.require(Scope::Run)?;
+        let row = stored(self.0.store.run(caller.tenant, id).await)?.ok_or_else(|| not_found("run"))?;
+        view(row)
+    }
+
+    pub async fn runs(&self, caller: &Caller, query: RunQuery) -> Result<Page<RunView>> {
+        caller.require(Scope::Run)?;
+        let RunQuery { running_only, limit, cursor } = query;
+        let filters = format!("runs {running_only}");
+        let list = List { tenant: caller.tenant, filters: &filters };
+        let pepper = &self.0.settings.pepper;
+        let before = match cursor {
+            Some(cursor) => {
+                let Place { at, id } = cursor::decode(pepper, list, &cursor)?;
+                Some((at, RunId::from_bits(id)))
+            }
+            None => None,
+        };
+        let limit = limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+        let rows = self.0.store.list_runs(caller.tenant, running_only, before, limit + 1).await;
+        let mut rows = stored(rows)?;
+        let more = rows.len() as u64 > u64::from(limit);
+        rows.truncate(limit as usize);
+        let last = rows.last().filter(|_| more);
+        let next_cursor =
+            last.map(|row| cursor::encode(pepper, list, Place { at: row.created_at, id: row.id.bits() }));
+        let items = rows.into_iter().map(view).collect::<Result<_>>()?;
+        Ok(Page { items, next_cursor })
+    }
+
+    /// Ends a run of this tenant; its caller gets the result so far with `killed`. One that ended stays as it is.
+    pub async fn cancel_run(&self, caller: &Caller, id: RunId) -> Result<RunView> {
+        let seen = self.run_view(caller, id).await?;
+        if seen.ended_at.is_some() {
+            return Ok(seen);
+        }
+        stored(self.0.store.record_audit(&caller.audit("run.cancel", id)).await)?;
+        if let Some(run) = self.0.runs.get(caller.tenant, id) {
+            run.cancel.cancel();
+            if tokio::time::timeout(CANCELLED, run.over.cancelled()).await.is_err() {
+                return Err(conflict("the run has not ended yet").with_retry_after(Duration::from_secs(1)));
+            }
+        }
+        self.run_view(caller, id).await
+    }
+}
+
+fn patch(limits: Limits) -> LimitsPatch {
+    LimitsPatch {
+        wall: Some(limits.wall),
+        cpu_time: limits.cpu_time,
+        cpus: Some(limits.cpus),
+        memory: Some(limits.memory),
+        processes: Some(limits.processes),
+        open_files: Some(limits.open_files),
+        disk: Some(limits.disk),
+        inodes: Some(limits.inodes),
+        output: Some(limits.output),
+    }
+}
+
+fn view(row: RunRow) -> Result<RunView> {
+    let damaged = |_| Error::new(sandstorm_types::ErrorKind::Internal, "the record of a run is damaged");
+    let problem = row.problem.and_then(|problem| serde_json::from_value::<Problem>(problem).ok());
+    Ok(RunView {
+        id: row.id,
+        language: row.language.parse().map_err(damaged)?,
+        status: row.status.as_deref().and_then(status_named),
+        problem: problem.map(|problem| problem.detail),
+        result: row.result.and_then(|result| serde_json::from_value(result).ok()),
+        created_at: row.created_at,
+        ended_at: row.ended_at,
+    })
+}

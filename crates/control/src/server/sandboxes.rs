@@ -1,0 +1,404 @@
+//! Sandboxes: made, listed, extended, paused, ended.
+
+use std::time::Duration;
+
+use sandstorm_provider::{OpContext, Result};
+use sandstorm_store::{Audit, SandboxChanges, SandboxFilter, SandboxRow};
+use sandstorm_types::{
+    Enforcement, EnvMap, Labels, LimitsPatch, NetworkPolicy, OnEnd, Phase, SandboxId, SandboxSpec, State,
+    Step, Template, TenantId, Timestamp, Transition, User, Walls,
+};
+
+use super::cursor::{self, List, Place};
+use super::failure::{invalid, not_found, stored};
+use super::steps::{Stepped, in_the_way};
+use super::{Caller, Control, Inner, Scope};
+
+/// Items of a page unless said otherwise, and at most.
+pub(super) const PAGE: u32 = 100;
+pub(super) const LARGEST_PAGE: u32 = 1000;
+/// How long the provider may take to end or change a sandbox.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A sandbox to make. What is not said is the operator's default.
+#[derive(Debug, Clone, Default)]
+pub struct NewSandbox {
+    pub template: Template,
+    pub limits: LimitsPatch,
+    pub env: EnvMap,
+    pub network: NetworkPolicy,
+    pub labels: Labels,
+    pub lifetime: Option<Duration>,
+    pub on_end: Option<OnEnd>,
+    pub idle_timeout: Option<Duration>,
+    pub user: User,
+    /// The operator's choice unless given.
+    pub enforcement: Option<Enforcement>,
+    /// Packages by language, mounted read-only.
+    pub requirements:
+        std::collections::BTreeMap<sandstorm_types::LanguageName, Vec<sandstorm_types::Requirement>>,
+}
+
+/// A sandbox as its owner sees it.
+#[derive(Debug, Clone)]
+pub struct SandboxView {
+    pub id: SandboxId,
+    pub phase: Phase,
+    /// Why it failed.
+    pub reason: Option<String>,
+    pub spec: SandboxSpec,
+    pub idle_timeout: Option<Duration>,
+    pub walls: Option<Walls>,
+    pub provider: String,
+    pub isolator: String,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub execs_running: usize,
+}
+
+/// Which sandboxes to list.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxQuery {
+    pub phases: Vec<Phase>,
+    pub labels: Labels,
+    /// Also those that ended, while they are kept.
+    pub include_ended: bool,
+    pub limit: Option<u32>,
+    /// From an earlier page; bound to the tenant and the filters, authenticated.
+    pub cursor: Option<String>,
+}
+
+/// A page of a list, newest first.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    pub next_cursor: Option<String>,
+}
+
+impl Control {
+    pub async fn sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
+        caller.require(Scope::Sandbox)?;
+        let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
+        Ok(self.0.view(&row))
+    }
+
+    pub async fn sandboxes(&self, caller: &Caller, query: SandboxQuery) -> Result<Page<SandboxView>> {
+        caller.require(Scope::Sandbox)?;
+        let SandboxQuery { phases, labels, include_ended, limit, cursor } = query;
+        let filters = format!("sandboxes {phases:?} {labels:?} {include_ended}");
+        let list = List { tenant: caller.tenant, filters: &filters };
+        let pepper = &self.0.settings.pepper;
+        let before = match cursor {
+            Some(cursor) => {
+                let Place { at, id } = cursor::decode(pepper, list, &cursor)?;
+                Some((at, SandboxId::from_bits(id)))
+            }
+            None => None,
+        };
+        let limit = limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+        let states = states_of(&phases);
+        // Those that ended are meant when a phase names them.
+        let include_ended =
+            include_ended || phases.iter().any(|phase| matches!(phase, Phase::Terminated | Phase::Failed));
+        let mut filter = SandboxFilter { states, labels, include_ended, before, limit: limit + 1 };
+        let mut items = Vec::new();
+        let mut more = false;
+        loop {
+            let rows = stored(self.0.store.list_sandboxes(caller.tenant, &filter).await)?;
+            let whole = rows.len() as u64 == u64::from(filter.limit);
+            filter.before = rows.last().map(|row| (row.created_at, row.id));
+            for row in rows {
+                // `ready` and `running` are one state in the store.
+                let view = self.0.view(&row);
+                if !phases.is_empty() && !phases.contains(&view.phase) {
+                    continue;
+                }
+                if items.len() as u64 == u64::from(limit) {
+                    more = true;
+                    break;
+                }
+                items.push(view);
+            }
+            if more || !whole {
+                break;
+            }
+        }
+        let last = items.last().filter(|_| more);
+        let next_cursor =
+            last.map(|view| cursor::encode(pepper, list, Place { at: view.created_at, id: view.id.bits() }));
+        Ok(Page { items, next_cursor })
+    }
+
+    /// Idempotent for one that ended; `NotFound` for one that never was or is another's. Works in every state.
+    pub async fn delete_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<()> {
+        caller.require(Scope::Sandbox)?;
+        let audit = caller.audit("sandbox.delete", id);
+        let (inner, tenant) = (self.0.clone(), caller.tenant);
+        self.0.tasks.complete(async move { inner.end_sandbox(tenant, id, Some(&audit)).await }).await
+    }
+
+    /// Its lifetime ends `by` from now, whatever it was.
+    pub async fn extend_sandbox(&self, caller: &Caller, id: SandboxId, by: Duration) -> Result<SandboxView> {
+        caller.require(Scope::Sandbox)?;
+        self.0.check_lifetime(by)?;
+        let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
+        if row.state.is_final() || row.state == State::Terminating {
+            return Err(in_the_way(&row.state));
+        }
+        let changes = SandboxChanges {
+            expires_at: Some(Some(Timestamp::now().after(by))),
+            ..SandboxChanges::default()
+        };
+        self.0.update(caller, id, changes, "sandbox.extend").await
+    }
+
+    /// Pausing a paused sandbox is success; so is resuming a ready one.
+    pub async fn pause_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
+        self.change(caller, id, Transition::Pause, "sandbox.pause").await
+    }
+
+    pub async fn resume_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
+        self.change(caller, id, Transition::Resume, "sandbox.resume").await
+    }
+
+    async fn change(&self, caller: &Caller, id: SandboxId, to: Transition, act: &str) -> Result<SandboxView> {
+        caller.require(Scope::Sandbox)?;
+        self.0.accepts_work()?;
+        let (inner, cx, audit) = (self.0.clone(), caller.operation(), caller.audit(act, id));
+        let row =
+            self.0.tasks.complete(async move { inner.transition(&cx, id, to, Some(&audit)).await }).await?;
+        Ok(self.0.view(&row))
+    }
+
+    /// Takes effect at once; connections that the new policy forbids end.
+    pub async fn set_network(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        policy: NetworkPolicy,
+    ) -> Result<SandboxView> {
+        caller.require(Scope::Sandbox)?;
+        let living = self.0.ready(caller.tenant, id).await?;
+        let mut spec = living.row().spec.clone();
+        spec.network = policy.clone();
+        self.0.provider.admits(&spec).map_err(sandstorm_provider::Error::unmet)?;
+        let (control, caller) = (self.clone(), caller.clone());
+        self.0
+            .tasks
+            .complete(async move {
+                // The intent first: should the server die between the two, the next one makes it true.
+                let changes = SandboxChanges { spec: Some(spec), ..SandboxChanges::default() };
+                let before = living.row().spec.clone();
+                let view = control.0.update(&caller, id, changes, "sandbox.set_network").await?;
+                let set = control.0.provider.set_network(&caller.operation(), &id, policy).await;
+                if let Err(error) = set {
+                    let back = SandboxChanges { spec: Some(before), ..SandboxChanges::default() };
+                    control.0.update(&caller, id, back, "sandbox.set_network.undo").await?;
+                    return Err(error);
+                }
+                Ok(view)
+            })
+            .await
+    }
+}
+
+/// The states of the store that these phases are shown for.
+fn states_of(phases: &[Phase]) -> Vec<String> {
+    let name = |phase: &Phase| match phase {
+        Phase::Creating => "creating",
+        Phase::Ready | Phase::Running => "ready",
+        Phase::Pausing => "pausing",
+        Phase::Paused => "paused",
+        Phase::Resuming => "resuming",
+        Phase::Terminating => "terminating",
+        Phase::Terminated => "terminated",
+        Phase::Failed => "failed",
+    };
+    let mut states: Vec<String> = phases.iter().map(|phase| name(phase).to_owned()).collect();
+    states.sort();
+    states.dedup();
+    states
+}
+
+impl Inner {
+    pub(super) fn view(&self, row: &SandboxRow) -> SandboxView {
+        let execs = self.sandboxes.get(row.tenant, row.id).map_or(0, |living| living.execs());
+        let reason = match &row.state {
+            State::Failed { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        let millis = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        SandboxView {
+            id: row.id,
+            phase: row.state.phase(execs),
+            reason,
+            spec: row.spec.clone(),
+            idle_timeout: row.idle_timeout_ms.map(millis),
+            walls: row.walls.clone().and_then(|walls| serde_json::from_value(walls).ok()),
+            provider: row.provider.clone(),
+            isolator: self.provider.info().kind.clone(),
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            ended_at: row.ended_at,
+            execs_running: execs,
+        }
+    }
+
+    pub(super) fn check_lifetime(&self, lifetime: Duration) -> Result<()> {
+        let longest = self.settings.longest_lifetime;
+        if lifetime.is_zero() || lifetime > longest {
+            return Err(invalid("a lifetime is longer than nothing and not longer than the server allows")
+                .with("longest", format!("{} s", longest.as_secs())));
+        }
+        Ok(())
+    }
+
+    async fn update(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        changes: SandboxChanges,
+        act: &str,
+    ) -> Result<SandboxView> {
+        let audit = caller.audit(act, id);
+        let row = stored(self.store.update_sandbox(caller.tenant, id, changes, Some(&audit)).await)?;
+        let row = row.ok_or_else(|| not_found("sandbox"))?;
+        if let Some(living) = self.sandboxes.get(caller.tenant, id) {
+            living.touch();
+        }
+        self.saw(&row);
+        Ok(self.view(&row))
+    }
+
+    /// Ends a sandbox from whatever state it is in. One that ended is success.
+    pub(super) async fn end_sandbox(
+        &self,
+        tenant: TenantId,
+        id: SandboxId,
+        audit: Option<&Audit>,
+    ) -> Result<()> {
+        let stepped = self.step(tenant, id, Step::Terminate, SandboxChanges::default(), audit).await?;
+        match stepped {
+            Stepped::Refused(row) if row.state.is_final() => return Ok(()),
+            // Begun earlier and not finished.
+            Stepped::Refused(row) if row.state == State::Terminating => {}
+            other => drop(other.done()?),
+        }
+        if let Some(living) = self.sandboxes.get(tenant, id) {
+            // The last reading, or what it used since the one before would be nobody's.
+            self.sample(&living).await;
+        }
+        let cx = OpContext::new(tenant).with_timeout(PATIENCE);
+        if let Err(error) = self.provider.destroy(&cx, &id).await {
+            tracing::error!(sandbox = %id, %error, "a sandbox could not be ended and will be tried again");
+            if let Some(living) = self.sandboxes.get(tenant, id) {
+                self.clock.arm(&living, self.settings.paused_for);
+            }
+            return Err(error);
+        }
+        self.settle_contents(tenant, id, None).await;
+        let stepped = self.step(tenant, id, Step::Terminated, SandboxChanges::default(), None).await?;
+        match stepped {
+            // Somebody else was faster.
+            Stepped::Refused(row) if row.state.is_final() => Ok(()),
+            other => other.done().map(drop),
+        }
+    }
+
+    /// A sandbox that ended by itself, or that could not be made.
+    pub(super) async fn fail_sandbox(&self, tenant: TenantId, id: SandboxId, reason: &str) -> Result<()> {
+        if self.row(tenant, id).await?.is_some_and(|row| row.state == State::Terminating) {
+            // It is being ended anyway, by somebody who sees to it.
+            return Ok(());
+        }
+        let step = Step::Fail { reason: reason.to_owned() };
+        let failed = self.step(tenant, id, step, SandboxChanges::default(), None).await?;
+        let cx = OpContext::new(tenant).with_timeout(PATIENCE);
+        if let Err(error) = self.provider.destroy(&cx, &id).await {
+            tracing::warn!(sandbox = %id, %error, "what is left of a failed sandbox could not be removed");
+        }
+        if let Stepped::To(_) = failed {
+            self.settle_contents(tenant, id, Some(reason)).await;
+        }
+        Ok(())
+    }
+
+    /// Pauses or resumes. What is so already is success.
+    pub(super) async fn transition(
+        &self,
+        cx: &OpContext,
+        id: SandboxId,
+        to: Transition,
+        audit: Option<&Audit>,
+    ) -> Result<SandboxRow> {
+        let tenant = cx.tenant();
+        let (there, under_way) = match to {
+            Transition::Pause => (State::Paused, State::Pausing),
+            Transition::Resume => (State::Ready, State::Resuming),
+        };
+        if !self.provider.capabilities().pause {
+            let unmet =
+                sandstorm_types::Unmet::new("pause", "yes", "no", "this host cannot freeze a sandbox");
+            return Err(sandstorm_provider::Error::unmet(vec![unmet]));
+        }
+        match self.step(tenant, id, to.first_step(), SandboxChanges::default(), audit).await? {
+            Stepped::Refused(row) if row.state == there => return Ok(row),
+            // Begun by somebody who did not finish: gone on with.
+            Stepped::Refused(row) if row.state == under_way => {}
+            other => drop(other.done()?),
+        }
+        let changed = self.provider.transition(&cx.clone().with_timeout(PATIENCE), &id, to).await;
+        if let Err(error) = changed {
+            self.follow_provider(tenant, id).await?;
+            return Err(error);
+        }
+        let mut changes = SandboxChanges::default();
+        if to == Transition::Resume {
+            changes.expires_at = self.fresh_lifetime(tenant, id);
+        }
+        match self.step(tenant, id, to.last_step(), changes, None).await? {
+            Stepped::Refused(row) if row.state == there => Ok(row),
+            other => other.done(),
+        }
+    }
+
+    /// A sandbox that was paused at the end of its lifetime has a new one from here, or it would end at once.
+    fn fresh_lifetime(&self, tenant: TenantId, id: SandboxId) -> Option<Option<Timestamp>> {
+        let living = self.sandboxes.get(tenant, id)?;
+        living.touch();
+        let row = living.row();
+        let fresh = Timestamp::now().after(row.spec.lifetime.after);
+        row.expires_at.is_some_and(|end| end < fresh).then_some(Some(fresh))
+    }
+
+    /// Brings the state to what the provider says, after a change that was broken off.
+    pub(super) async fn follow_provider(&self, tenant: TenantId, id: SandboxId) -> Result<()> {
+        let cx = OpContext::new(tenant).with_timeout(PATIENCE);
+        let observed = match self.provider.get(&cx, &id).await {
+            Ok(sandbox) => sandbox.state,
+            Err(error) if error.kind() == sandstorm_types::ErrorKind::NotFound => {
+                return self.fail_sandbox(tenant, id, "the sandbox is gone").await;
+            }
+            Err(error) => return Err(error),
+        };
+        let steps: &[Step] = match (self.row(tenant, id).await?.map(|row| row.state.clone()), &observed) {
+            (Some(State::Pausing), State::Paused) => &[Step::Paused],
+            // The machine has no way back: through `paused` it comes to where the sandbox is.
+            (Some(State::Pausing), State::Ready) => &[Step::Paused, Step::Resume, Step::Resumed],
+            (Some(State::Resuming), State::Ready) => &[Step::Resumed],
+            (Some(State::Resuming), State::Paused) => &[Step::Resumed, Step::Pause, Step::Paused],
+            (Some(State::Ready), State::Paused) => &[Step::Pause, Step::Paused],
+            (Some(State::Paused), State::Ready) => &[Step::Resume, Step::Resumed],
+            _ => &[],
+        };
+        for step in steps {
+            if let Stepped::Refused(_) =
+                self.step(tenant, id, step.clone(), SandboxChanges::default(), None).await?
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

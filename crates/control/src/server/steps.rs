@@ -1,0 +1,106 @@
+//! Steps in the life of a sandbox: stored, then seen by everybody else.
+
+use std::sync::Arc;
+
+use sandstorm_provider::{Error, Result};
+use sandstorm_store::{Audit, SandboxChanges, SandboxRow, StepOutcome};
+use sandstorm_types::{ErrorKind, SandboxId, State, Step, TenantId, Timestamp};
+
+use super::Inner;
+use super::failure::{conflict, not_found, stored};
+use super::living::Living;
+
+/// How often a step is tried again that somebody else's step came before.
+const TRIES: usize = 50;
+
+/// What became of a step.
+#[derive(Debug)]
+pub(super) enum Stepped {
+    To(SandboxRow),
+    /// The state machine has no such arrow from where it is.
+    Refused(SandboxRow),
+}
+
+impl Stepped {
+    /// The new row, or a conflict that says what stood in the way.
+    pub(super) fn done(self) -> Result<SandboxRow> {
+        match self {
+            Self::To(row) => Ok(row),
+            Self::Refused(row) => Err(in_the_way(&row.state)),
+        }
+    }
+}
+
+pub(super) fn in_the_way(state: &State) -> Error {
+    conflict(format!("the sandbox is {state}"))
+}
+
+impl Inner {
+    /// The row of a tenant's sandbox, living or ended.
+    pub(super) async fn row(&self, tenant: TenantId, id: SandboxId) -> Result<Option<Arc<SandboxRow>>> {
+        if let Some(living) = self.sandboxes.get(tenant, id) {
+            return Ok(Some(living.row()));
+        }
+        Ok(stored(self.store.sandbox(tenant, id).await)?.map(Arc::new))
+    }
+
+    /// A tenant's sandbox that takes execs and file operations, marked as used.
+    pub(super) async fn ready(&self, tenant: TenantId, id: SandboxId) -> Result<Arc<Living>> {
+        match self.sandboxes.get(tenant, id) {
+            Some(living) if living.row().state.is_ready() => {
+                living.touch();
+                Ok(living)
+            }
+            Some(living) => Err(in_the_way(&living.row().state)),
+            None => match stored(self.store.sandbox(tenant, id).await)? {
+                Some(row) => Err(in_the_way(&row.state)),
+                None => Err(not_found("sandbox")),
+            },
+        }
+    }
+
+    /// Takes a step from wherever the sandbox is now.
+    pub(super) async fn step(
+        &self,
+        tenant: TenantId,
+        id: SandboxId,
+        step: Step,
+        changes: SandboxChanges,
+        audit: Option<&Audit>,
+    ) -> Result<Stepped> {
+        for _ in 0..TRIES {
+            let Some(row) = stored(self.store.sandbox(tenant, id).await)? else {
+                return Err(not_found("sandbox"));
+            };
+            let (at, changes) = (Timestamp::now(), changes.clone());
+            let outcome = self.store.step_sandbox(tenant, id, row.revision, step.clone(), at, changes, audit);
+            match stored(outcome.await)? {
+                StepOutcome::Stepped(row, _) => {
+                    tracing::info!(sandbox = %id, state = %row.state, "sandbox changed state");
+                    metrics::counter!("sandstorm_sandbox_transitions_total", "to" => row.state.to_string())
+                        .increment(1);
+                    self.saw(&row);
+                    return Ok(Stepped::To(row));
+                }
+                StepOutcome::Conflict(row) => return Ok(Stepped::Refused(row)),
+                StepOutcome::Lost => {}
+                StepOutcome::Missing => return Err(not_found("sandbox")),
+            }
+        }
+        Err(Error::new(ErrorKind::Conflict, "the sandbox changes too quickly"))
+    }
+
+    /// Takes a newer row in and wakes who waits for events and clocks.
+    pub(super) fn saw(&self, row: &SandboxRow) {
+        if row.state.is_final() {
+            if let Some(living) = self.sandboxes.remove(row.id) {
+                living.learn(row.clone());
+                self.account_memory(&living);
+            }
+        } else if let Some(living) = self.sandboxes.of_any_tenant(row.id) {
+            living.learn(row.clone());
+            self.clock.arm(&living, self.settings.paused_for);
+        }
+        self.events.wake(row.tenant);
+    }
+}

@@ -1,0 +1,161 @@
+//! Keys, scopes, tenants, rates.
+
+use std::time::Duration;
+
+use sandstorm_control::server::keys::{Actor, Keys};
+use sandstorm_control::server::{KeyForm, NewKey, Quota, Scope, Scopes};
+use sandstorm_types::{ErrorKind, RunSpec, TenantId, Timestamp};
+
+use crate::world::{World, plain, settings, shell};
+
+fn key(scopes: &str, form: KeyForm) -> NewKey {
+    let scopes = scopes.parse().unwrap();
+    NewKey { tenant: TenantId::LOCAL, name: "key".to_owned(), scopes, form, expires_at: None }
+}
+
+#[tokio::test]
+async fn the_first_key_is_made_once_and_opens_everything() {
+    let world = World::new().await;
+    let first = world.control.first_key().await.unwrap().unwrap();
+    assert_eq!(world.control.first_key().await.unwrap(), None);
+    let caller = world.control.authenticate(&first).await.unwrap();
+    for scope in Scope::ALL {
+        caller.require(scope).unwrap();
+    }
+    assert!(!format!("{caller:?}").contains(&first));
+}
+
+#[tokio::test]
+async fn every_wrong_key_is_the_same_failure() {
+    let world = World::new().await;
+    let admin = world.caller();
+    let mut wrong = vec![String::new(), "ss_".to_owned(), "x".repeat(1 << 20), "é".repeat(100)];
+    for form in [KeyForm::Native, KeyForm::E2b] {
+        let (view, good) = world.control.create_key(&admin, key("run", form)).await.unwrap();
+        let caller = world.control.authenticate(&good).await.unwrap();
+        assert_eq!(caller.key_id(), view.id);
+        assert_eq!(caller.require(Scope::Sandbox).unwrap_err().kind(), ErrorKind::Forbidden);
+        wrong.extend([
+            good.to_uppercase(),
+            format!("{good}a"),
+            format!(" {good}"),
+            good[..good.len() - 1].to_owned(),
+        ]);
+        // The same id with another secret, and another's secret.
+        let other = world.control.create_key(&admin, key("run", form)).await.unwrap().1;
+        let half = good.len() - 10;
+        wrong.push(format!("{}{}", &good[..half], &other[half..]));
+    }
+    let mut messages = std::collections::BTreeSet::new();
+    for key in &wrong {
+        let error = world.control.authenticate(key).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthenticated, "{}", &key[..key.len().min(60)]);
+        messages.insert(error.to_string());
+    }
+    assert_eq!(messages.len(), 1);
+}
+
+#[tokio::test]
+async fn revoking_and_expiring_work_within_a_second() {
+    let world = World::new().await;
+    let admin = world.caller();
+    let (view, secret) = world.control.create_key(&admin, key("run", KeyForm::Native)).await.unwrap();
+    let caller = world.control.authenticate(&secret).await.unwrap();
+    assert!(world.control.still_allowed(&caller).await);
+    // From outside of the server, as the command line does it.
+    let keys = Keys::new(world.store.clone(), world.settings.pepper.clone());
+    assert!(keys.revoke(&Actor::command_line(), &view.id).await.unwrap().revoked_at.is_some());
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    assert_eq!(world.control.authenticate(&secret).await.unwrap_err().kind(), ErrorKind::Unauthenticated);
+    assert!(!world.control.still_allowed(&caller).await);
+    let soon = Some(Timestamp::now().after(Duration::from_millis(300)));
+    let short = NewKey { expires_at: soon, ..key("run", KeyForm::Native) };
+    let (_, secret) = world.control.create_key(&admin, short).await.unwrap();
+    world.control.authenticate(&secret).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    assert!(world.control.authenticate(&secret).await.is_err());
+}
+
+#[tokio::test]
+async fn a_rotated_key_overlaps_with_its_successor() {
+    let world = World::new().await;
+    let admin = world.caller();
+    let (old, secret) = world.control.create_key(&admin, key("run,files", KeyForm::E2b)).await.unwrap();
+    let (new, next) = world.control.rotate_key(&admin, &old.id, Duration::from_millis(300)).await.unwrap();
+    assert_eq!((&new.name, &new.scopes), (&old.name, &old.scopes));
+    assert!(next.starts_with("e2b_"));
+    world.control.authenticate(&secret).await.unwrap();
+    world.control.authenticate(&next).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    assert!(world.control.authenticate(&secret).await.is_err());
+    world.control.authenticate(&next).await.unwrap();
+    // One that has ended has no successor.
+    assert_eq!(
+        world.control.rotate_key(&admin, &old.id, Duration::ZERO).await.unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+}
+
+#[tokio::test]
+async fn scopes_are_walls() {
+    let world = World::new().await;
+    let admin = world.caller();
+    let sandbox = world.control.create_sandbox(&admin, plain()).await.unwrap().id;
+    let made = |scopes: &'static str| {
+        let (control, admin) = (world.control.clone(), admin.clone());
+        async move {
+            let (_, secret) = control.create_key(&admin, key(scopes, KeyForm::Native)).await.unwrap();
+            control.authenticate(&secret).await.unwrap()
+        }
+    };
+    let forbidden = |kind: ErrorKind| assert_eq!(kind, ErrorKind::Forbidden);
+    let run = made("run").await;
+    forbidden(world.control.create_sandbox(&run, plain()).await.unwrap_err().kind());
+    forbidden(world.control.exec(&run, sandbox, shell("true")).await.unwrap_err().kind());
+    forbidden(world.control.tenants(&run).await.unwrap_err().kind());
+    let boxes = made("sandbox").await;
+    let path = "/workspace/x".parse().unwrap();
+    forbidden(world.control.read_file(&boxes, sandbox, &path, Default::default()).await.unwrap_err().kind());
+    forbidden(
+        world.control.start_run(&boxes, RunSpec::new("bash".parse().unwrap(), "x")).await.unwrap_err().kind(),
+    );
+    let operator = made("admin").await;
+    forbidden(world.control.sandbox(&operator, sandbox).await.unwrap_err().kind());
+    world.control.keys(&operator, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_key_is_in_the_database() {
+    let world = World::new().await;
+    let secret = world.control.first_key().await.unwrap().unwrap();
+    world.control.authenticate(&secret).await.unwrap();
+    world.store.close().await;
+    let last = secret.rsplit('_').next().unwrap().as_bytes();
+    for entry in std::fs::read_dir(world.dir.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(last.len()).any(|part| part == last));
+    }
+}
+
+#[tokio::test]
+async fn a_key_needs_scopes_and_a_tenant() {
+    let world = World::new().await;
+    let admin = world.caller();
+    let none = NewKey { scopes: Scopes::default(), ..key("run", KeyForm::Native) };
+    assert_eq!(world.control.create_key(&admin, none).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    let nobody = NewKey { tenant: TenantId::random(), ..key("run", KeyForm::Native) };
+    assert_eq!(world.control.create_key(&admin, nobody).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_tenant_has_its_own_rates() {
+    let quota = Quota { requests_per_second: 5, ..settings().quota };
+    let world = World::with(sandstorm_control::server::Settings { quota, ..settings() }).await;
+    let (caller, stranger) = (world.caller(), world.stranger().await);
+    let counted = (0..20).filter(|_| world.control.count_request(&caller).is_ok()).count();
+    assert_eq!(counted, 5);
+    let error = world.control.count_request(&caller).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Quota);
+    assert!(error.retry_after().is_some());
+    world.control.count_request(&stranger).unwrap();
+}

@@ -1,0 +1,301 @@
+//! The provider in memory with one program more, an interpreter that speaks as kernels do, and with faults on demand.
+//!
+//! Its language has one statement on a line: `print <text>`, `set <name> <text>`, `get <name>`, `sleep <milliseconds>`,
+//! `stuck <milliseconds>` (which no interrupt ends), `raise`, `die`. Like a real interpreter it outlives the server.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_provider::memory::MemoryProvider;
+use sandstorm_provider::{
+    AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, EndCause, Error, Events, Exec, ExecEnd,
+    ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, FileEvent, FileOp, FileReply, InputFrame, Keep,
+    ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
+    SnapshotOptions, Usage, WatchOptions,
+};
+use sandstorm_types::{
+    Capabilities, ErrorKind, ExecId, GuestPath, LimitSet, NetworkPolicy, PerStream, SandboxId, SandboxSpec,
+    SnapshotId, Stream, Transition, Unmet,
+};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+#[derive(Debug, Default)]
+pub(crate) struct KernelProvider {
+    memory: MemoryProvider,
+    kernels: Mutex<HashMap<ExecId, Kernel>>,
+    tasks: Mutex<JoinSet<()>>,
+    told: Events,
+    pub(crate) faults: Faults,
+}
+
+/// What fails for as long as it is set.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) create: AtomicBool,
+    pub(crate) destroy: AtomicBool,
+    pub(crate) transition: AtomicBool,
+}
+
+fn unless(fault: &AtomicBool) -> Result<()> {
+    match fault.load(Ordering::SeqCst) {
+        true => Err(Error::new(ErrorKind::Provider, "a fault was asked for")),
+        false => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Kernel {
+    log: ExecLog,
+    channel: ChannelInput,
+    input: ExecInput,
+    interrupt: Arc<Notify>,
+}
+
+impl KernelProvider {
+    pub(crate) fn lose(&self, id: &SandboxId, reason: &str) {
+        self.memory.lose(id, reason).unwrap();
+    }
+
+    pub(crate) fn tell(&self, event: ProviderEvent) {
+        self.told.tell(event);
+    }
+
+    /// Kills every interpreter, as the kernel of the host might.
+    pub(crate) fn kill_kernels(&self) {
+        for kernel in self.kernels.lock().unwrap().values() {
+            kernel.end(ExecStatus::Signal(9), EndCause::Program);
+        }
+    }
+
+    fn kernel(&self, exec: &ExecId) -> Option<Kernel> {
+        self.kernels.lock().unwrap().get(exec).cloned()
+    }
+}
+
+impl Kernel {
+    fn end(&self, status: ExecStatus, cause: EndCause) {
+        let end = ExecEnd {
+            status,
+            cause,
+            limits_hit: LimitSet::EMPTY,
+            written: PerStream::default(),
+            truncated: PerStream::default(),
+            usage: Usage::default(),
+        };
+        self.log.end(end).unwrap();
+    }
+
+    fn say(&self, message: Value) {
+        let payload = serde_json::to_vec(&message).unwrap();
+        let mut frame = (payload.len() as u32).to_le_bytes().to_vec();
+        frame.extend(payload);
+        self.log.write_channel(frame.into()).unwrap();
+    }
+
+    async fn live(self, mut messages: mpsc::Receiver<InputFrame>) {
+        self.say(json!({ "type": "ready", "protocol": 1 }));
+        let (mut variables, mut count) = (BTreeMap::new(), 0);
+        while let Some(InputFrame::Data(frame)) = messages.recv().await {
+            let message: Value = serde_json::from_slice(&frame[4..]).unwrap();
+            if message["type"] == "shutdown" {
+                break;
+            }
+            if self.log.has_ended() {
+                return;
+            }
+            let id = &message["id"];
+            self.say(json!({ "type": "start", "id": id }));
+            let mut status = "ok";
+            for line in message["code"].as_str().unwrap().lines() {
+                match self.statement(line, id, &mut variables).await {
+                    "ok" => {}
+                    "die" => return self.end(ExecStatus::Code(7), EndCause::Program),
+                    other => {
+                        status = other;
+                        break;
+                    }
+                }
+            }
+            count += u64::from(message["silent"] != true);
+            self.say(json!({ "type": "done", "id": id, "status": status, "execution_count": count }));
+        }
+        self.end(ExecStatus::Code(0), EndCause::Program);
+    }
+
+    async fn statement(
+        &self,
+        line: &str,
+        id: &Value,
+        variables: &mut BTreeMap<String, String>,
+    ) -> &'static str {
+        let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let span = || Duration::from_millis(rest.parse().unwrap());
+        match verb {
+            "print" => self.log.write(Stream::Stdout, Bytes::from(format!("{rest}\n"))).unwrap(),
+            "set" => {
+                let (name, value) = rest.split_once(' ').unwrap();
+                variables.insert(name.to_owned(), value.to_owned());
+            }
+            "get" => match variables.get(rest) {
+                Some(value) => {
+                    self.say(json!({ "type": "result", "id": id, "data": { "text/plain": value } }));
+                }
+                None => {
+                    self.say(json!({ "type": "error", "id": id, "name": "NameError", "value": rest }));
+                    return "error";
+                }
+            },
+            "sleep" => {
+                tokio::select! {
+                    () = tokio::time::sleep(span()) => {}
+                    () = self.interrupt.notified() => return "interrupted",
+                }
+            }
+            "stuck" => tokio::time::sleep(span()).await,
+            "raise" => {
+                self.say(
+                    json!({ "type": "error", "id": id, "name": "Oops", "value": "no", "traceback": ["1"] }),
+                );
+                return "error";
+            }
+            "die" => return "die",
+            other => panic!("{other}?"),
+        }
+        "ok"
+    }
+}
+
+#[async_trait]
+impl Provider for KernelProvider {
+    fn info(&self) -> &ProviderInfo {
+        self.memory.info()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
+        self.memory.admits(spec)
+    }
+
+    async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
+        unless(&self.faults.create)?;
+        self.memory.create(cx, spec, opts).await
+    }
+
+    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
+        self.memory.get(cx, id).await
+    }
+
+    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
+        self.memory.list(cx, filter)
+    }
+
+    fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        stream::select(self.memory.events(), self.told.listen()).boxed()
+    }
+
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        if !req.channel {
+            return self.memory.exec(cx, id, req).await;
+        }
+        let (channel, messages) = ChannelInput::channel(16);
+        let (input, _) = ExecInput::channel(1);
+        let log = ExecLog::new(Keep::UntilForgotten);
+        let kernel =
+            Kernel { log, channel: channel.clone(), input: input.clone(), interrupt: Arc::default() };
+        self.kernels.lock().unwrap().insert(req.id, kernel.clone());
+        let (first, events) = kernel.log.events(AttachFrom::START);
+        self.tasks.lock().unwrap().spawn(kernel.live(messages));
+        Ok(Exec { id: req.id, first, events, input, channel: Some(channel) })
+    }
+
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
+        let Some(kernel) = self.kernel(exec) else { return self.memory.attach(cx, exec, from).await };
+        let (first, events) = kernel.log.events(from);
+        Ok(Exec { id: *exec, first, events, input: kernel.input, channel: Some(kernel.channel) })
+    }
+
+    async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
+        let Some(kernel) = self.kernel(exec) else { return self.memory.signal(cx, exec, signal).await };
+        match signal {
+            ExecSignal::Interrupt => kernel.interrupt.notify_waiters(),
+            ExecSignal::Kill => kernel.end(ExecStatus::Signal(9), EndCause::Caller),
+            ExecSignal::Forget { before } => kernel.log.forget(before).unwrap(),
+            other => panic!("{other:?}?"),
+        }
+        Ok(())
+    }
+
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream> {
+        self.memory.read_file(cx, id, path, range).await
+    }
+
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
+        self.memory.write_file(cx, id, path, body).await
+    }
+
+    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+        self.memory.files(cx, id, op).await
+    }
+
+    async fn watch(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        opts: WatchOptions,
+    ) -> Result<BoxStream<'static, Result<FileEvent>>> {
+        self.memory.watch(cx, id, path, opts).await
+    }
+
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
+        self.memory.connect(cx, id, port).await
+    }
+
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
+        self.memory.usage(cx, id).await
+    }
+
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
+        unless(&self.faults.transition)?;
+        self.memory.transition(cx, id, to).await
+    }
+
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
+        self.memory.set_network(cx, id, policy).await
+    }
+
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+        self.memory.snapshot(cx, id, opts).await
+    }
+
+    async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
+        unless(&self.faults.destroy)?;
+        self.memory.destroy(cx, id).await
+    }
+
+    async fn health(&self, cx: &OpContext) -> Result<()> {
+        self.memory.health(cx).await
+    }
+}

@@ -1,0 +1,137 @@
+//! A new server over what an old one left.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sandstorm_control::server::NewExec;
+use sandstorm_provider::{CreateOptions, ListFilter, OpContext};
+use sandstorm_store::{Audit, Decision, RunRow, SandboxRow};
+use sandstorm_types::{
+    Enforcement, EventBody, Phase, RunId, SandboxId, SandboxSpec, State, Status, TenantId, Timestamp,
+};
+
+use crate::world::{World, all, eventually, plain, shell};
+
+fn audit() -> Audit {
+    Audit {
+        tenant: TenantId::LOCAL,
+        principal: "<test>".to_owned(),
+        action: "test".to_owned(),
+        object: "test".to_owned(),
+        decision: Decision::Allowed,
+        request_id: String::new(),
+        detail: None,
+    }
+}
+
+#[tokio::test]
+async fn what_lives_is_adopted_with_its_programs() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let ready = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    let paused = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    world.control.pause_sandbox(&caller, paused).await.unwrap();
+    let long = NewExec { background: true, ..shell("echo one; sleep 1; echo two") };
+    let exec = world.control.exec(&caller, ready, long).await.unwrap().view.id;
+    let world = world.restarted().await;
+    assert_eq!(world.control.sandbox(&caller, ready).await.unwrap().phase, Phase::Running);
+    assert_eq!(world.control.sandbox(&caller, paused).await.unwrap().phase, Phase::Paused);
+    let events = all(world.control.attach(&caller, ready, exec, None).await.unwrap()).await;
+    let output: Vec<u8> = events
+        .iter()
+        .filter_map(|event| match &event.body {
+            EventBody::Stdout(chunk) => Some(chunk.data.as_bytes()),
+            _ => None,
+        })
+        .flatten()
+        .copied()
+        .collect();
+    assert_eq!(output, b"one\ntwo\n");
+    let view = world.control.exec_view(&caller, ready, exec).await.unwrap();
+    assert_eq!(view.status, Some(Status::Ok));
+    assert_eq!(world.control.resume_sandbox(&caller, paused).await.unwrap().phase, Phase::Ready);
+    let attached = world.control.exec(&caller, paused, shell("echo back")).await.unwrap();
+    assert_eq!(world.control.finish(attached).await.unwrap().stdout, "back\n");
+}
+
+#[tokio::test]
+async fn what_is_gone_fails_and_strangers_end() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let cx = OpContext::new(TenantId::LOCAL);
+    let lost = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    let long = NewExec { background: true, ..shell("sleep 60") };
+    let exec = world.control.exec(&caller, lost, long).await.unwrap().view.id;
+    let kept = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    // The server goes first, so that it does not see what happens then.
+    world.control.drain(Duration::ZERO).await;
+    world.provider.destroy(&cx, &lost).await.unwrap();
+    let spec = SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() };
+    world.provider.create(&cx, &spec, CreateOptions::default()).await.unwrap();
+    let world = world.restarted().await;
+    let view = world.control.sandbox(&caller, lost).await.unwrap();
+    assert_eq!(view.phase, Phase::Failed);
+    assert_eq!(view.reason.as_deref(), Some("lost while the server was down"));
+    assert_eq!(world.control.exec_view(&caller, lost, exec).await.unwrap().status, Some(Status::Killed));
+    let events = all(world.control.attach(&caller, lost, exec, None).await.unwrap()).await;
+    assert!(matches!(&events.last().unwrap().body, EventBody::End(end) if end.problem.is_some()));
+    assert_eq!(world.provider.list(&cx, ListFilter::default()).count().await, 1);
+    assert_eq!(world.control.sandbox(&caller, kept).await.unwrap().phase, Phase::Ready);
+}
+
+#[tokio::test]
+async fn intents_without_acts_are_settled() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let now = Timestamp::now();
+    let row = |state| SandboxRow {
+        id: SandboxId::random(),
+        tenant: TenantId::LOCAL,
+        spec: SandboxSpec::default(),
+        state,
+        idle_timeout_ms: None,
+        walls: None,
+        provider: "memory".to_owned(),
+        created_at: now,
+        expires_at: None,
+        ended_at: None,
+        last_used_at: now,
+        revision: 0,
+    };
+    let creating = row(State::Creating);
+    world.store.insert_sandbox(&creating, None, &audit()).await.unwrap();
+    // Another server's, on another provider, is none of our business.
+    let foreign = SandboxRow { provider: "elsewhere".to_owned(), ..row(State::Creating) };
+    world.store.insert_sandbox(&foreign, None, &audit()).await.unwrap();
+    let run = RunRow {
+        id: RunId::random(),
+        tenant: TenantId::LOCAL,
+        language: "bash".to_owned(),
+        created_at: now,
+        ended_at: None,
+        status: None,
+        result: None,
+        problem: None,
+        request_hash: None,
+    };
+    world.store.insert_run(&run, &[], &audit()).await.unwrap();
+    let world = world.restarted().await;
+    assert_eq!(world.control.sandbox(&caller, creating.id).await.unwrap().phase, Phase::Failed);
+    assert_eq!(world.control.sandbox(&caller, foreign.id).await.unwrap().phase, Phase::Creating);
+    let run = world.control.run_view(&caller, run.id).await.unwrap();
+    assert!(run.ended_at.is_some() && run.problem.is_some() && run.status.is_none());
+}
+
+#[tokio::test]
+async fn timers_are_armed_again() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let short =
+        sandstorm_control::server::NewSandbox { lifetime: Some(Duration::from_millis(600)), ..plain() };
+    let id = world.control.create_sandbox(&caller, short).await.unwrap().id;
+    let world = world.restarted().await;
+    eventually("it paused at its end", || async {
+        world.control.sandbox(&caller, id).await.unwrap().phase == Phase::Paused
+    })
+    .await;
+}

@@ -1,0 +1,101 @@
+//! One-shot runs: recorded before they are answered, cancelled with who waits.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sandstorm_control::server::{Quota, RunQuery, Settings};
+use sandstorm_provider::{ListFilter, OpContext};
+use sandstorm_types::{
+    ByteSize, Enforcement, ErrorKind, EventBody, LimitsPatch, RunId, RunSpec, Status, TenantId,
+};
+
+use crate::world::{World, eventually, names, settings};
+
+/// The code is printed instead of run; see the world.
+fn spec(code: &str) -> RunSpec {
+    RunSpec { enforcement: Some(Enforcement::BestEffort), ..RunSpec::new("bash".parse().unwrap(), code) }
+}
+
+#[tokio::test]
+async fn a_run_is_recorded_before_it_is_answered() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let result = world.control.run(&caller, spec("hello")).await.unwrap();
+    assert_eq!((result.status, result.stdout.as_str()), (Status::Ok, "hello"));
+    let id: RunId = result.id.parse().unwrap();
+    let view = world.control.run_view(&caller, id).await.unwrap();
+    assert_eq!((view.status, view.language.as_str()), (Some(Status::Ok), "bash"));
+    assert_eq!(view.result.unwrap().stdout, "hello");
+    assert_eq!(names(&world, &caller).await, ["execute:start", "execute:success", "execute:complete"]);
+    let stranger = world.stranger().await;
+    assert_eq!(world.control.run_view(&stranger, id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    eventually("its sandbox is gone", || async {
+        let cx = OpContext::new(TenantId::LOCAL);
+        world.provider.list(&cx, ListFilter::default()).count().await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_come_as_they_happen_and_end_with_the_result() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let running = world.control.start_run(&caller, spec("some text")).await.unwrap();
+    let events: Vec<_> = running.events.collect().await;
+    assert!(matches!(events[0].body, EventBody::Start { .. }));
+    assert!(matches!(&events[1].body, EventBody::Stdout(chunk) if chunk.data.as_bytes() == b"some text"));
+    assert!(matches!(&events[2].body, EventBody::End(end) if end.success));
+    assert_eq!(running.result.await.unwrap().unwrap().id, running.id.to_string());
+}
+
+#[tokio::test]
+async fn lists_and_limits() {
+    let world = World::new().await;
+    let caller = world.caller();
+    for number in 0..3 {
+        world.control.run(&caller, spec(&number.to_string())).await.unwrap();
+    }
+    let query = RunQuery { limit: Some(2), ..RunQuery::default() };
+    let first = world.control.runs(&caller, query.clone()).await.unwrap();
+    let next = RunQuery { cursor: first.next_cursor.clone(), ..query };
+    let second = world.control.runs(&caller, next).await.unwrap();
+    assert_eq!((first.items.len(), second.items.len(), second.next_cursor), (2, 1, None));
+    let mut large = spec("x");
+    large.limits = LimitsPatch { memory: Some(ByteSize::gib(2)), ..LimitsPatch::default() };
+    assert_eq!(world.control.run(&caller, large).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    let usage = world.control.usage(&caller).await.unwrap();
+    assert_eq!((usage.runs, usage.sandboxes), (3, 0));
+}
+
+#[tokio::test]
+async fn the_rate_of_runs_is_bounded() {
+    let quota = Quota { runs_per_minute: 2, ..settings().quota };
+    let world = World::with(Settings { quota, ..settings() }).await;
+    let caller = world.caller();
+    world.control.run(&caller, spec("1")).await.unwrap();
+    world.control.run(&caller, spec("2")).await.unwrap();
+    let error = world.control.run(&caller, spec("3")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Quota);
+    let wait = error.retry_after().unwrap();
+    assert!(wait > Duration::from_secs(20) && wait <= Duration::from_secs(30), "{wait:?}");
+}
+
+#[tokio::test]
+async fn a_platform_failure_is_a_problem_and_no_result() {
+    let world = World::new().await;
+    let caller = world.caller();
+    // Strict limits, which the provider in memory does not have.
+    let strict = RunSpec { enforcement: Some(Enforcement::Strict), ..spec("x") };
+    let running = world.control.start_run(&caller, strict).await.unwrap();
+    let events: Vec<_> = running.events.collect().await;
+    assert!(matches!(&events.last().unwrap().body, EventBody::End(end) if end.problem.is_some()));
+    running.result.await.unwrap().unwrap_err();
+    let view = world.control.run_view(&caller, running.id).await.unwrap();
+    assert_eq!((view.status, view.result.is_none(), view.problem.is_some()), (None, true, true));
+    // Ended ones stay as they are.
+    assert!(world.control.cancel_run(&caller, running.id).await.unwrap().problem.is_some());
+    assert_eq!(
+        world.control.cancel_run(&caller, RunId::random()).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+}

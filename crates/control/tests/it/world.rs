@@ -1,0 +1,176 @@
+//! A server for one test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use sandstorm_control::server::{
+    Attached, Caller, Control, ControlEvent, EventBodyView, EventFilter, ExecWork, KeyForm, NewExec, NewKey,
+    NewSandbox, NewTenant, Pepper, Quota, Retention, Scopes, Settings, Setup,
+};
+use sandstorm_control::{Runner, Tools};
+use sandstorm_language::Roots;
+use sandstorm_provider::memory::MemoryProvider;
+use sandstorm_provider::{Command, Provider};
+use sandstorm_store::{AuditKey, Store, StoreConfig};
+use sandstorm_types::{ByteSize, Enforcement, EnvMap, Event, Limits};
+
+pub(crate) struct World {
+    pub(crate) control: Control,
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) store: Store,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) settings: Settings,
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(20), ..Limits::default() },
+        ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
+        // The provider in memory enforces few limits, which `strict` would not take.
+        enforcement: Enforcement::BestEffort,
+        quota: Quota {
+            sandboxes: 100,
+            cpu_milli: 1_000_000,
+            memory_bytes: 1 << 40,
+            runs_per_minute: 1000,
+            requests_per_second: 1000,
+            open_streams: 100,
+        },
+        admission_memory: ByteSize::gib(64),
+        admission_wait: Duration::from_secs(2),
+        admission_queue: 16,
+        idle_timeout: None,
+        paused_for: Duration::from_secs(3600),
+        longest_lifetime: Duration::from_secs(86_400),
+        retention: Retention {
+            runs: Duration::from_secs(86_400),
+            events: Duration::from_secs(86_400),
+            audit: Duration::from_secs(86_400),
+        },
+        pepper: Pepper([3; 32]),
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(settings()).await
+    }
+
+    pub(crate) async fn with(settings: Settings) -> Self {
+        Self::on(Arc::new(MemoryProvider::default()), settings).await
+    }
+
+    pub(crate) async fn on(provider: Arc<dyn Provider>, settings: Settings) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::over(dir, provider, settings).await
+    }
+
+    async fn over(dir: tempfile::TempDir, provider: Arc<dyn Provider>, settings: Settings) -> Self {
+        let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
+        let store = Store::open(&config).await.unwrap();
+        // Code in this language is shown instead of run: the provider in memory has no interpreters.
+        let roots = Roots::host().with_program("bash", "/bin/cat").with_program("python", "/bin/cat");
+        let tools = Tools {
+            provider: Arc::clone(&provider),
+            limits: settings.limits,
+            roots,
+            cache: None,
+            layers: None,
+        };
+        let runner = Runner::new(tools);
+        let setup = Setup {
+            store: store.clone(),
+            provider: Arc::clone(&provider),
+            runner,
+            settings: settings.clone(),
+        };
+        let control = Control::start(setup).await.unwrap();
+        Self { control, provider, store, dir, settings }
+    }
+
+    /// Another server over what this one left, as after a crash: nothing of this one is told that it ends.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { control, provider, store, dir, settings } = self;
+        // Its tasks go with a drain that waits for nothing; its foreground programs are ended as a crash would.
+        control.drain(Duration::ZERO).await;
+        store.close().await;
+        Self::over(dir, provider, settings).await
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        self.control.developer()
+    }
+
+    /// Somebody of another tenant with every scope but `admin`.
+    pub(crate) async fn stranger(&self) -> Caller {
+        let admin = self.control.developer();
+        let tenant = NewTenant { name: "another".to_owned(), quota: None };
+        let tenant = self.control.create_tenant(&admin, tenant).await.unwrap().id;
+        let scopes: Scopes = "run,sandbox,files".parse().unwrap();
+        let key = NewKey { tenant, name: "key".to_owned(), scopes, form: KeyForm::Native, expires_at: None };
+        let (_, secret) = self.control.create_key(&admin, key).await.unwrap();
+        self.control.authenticate(&secret).await.unwrap()
+    }
+}
+
+pub(crate) fn shell(line: &str) -> NewExec {
+    exec(ExecWork::Command(Command::Shell(line.to_owned())))
+}
+
+pub(crate) fn exec(work: ExecWork) -> NewExec {
+    NewExec {
+        work,
+        env: EnvMap::new(),
+        cwd: None,
+        user: None,
+        tty: None,
+        stdin: None,
+        stdin_stream: false,
+        timeout: None,
+        background: false,
+        keep_on_disconnect: false,
+    }
+}
+
+pub(crate) async fn all(attached: Attached) -> Vec<Event> {
+    attached.events.collect().await
+}
+
+/// Waits until something holds, and says so if it does not for long.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    for _ in 0..500 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// The names of all events so far, as they go over the wire.
+pub(crate) async fn names(world: &World, caller: &Caller) -> Vec<String> {
+    let filter = EventFilter { sandbox: None, after: Some(0) };
+    let mut events = world.control.events(caller, filter).await.unwrap();
+    let mut names = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(Duration::from_millis(200), events.next()).await {
+        names.push(name(&event));
+    }
+    names
+}
+
+pub(crate) fn name(event: &ControlEvent) -> String {
+    match &event.body {
+        EventBodyView::State { to, .. } => format!("sandbox:{to}"),
+        EventBodyView::ExecuteStart { .. } => "execute:start".to_owned(),
+        EventBodyView::ExecuteSuccess { .. } => "execute:success".to_owned(),
+        EventBodyView::ExecuteError { .. } => "execute:error".to_owned(),
+        EventBodyView::ExecuteComplete { .. } => "execute:complete".to_owned(),
+        EventBodyView::Denied { .. } => "network:denied".to_owned(),
+    }
+}
+
+/// A sandbox with nothing asked for.
+pub(crate) fn plain() -> NewSandbox {
+    NewSandbox::default()
+}

@@ -1,0 +1,179 @@
+//! Follows one program to its end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use sandstorm_agent::protocol::{Ending, Stream as AgentStream, ToAgent};
+use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Usage};
+use sandstorm_types::{LimitName, PerStream, Stream};
+use tokio_util::sync::CancellationToken;
+
+use super::clock::WallClock;
+use super::{Followed, Sent};
+use crate::agent::{TaskEvent, TaskHandle};
+use crate::living::{Living, limit_of, limits_hit, usage_of};
+
+/// How long an agent may take to report the end of a program that was killed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+pub(super) struct Follower {
+    living: Arc<Living>,
+    handle: TaskHandle,
+    log: ExecLog,
+    kill: CancellationToken,
+    sent: Sent,
+    /// Bytes of each stream that are in the log already and come once more.
+    known: [u64; 3],
+    /// Set when an event could not be kept.
+    broken: CancellationToken,
+}
+
+impl Follower {
+    /// `known`: bytes of each stream that are in the log already and come once more.
+    pub(super) fn new(followed: &Followed, handle: TaskHandle, known: [u64; 3]) -> Self {
+        Self {
+            living: Arc::clone(&followed.living),
+            handle,
+            log: followed.log.clone(),
+            kill: followed.kill.clone(),
+            sent: followed.sent.clone(),
+            known,
+            broken: CancellationToken::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self, clock: WallClock) {
+        let time = clock.run_out(self.living.paused.subscribe());
+        let flooded = self.log.flooded().clone();
+        let (kill, broken) = (self.kill.clone(), self.broken.clone());
+        let cause = tokio::select! {
+            ended = self.follow() => return self.close(ended, None).await,
+            () = time => EndCause::Limit(LimitName::Wall),
+            () = flooded.cancelled() => EndCause::Limit(LimitName::Output),
+            () = kill.cancelled() => EndCause::Caller,
+            () = broken.cancelled() => EndCause::Sandbox,
+        };
+        let _ = self.handle.input.say(ToAgent::Signal { id: self.handle.id, signal: 9 });
+        let ended = tokio::time::timeout(LAST_WORDS, self.drain()).await.unwrap_or(None);
+        self.close(ended, Some(cause)).await;
+    }
+
+    /// Passes output on until the program ends. `None`: its sandbox ended first.
+    async fn follow(&mut self) -> Option<(Ending, Usage)> {
+        while let Some(event) = self.handle.next().await {
+            if let Some(ended) = self.keep(event) {
+                return Some(ended);
+            }
+            self.log.pace().await;
+        }
+        None
+    }
+
+    /// After a kill: what it still wrote is kept up to the limit, but nobody is waited for.
+    async fn drain(&mut self) -> Option<(Ending, Usage)> {
+        while let Some(event) = self.handle.next().await {
+            if let Some(ended) = self.keep(event) {
+                return Some(ended);
+            }
+        }
+        None
+    }
+
+    /// Keeps what an event brings. `Some`: the program ended.
+    fn keep(&mut self, event: TaskEvent) -> Option<(Ending, Usage)> {
+        let kept = match event {
+            TaskEvent::Output { stream, bytes } => {
+                let bytes = self.unknown(stream, bytes);
+                match stream {
+                    AgentStream::Output => self.log.write(Stream::Stdout, bytes),
+                    AgentStream::Error => self.log.write(Stream::Stderr, bytes),
+                    AgentStream::Side => self.log.write_channel(bytes),
+                }
+            }
+            TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
+            // The program was not executed although its walls stood, such as a script without an interpreter.
+            TaskEvent::Failed(failure) => {
+                let message = format!("{}\n", io::Error::from_raw_os_error(failure.errno));
+                self.log.write(Stream::Stderr, Bytes::from(message))
+            }
+            TaskEvent::Started(walls) => super::check_walls(&walls).map_err(io::Error::other),
+            TaskEvent::Closed => Ok(()),
+        };
+        if let Err(error) = kept {
+            self.fail(&error);
+        }
+        None
+    }
+
+    /// The bytes without those that the log has already.
+    fn unknown(&mut self, stream: AgentStream, mut bytes: Bytes) -> Bytes {
+        let known = &mut self.known[stream as usize];
+        let skipped = usize::try_from(*known).unwrap_or(usize::MAX).min(bytes.len());
+        *known -= skipped as u64;
+        bytes.advance(skipped);
+        bytes
+    }
+
+    /// What happened cannot be kept: nobody may be told wrong, so the program ends and its listeners hear why.
+    fn fail(&mut self, error: &io::Error) {
+        tracing::error!(sandbox = %self.living.id, %error, "an exec cannot be followed any more");
+        self.log.fail(format!("what the program did could not be kept: {error}"));
+        self.broken.cancel();
+    }
+
+    /// Decides what ended it, from the kernel's counters, and closes the log.
+    async fn close(mut self, ended: Option<(Ending, Usage)>, forced: Option<EndCause>) {
+        let counters = self.living.counters().await;
+        let over_memory = counters.memory_kills.is_some_and(|kills| kills > 0);
+        let jail_limit = match (&ended, forced) {
+            // The sandbox went first: its launcher knows why.
+            (None, None) => limit_of(self.living.end().await.cause),
+            _ => self.living.ended.borrow().as_ref().and_then(|ended| limit_of(ended.cause)),
+        };
+        let cause = match (forced, jail_limit) {
+            (Some(forced), _) => forced,
+            (None, Some(limit)) => EndCause::Limit(limit),
+            // Whatever the program made of it: a shell turns the end of its child into an exit code, and the launcher,
+            // which ends the whole sandbox for it, may not have got there yet.
+            (None, None) if over_memory => EndCause::Limit(LimitName::Memory),
+            (None, None) => match ended {
+                None => EndCause::Sandbox,
+                Some((Ending::Signal(signal), _)) if self.sent.has(signal) => EndCause::Caller,
+                Some(_) => EndCause::Program,
+            },
+        };
+        let mut usage = usage_of(&counters);
+        if counters.cpu_time.is_none()
+            && let Some((_, own)) = &ended
+        {
+            (usage.cpu, usage.peak_memory) = (own.cpu, own.peak_memory);
+        }
+        let end = ExecEnd {
+            status: match ended {
+                Some((Ending::Code(code), _)) => ExecStatus::Code(code),
+                Some((Ending::Signal(signal), _)) => ExecStatus::Signal(signal),
+                None => ExecStatus::Signal(9),
+            },
+            cause,
+            limits_hit: limits_hit(&counters),
+            written: PerStream::default(),
+            truncated: PerStream::default(),
+            usage,
+        };
+        if let Err(error) = self.log.end(end) {
+            self.fail(&error);
+        }
+        // The end is kept here now; of a program that was killed the agent may not have seen it yet.
+        self.handle.forget(ended.is_none());
+    }
+}
+
+fn usage_from(usage: sandstorm_agent::protocol::TaskUsage) -> Usage {
+    Usage {
+        cpu: Duration::from_micros(usage.user_microseconds.saturating_add(usage.system_microseconds)),
+        peak_memory: sandstorm_types::ByteSize::bytes(usage.peak_memory_bytes),
+        ..Usage::default()
+    }
+}

@@ -1,0 +1,87 @@
+//! The ways to a program: its standard input and its descriptor 3.
+
+use bytes::Bytes;
+use sandstorm_agent::protocol::InputStream;
+use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin};
+use tokio::sync::mpsc;
+
+use crate::agent::TaskInput;
+use crate::tasks::Tasks;
+
+/// What waits to be passed on to a program, until its task is there.
+#[derive(Debug)]
+pub(super) struct Feeding {
+    main: Main,
+    messages: Option<mpsc::Receiver<InputFrame>>,
+}
+
+#[derive(Debug)]
+enum Main {
+    /// All of it.
+    Given(Bytes),
+    Stream(mpsc::Receiver<InputFrame>),
+    /// An earlier host has dealt with it.
+    Nothing,
+}
+
+/// The caller's ends for a new program.
+pub(super) fn of_request(stdin: Stdin, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
+    let (channel, messages) = channel.then(|| ChannelInput::channel(1)).unzip();
+    let (input, main) = match stdin {
+        Stdin::Empty => (ExecInput::none(), Main::Given(Bytes::new())),
+        Stdin::Given(bytes) => (ExecInput::none(), Main::Given(bytes)),
+        Stdin::Stream => {
+            let (input, frames) = ExecInput::channel(16);
+            (input, Main::Stream(frames))
+        }
+    };
+    (input, channel, Feeding { main, messages })
+}
+
+/// The caller's ends for a program that was found. What was given to it at its start, it has.
+pub(super) fn of_found(input: bool, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
+    match input {
+        true => of_request(Stdin::Stream, channel),
+        false => {
+            let (input, channel, feeding) = of_request(Stdin::Empty, channel);
+            (input, channel, Feeding { main: Main::Nothing, ..feeding })
+        }
+    }
+}
+
+impl Feeding {
+    /// Passes everything on from here on.
+    pub(super) fn feed(self, task: &TaskInput, tasks: &Tasks) {
+        let main = task.clone();
+        match self.main {
+            Main::Given(bytes) if bytes.is_empty() => drop(main.close()),
+            Main::Given(bytes) => tasks.start("exec input", async move {
+                // The program may end without reading all of it: that is its right.
+                let _ = main.write(&bytes).await;
+                let _ = main.close();
+            }),
+            Main::Stream(frames) => tasks.start("exec input", pass_on(main, frames)),
+            Main::Nothing => {}
+        }
+        if let Some(messages) = self.messages {
+            let side = TaskInput { to: InputStream::Side, ..task.clone() };
+            tasks.start("side channel", pass_on(side, messages));
+        }
+    }
+}
+
+async fn pass_on(input: TaskInput, mut frames: mpsc::Receiver<InputFrame>) {
+    while let Some(frame) = frames.recv().await {
+        let passed = match (frame, input.to) {
+            (InputFrame::Data(bytes), InputStream::Main) => input.write(&bytes).await,
+            (InputFrame::Data(message), InputStream::Side) => input.send(&message).await,
+            (InputFrame::Close, _) => {
+                let _ = input.close();
+                return;
+            }
+        };
+        if passed.is_err() {
+            return;
+        }
+    }
+}

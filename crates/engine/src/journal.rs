@@ -1,0 +1,317 @@
+//! What a program wrote and how it ended, in a file that outlives this process.
+//!
+//! Every event is appended before the agent forgets it, so that whatever happens to this process, what the program
+//! wrote is either here or still with the agent. The page cache outlives a process that is killed; nothing is synced,
+//! since a machine that goes down takes the sandboxes with it. A record that was only half written is recognised and cut.
+
+mod record;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use sandstorm_provider::{ExecEvent, Journal, Restored};
+use sandstorm_types::PerStream;
+
+pub(crate) use record::About;
+use record::{Clock, HEADER, Head, Record, both, pair};
+
+/// How far apart the places are that reading can begin at.
+const STEP: u64 = 64 * 1024;
+
+/// Bytes that one reading gives at most, beyond the first event.
+const BATCH: usize = 256 * 1024;
+
+/// A file is written anew when so much of it is forgotten, and more than half.
+const WASTE: u64 = 1 << 20;
+
+/// The journal of one exec.
+#[derive(Debug, Clone)]
+pub(crate) struct ExecJournal(Arc<Mutex<Content>>);
+
+#[derive(Debug)]
+struct Content {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    about: About,
+    /// Number of the first event in the file, and of the next.
+    first: u64,
+    next: u64,
+    /// Events before this are forgotten.
+    base: u64,
+    kept: PerStream<u64>,
+    written: PerStream<u64>,
+    channel: u64,
+    ended: bool,
+    clock: Option<Clock>,
+    /// Numbers of events and where they are in the file, some way apart.
+    index: Vec<(u64, u64)>,
+}
+
+impl ExecJournal {
+    /// A new journal. Its directory is made when it is missing.
+    pub(crate) fn create(path: PathBuf, about: About) -> io::Result<Self> {
+        if let Some(dir) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut content = Content {
+            path,
+            file,
+            length: 0,
+            about,
+            first: 0,
+            next: 0,
+            base: 0,
+            kept: PerStream::default(),
+            written: PerStream::default(),
+            channel: 0,
+            ended: false,
+            clock: None,
+            index: Vec::new(),
+        };
+        let head = content.head(0);
+        content.put(&Record::Head(head))?;
+        Ok(Self(Arc::new(Mutex::new(content))))
+    }
+
+    /// The journal that another process left. What it had only begun to write is cut off.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let bytes = fs::read(path)?;
+        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "it does not begin as a journal does");
+        let (Record::Head(head), mut at) = Record::decode(&bytes).ok_or_else(malformed)? else {
+            return Err(malformed());
+        };
+        let mut content = Content {
+            path: path.to_owned(),
+            file,
+            length: 0,
+            about: head.about,
+            first: head.first,
+            next: head.first,
+            base: head.first,
+            kept: both(head.kept),
+            written: both(head.written),
+            channel: head.channel,
+            ended: false,
+            clock: None,
+            index: Vec::new(),
+        };
+        while let Some((record, length)) = Record::decode(&bytes[at..]) {
+            content.length = at as u64;
+            content.note(&record);
+            at += length;
+        }
+        content.length = at as u64;
+        if at < bytes.len() {
+            content.file.set_len(at as u64)?;
+        }
+        Ok(Self(Arc::new(Mutex::new(content))))
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn about(&self) -> About {
+        self.content().about
+    }
+
+    /// Where a log goes on. `None`: the program never started.
+    pub(crate) fn restored(&self) -> Option<Restored> {
+        let content = self.content();
+        (content.next > 0).then_some(Restored {
+            first: content.first,
+            next: content.next,
+            kept: content.kept,
+            written: content.written,
+            channel: content.channel,
+            ended: content.ended,
+        })
+    }
+
+    /// Notes what is left of the program's time and whether that runs.
+    pub(crate) fn set_clock(&self, left: Duration, runs: bool) -> io::Result<()> {
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.content().put(&Record::Clock(Clock { left, runs, at }))
+    }
+
+    /// What is left of the program's time now.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let clock = self.content().clock?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Some(if clock.runs { clock.left.saturating_sub(now.saturating_sub(clock.at)) } else { clock.left })
+    }
+
+    /// When something was last written to it.
+    pub(crate) fn touched(&self) -> Option<SystemTime> {
+        self.content().file.metadata().and_then(|found| found.modified()).ok()
+    }
+
+    /// Removes the file; what was opened can still be read.
+    pub(crate) fn remove(&self) {
+        let _ = fs::remove_file(&self.content().path);
+    }
+}
+
+impl Content {
+    fn head(&self, first: u64) -> Head {
+        Head {
+            about: self.about,
+            first,
+            kept: pair(self.kept),
+            written: pair(self.written),
+            channel: self.channel,
+        }
+    }
+
+    /// Appends a record. One that could not be written whole is taken back, so that what follows can be read.
+    fn put(&mut self, record: &Record) -> io::Result<()> {
+        let bytes = record.encode()?;
+        if let Err(error) = self.file.write_all_at(&bytes, self.length) {
+            let _ = self.file.set_len(self.length);
+            return Err(error);
+        }
+        self.note(record);
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Takes a record that begins at the end of the file into account.
+    fn note(&mut self, record: &Record) {
+        match record {
+            Record::Output { error, offset, bytes } => {
+                let end = offset + bytes.len() as u64;
+                let (kept, written) = match error {
+                    false => (&mut self.kept.stdout, &mut self.written.stdout),
+                    true => (&mut self.kept.stderr, &mut self.written.stderr),
+                };
+                *kept = end.max(*kept);
+                *written = end.max(*written);
+            }
+            Record::Channel { offset, bytes } => self.channel = self.channel.max(offset + bytes.len() as u64),
+            Record::Exited(_) => self.ended = true,
+            Record::Written(stdout, stderr) => self.written = both((*stdout, *stderr)),
+            Record::Clock(clock) => self.clock = Some(*clock),
+            Record::Head(_) | Record::Started => {}
+        }
+        if record.is_event() {
+            if self.index.last().is_none_or(|(_, at)| self.length >= at + STEP) {
+                self.index.push((self.next, self.length));
+            }
+            self.next += 1;
+        }
+    }
+
+    /// The records from an event on, each with its number if it is one; ends early when `take` says so.
+    fn walk(&self, from: u64, mut take: impl FnMut(Option<u64>, Record) -> bool) -> io::Result<()> {
+        let place = self.index.partition_point(|(number, _)| *number <= from).saturating_sub(1);
+        let Some((mut number, mut at)) = self.index.get(place).copied() else { return Ok(()) };
+        while at < self.length {
+            let mut header = [0; HEADER];
+            self.file.read_exact_at(&mut header, at)?;
+            let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+            let mut bytes = vec![0; HEADER + length];
+            self.file.read_exact_at(&mut bytes, at)?;
+            let (record, length) = Record::decode(&bytes)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a record was damaged"))?;
+            at += length as u64;
+            let own = record.is_event().then_some(number);
+            number += u64::from(own.is_some());
+            if own.is_none_or(|own| own >= from) && !take(own, record) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the file anew without what is forgotten.
+    fn compact(&mut self) -> io::Result<()> {
+        let mut rest = Vec::new();
+        if self.base < self.next {
+            self.walk(self.base, |number, record| {
+                if number.is_some() {
+                    rest.push(record);
+                }
+                true
+            })?;
+        }
+        let beside = self.path.with_extension("new");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        let mut anew = Self {
+            path: self.path.clone(),
+            file,
+            length: 0,
+            first: self.base,
+            next: self.base,
+            index: Vec::new(),
+            ..*self
+        };
+        let head = anew.head(self.base);
+        anew.put(&Record::Head(head))?;
+        for record in rest {
+            anew.put(&record)?;
+        }
+        if let Some(clock) = self.clock {
+            anew.put(&Record::Clock(clock))?;
+        }
+        fs::rename(&beside, &self.path)?;
+        *self = anew;
+        Ok(())
+    }
+}
+
+impl Journal for ExecJournal {
+    fn append(&self, number: u64, event: &ExecEvent) -> io::Result<()> {
+        let mut content = self.content();
+        if number != content.next {
+            return Err(io::Error::other("an event is out of order"));
+        }
+        content.put(&Record::from(event))
+    }
+
+    fn count(&self, written: PerStream<u64>) -> io::Result<()> {
+        let (stdout, stderr) = pair(written);
+        self.content().put(&Record::Written(stdout, stderr))
+    }
+
+    fn read(&self, from: u64) -> io::Result<Vec<ExecEvent>> {
+        let (mut events, mut size) = (Vec::new(), 0);
+        self.content().walk(from, |number, record| {
+            if let (Some(_), Some(event)) = (number, record.into_event()) {
+                if let ExecEvent::Output { bytes, .. } | ExecEvent::Channel { bytes, .. } = &event {
+                    size += bytes.len();
+                }
+                events.push(event);
+            }
+            size < BATCH
+        })?;
+        Ok(events)
+    }
+
+    fn forget(&self, before: u64) -> io::Result<()> {
+        let mut content = self.content();
+        content.base = content.base.max(before.min(content.next));
+        let forgotten = content.index.iter().rev().find(|(number, _)| *number <= content.base);
+        let waste = forgotten.map_or(0, |(_, at)| *at);
+        let all = content.base == content.next && content.base > content.first;
+        if all || (waste > WASTE && waste > content.length / 2) {
+            content.compact()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Taking over the sandboxes that an earlier process left with a resident launcher.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use sandstorm_jail::launcher::EndCause;
+use sandstorm_provider::{Error, ProviderEvent, Result};
+use sandstorm_types::{ErrorKind, SandboxId};
+
+use super::make::unusable;
+use super::{LocalProvider, refused};
+use crate::agent::AgentClient;
+use crate::cookie::Cookie;
+use crate::exec::{Found, Waiting, lost};
+use crate::launcher::Listed;
+use crate::living::{Birth, Living};
+use crate::network::Egress;
+
+/// How many are taken over at the same time.
+const AT_ONCE: usize = 32;
+
+/// How long an agent may take to answer its new host.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl LocalProvider {
+    /// Takes over every sandbox that the launcher kept. One that cannot be is ended. What was written down of sandboxes
+    /// that are gone is removed.
+    pub async fn adopt(&self) -> Result<Vec<SandboxId>> {
+        let (listed, ended) = self.launcher.list().await.map_err(refused)?;
+        let adopting = stream::iter(listed).map(|listed| async {
+            let name = listed.name.clone();
+            match self.adopt_one(listed).await {
+                Ok(id) => Some(id),
+                Err(error) => {
+                    tracing::error!(jail = name, %error, "a sandbox cannot be taken over and is ended");
+                    let _ = self.launcher.kill(&name).await;
+                    None
+                }
+            }
+        });
+        let adopted: Vec<_> =
+            adopting.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
+        for ended in ended {
+            if let (Ok(sandbox), true) = (SandboxId::from_bare(&ended.name), ended.cause != EndCause::Asked) {
+                let reason = format!("the sandbox ended: {:?}", ended.cause);
+                self.events.tell(ProviderEvent::Ended { sandbox, reason });
+            }
+        }
+        if let Some(dir) = self.journals.clone() {
+            let living: HashSet<String> = self.sandboxes().keys().map(|id| id.bare()).collect();
+            let _ = tokio::task::spawn_blocking(move || remove_others(&dir, &living)).await;
+        }
+        Ok(adopted)
+    }
+
+    async fn adopt_one(&self, listed: Listed) -> Result<SandboxId> {
+        let broken = |what: &'static str| Error::new(ErrorKind::Internal, what);
+        let id = SandboxId::from_bare(&listed.name).map_err(|_| broken("its name is none of ours"))?;
+        let Cookie { spec, created_at, walls } = Cookie::read(listed.cookie)?;
+        let walls = walls.ok_or_else(|| broken("its maker died before it was ready"))?;
+        if self.sandboxes().contains_key(&id) {
+            return Err(broken("there is such a sandbox already"));
+        }
+        let dir =
+            self.journals.as_ref().ok_or_else(|| broken("nothing was written down of it"))?.join(id.bare());
+        let place = dir.clone();
+        let found = tokio::task::spawn_blocking(move || Found::read(&place)).await;
+        let found = found
+            .map_err(|_| broken("its journals cannot be read"))?
+            .map_err(|error| broken("its journals cannot be read").with_source(error))?;
+        let (mut descriptors, ended) = self.launcher.adopt(&listed.name).await.map_err(refused)?;
+        if descriptors.is_empty() {
+            return Err(broken("there is no connection to it"));
+        }
+        let captured = descriptors.split_off(1);
+        let agent = AgentClient::new(descriptors.remove(0), &self.tasks).map_err(unusable)?;
+        let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
+        let living = Living::new(Birth {
+            id,
+            spec,
+            agent,
+            launcher: self.launcher.clone(),
+            walls,
+            created_at,
+            journals: Some(dir),
+            paused: listed.paused,
+            egress,
+        });
+        let (known, waiting) = found.sort(&living);
+        for (exec, followed) in known {
+            self.execs.insert(exec, followed);
+        }
+        if listed.paused {
+            // Nobody inside moves, so nobody answers before it is resumed.
+            self.meet_later(&living, waiting);
+        } else {
+            let meeting = self.meet(&living, waiting);
+            tokio::time::timeout(PATIENCE, meeting)
+                .await
+                .map_err(|_| broken("its agent does not answer"))??;
+        }
+        self.sandboxes().insert(id, Arc::clone(&living));
+        self.attend(&living, ended);
+        Ok(id)
+    }
+
+    /// Hears from the agent which programs live.
+    async fn meet(&self, living: &Arc<Living>, waiting: Waiting) -> Result<()> {
+        living.agent.ready().await.map_err(lost)?;
+        for (exec, followed) in waiting.meet(living, living.agent.take_held(), &self.tasks) {
+            self.execs.insert(exec, followed);
+        }
+        Ok(())
+    }
+
+    fn meet_later(&self, living: &Arc<Living>, waiting: Waiting) {
+        living.set_met(false);
+        let (living, tasks, execs) = (Arc::clone(living), self.tasks.clone(), Arc::clone(&self.execs));
+        self.tasks.start("sandbox adoption", async move {
+            if living.agent.ready().await.is_ok() {
+                for (exec, followed) in waiting.meet(&living, living.agent.take_held(), &tasks) {
+                    execs.insert(exec, followed);
+                }
+            }
+            living.set_met(true);
+        });
+    }
+}
+
+/// Removes what was written down of sandboxes that are no more.
+fn remove_others(dir: &Path, living: &HashSet<String>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let ours = name.to_str().is_some_and(|name| SandboxId::from_bare(name).is_ok());
+        if ours && !name.to_str().is_some_and(|name| living.contains(name)) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}

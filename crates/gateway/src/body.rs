@@ -1,0 +1,201 @@
+//! Request bodies: bounded in size while they stream, and in the time between their pieces.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use http::{HeaderMap, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use sandstorm_provider::{ByteStream, Error};
+use sandstorm_types::ErrorKind;
+use tokio::time::{Instant, Sleep};
+
+use crate::problem::{ApiError, ApiResult};
+
+/// No piece came for too long.
+#[derive(Debug)]
+struct Stalled;
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body came too slowly")
+    }
+}
+
+impl StdError for Stalled {}
+
+/// A body that fails when its next piece takes longer than `pause`. Time counts only while somebody waits for it.
+struct Paced {
+    inner: Body,
+    pause: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Bounds the time between the pieces of a body.
+pub(crate) fn paced(inner: Body, pause: Duration) -> Body {
+    if inner.is_end_stream() { inner } else { Body::new(Paced { inner, pause, timer: None }) }
+}
+
+impl HttpBody for Paced {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
+            self.timer = None;
+            return Poll::Ready(frame);
+        }
+        let until = Instant::now() + self.pause;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        timer.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(Stalled))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// All of a body, refused as soon as it is longer than `limit` or takes longer than `time`.
+pub(crate) async fn collect(mut body: Body, limit: usize, time: Duration) -> ApiResult<Bytes> {
+    if HttpBody::size_hint(&body).lower() > limit as u64 {
+        return Err(ApiError::too_large(limit));
+    }
+    let read = async {
+        let mut all = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
+            if all.len() + data.len() > limit {
+                return Err(ApiError::too_large(limit));
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok(all.freeze())
+    };
+    tokio::time::timeout(time, read).await.unwrap_or_else(|_| Err(ApiError::too_slow()))
+}
+
+/// A body as the provider takes it.
+pub(crate) fn stream(body: Body) -> ByteStream {
+    ByteStream::new(body.into_data_stream().map(|piece| {
+        piece.map_err(|error| {
+            let message = if is_stalled(&error) { "the body came too slowly" } else { "the body broke off" };
+            Error::new(ErrorKind::Cancelled, message)
+        })
+    }))
+}
+
+fn broken(error: &axum::Error) -> ApiError {
+    if is_stalled(error) {
+        ApiError::too_slow()
+    } else {
+        ApiError::invalid("the body broke off or is malformed")
+    }
+}
+
+fn is_stalled(error: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(source) = cause {
+        if source.is::<Stalled>() {
+            return true;
+        }
+        cause = source.source();
+    }
+    false
+}
+
+/// Refuses bodies that must be decoded first: a few bytes could become any number.
+pub(crate) fn refuse_encoding(headers: &HeaderMap) -> ApiResult<()> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            Err(ApiError::media_type("plain bytes, without Content-Encoding"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The media type of the body in lower case, without parameters; `None` when none is named.
+pub(crate) fn media_type(headers: &HeaderMap) -> ApiResult<Option<String>> {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().ok().filter(|_| values.next().is_none());
+    let text = text.ok_or_else(|| ApiError::media_type("one known media type"))?;
+    Ok(Some(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()))
+}
+
+/// Refuses raw bodies of a type that is surely a mistake, and unknown ones where only some make sense.
+pub(crate) fn expect_bytes(headers: &HeaderMap, allowed: &[&str]) -> ApiResult<()> {
+    refuse_encoding(headers)?;
+    match media_type(headers)? {
+        Some(given) if !allowed.is_empty() && !allowed.contains(&given.as_str()) => {
+            Err(ApiError::media_type(allowed[0]))
+        }
+        Some(given) if given.starts_with("multipart/") => {
+            Err(ApiError::media_type("application/octet-stream"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use futures_util::stream;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(60);
+
+    fn pieces(count: usize) -> Body {
+        Body::from_stream(stream::iter((0..count).map(|_| Ok::<_, Stalled>(Bytes::from_static(b"ab")))))
+    }
+
+    async fn status(body: Body, limit: usize) -> u16 {
+        match collect(body, limit, TIME).await {
+            Ok(_) => 200,
+            Err(error) => error.into_response().status().as_u16(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn size_and_time_are_bounded() {
+        assert_eq!(status(pieces(2), 4).await, 200);
+        assert_eq!(status(pieces(3), 4).await, 413);
+        assert_eq!(status(Body::from("abcde"), 4).await, 413);
+        let silent = || Body::from_stream(stream::pending::<Result<Bytes, Stalled>>());
+        assert_eq!(status(paced(silent(), Duration::from_secs(1)), 4).await, 408);
+        assert_eq!(status(silent(), 4).await, 408);
+        let trickle = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            Some((Ok::<_, Stalled>(Bytes::from_static(b"x")), ()))
+        });
+        assert_eq!(status(paced(Body::from_stream(trickle), Duration::from_secs(1)), 1 << 20).await, 408);
+    }
+
+    #[test]
+    fn encoded_and_mistaken_bodies_are_refused() {
+        let headers = |name: header::HeaderName, value: &'static str| {
+            HeaderMap::from_iter([(name, http::HeaderValue::from_static(value))])
+        };
+        assert!(expect_bytes(&headers(header::CONTENT_ENCODING, "gzip"), &[]).is_err());
+        assert!(
+            expect_bytes(&headers(header::CONTENT_TYPE, "multipart/form-data; boundary=x"), &[]).is_err()
+        );
+        assert!(
+            expect_bytes(&headers(header::CONTENT_TYPE, "Text/Plain; charset=x"), &["text/plain"]).is_ok()
+        );
+        assert!(expect_bytes(&headers(header::CONTENT_TYPE, "text/html"), &["text/plain"]).is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! The outermost layer: what every request and every answer has, whatever happens in between.
+//!
+//! Request id and trace go in and out; a panic becomes an answer; problems get their bodies; one line is logged and one
+//! set of numbers counted per request, by the route's template and never by its ids.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use sandstorm_types::{ErrorKind, ExecId};
+use tracing::Instrument;
+
+use crate::app::App;
+use crate::body;
+use crate::origin;
+use crate::problem::ApiError;
+use crate::trace::{TRACEPARENT, Trace};
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_REQUEST_ID: usize = 128;
+
+/// What marks one request in logs, audit and answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    pub(crate) request_id: String,
+    pub(crate) trace: Trace,
+}
+
+/// Marks an answer as coming from inside a sandbox: it keeps its own headers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreign;
+
+pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let mark = Mark { request_id: request_id(request.headers()), trace: Trace::of(request.headers()) };
+    let method = request.method().clone();
+    let route = route_of(&request);
+    let origin = origin::allowed(&app.settings, request.headers()).map(str::to_owned);
+    let upgrade = request.headers().contains_key(header::UPGRADE);
+    let span = tracing::info_span!(
+        "request",
+        request_id = %mark.request_id,
+        trace_id = format_args!("{:032x}", mark.trace.id),
+        method = %method,
+        route = %route,
+    );
+    let mut response = match preflight(origin.as_deref(), &request) {
+        Some(answer) => answer,
+        None => {
+            let mut request = request.map(|content| body::paced(content, app.settings.body_pause));
+            request.extensions_mut().insert(mark.clone());
+            let work = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone());
+            work.await.unwrap_or_else(|_| {
+                ApiError::new(
+                    ErrorKind::Internal,
+                    "the server failed; its log tells more under this request id",
+                )
+                .into_response()
+            })
+        }
+    };
+    finish(&mut response, &mark);
+    share(&mut response, origin.as_deref());
+    if upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // Whatever follows on this connection was meant for another protocol.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let status = response.status().as_u16();
+    let seconds = began.elapsed().as_secs_f64();
+    let labels =
+        [("method", method_label(&method)), ("route", route.clone()), ("status", status.to_string())];
+    metrics::counter!("sandstorm_http_requests_total", &labels).increment(1);
+    metrics::histogram!("sandstorm_http_request_seconds", &labels[..2]).record(seconds);
+    span.in_scope(|| tracing::info!(status, ms = seconds * 1000.0, "answered"));
+    response
+}
+
+/// The template, such as `/v1/runs/{run}`: ids in logs and metrics would tell tenants apart.
+fn route_of(request: &Request) -> String {
+    request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned()
+}
+
+/// Any token is a method, so only those we know become labels.
+fn method_label(method: &Method) -> String {
+    match method.as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS") => known.to_owned(),
+        _ => "other".to_owned(),
+    }
+}
+
+/// The caller's id when it is a short plain word, else one of ours.
+fn request_id(headers: &HeaderMap) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    match given.filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()) && id.bytes().all(plain)) {
+        Some(id) => id.to_owned(),
+        None => format!("req_{}", ExecId::random().bare()),
+    }
+}
+
+/// Writes the bodies of problems and the headers that every answer has.
+fn finish(response: &mut Response, mark: &Mark) {
+    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        *response.body_mut() = Body::from(error.body(&mark.request_id));
+    }
+    let foreign = response.extensions().get::<Foreign>().is_some();
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&mark.request_id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    if let Ok(trace) = HeaderValue::from_str(&mark.trace.to_string()) {
+        headers.insert(TRACEPARENT, trace);
+    }
+    if foreign {
+        return;
+    }
+    let fixed = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'; sandbox"),
+    ];
+    for (name, value) in fixed {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}
+
+/// Answers the browser's question whether a page of an allowed origin may ask.
+fn preflight(origin: Option<&str>, request: &Request) -> Option<Response> {
+    let asks = request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    origin.filter(|_| asks)?;
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, PUT, DELETE"),
+        (
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            "authorization, x-api-key, content-type, idempotency-key, last-event-id, range, x-request-id, traceparent",
+        ),
+        (header::ACCESS_CONTROL_MAX_AGE, "600"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    Some(response)
+}
+
+/// Lets a page of an allowed origin read the answer.
+fn share(response: &mut Response, origin: Option<&str>) {
+    let Some(origin) = origin.and_then(|origin| HeaderValue::from_str(origin).ok()) else { return };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
+    let shown =
+        HeaderValue::from_static("x-request-id, retry-after, location, etag, content-range, traceparent");
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, shown);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_request_ids_are_replaced() {
+        let of = |id: &str| {
+            request_id(&HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_bytes(id.as_bytes()).unwrap())]))
+        };
+        assert_eq!(of("abc-1.2_Z"), "abc-1.2_Z");
+        for bad in ["", "a b", "a\"b", "ä", &"x".repeat(129)] {
+            assert!(of(bad).starts_with("req_"), "{bad}");
+        }
+        assert!(request_id(&HeaderMap::new()).starts_with("req_"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Requests that may be sent twice: `Idempotency-Key` on what creates.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use sandstorm_control::server::{Answer, Caller};
+use sandstorm_provider::Result;
+use sandstorm_types::ErrorKind;
+use serde::Serialize;
+
+use crate::app::App;
+use crate::problem::{ApiError, ApiResult};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// A route that creates.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Creation<'a> {
+    /// Names the route in the store: the path with its ids, so that one key can be used for several sandboxes.
+    pub(crate) route: &'a str,
+    pub(crate) status: StatusCode,
+    /// The created object's address is this and its id; empty when it has none.
+    pub(crate) location: &'a str,
+}
+
+/// Does `work`, once per key. What it returns is the answer's body.
+pub(crate) async fn create<T: Serialize>(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &Bytes,
+    creation: Creation<'_>,
+    work: impl Future<Output = Result<T>> + Send,
+) -> ApiResult<Response> {
+    let work = async {
+        let value = work.await?;
+        let body = serde_json::to_vec(&value).expect("answers are texts, numbers and JSON");
+        let content_type = "application/json".to_owned();
+        Ok(Answer { status: creation.status.as_u16(), content_type, body: body.into() })
+    };
+    let (answer, replayed) = match key(headers)? {
+        Some(key) => {
+            let answered = app.control.idempotent(caller, creation.route, key, hash(body), work).await?;
+            (answered.answer, answered.replayed)
+        }
+        None => (work.await?, false),
+    };
+    respond(answer, replayed, creation.location)
+}
+
+fn key(headers: &HeaderMap) -> ApiResult<Option<&str>> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(first) = values.next() else { return Ok(None) };
+    match (first.to_str(), values.next()) {
+        (Ok(key), None) => Ok(Some(key)),
+        _ => Err(ApiError::field("Idempotency-Key", "must be given once, in visible characters")),
+    }
+}
+
+fn hash(body: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, body);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn respond(answer: Answer, replayed: bool, location: &str) -> ApiResult<Response> {
+    let broken = || ApiError::new(ErrorKind::Internal, "a kept answer cannot be read");
+    let place = (!location.is_empty()).then(|| place(location, &answer.body)).flatten();
+    let mut response = Response::new(Body::from(answer.body));
+    *response.status_mut() = StatusCode::from_u16(answer.status).map_err(|_| broken())?;
+    let headers = response.headers_mut();
+    let content_type = HeaderValue::from_str(&answer.content_type).map_err(|_| broken())?;
+    headers.insert(header::CONTENT_TYPE, content_type);
+    if let Some(place) = place {
+        headers.insert(header::LOCATION, place);
+    }
+    if replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+fn place(location: &str, body: &[u8]) -> Option<HeaderValue> {
+    #[derive(serde::Deserialize)]
+    struct Created {
+        id: String,
+    }
+    let created: Created = serde_json::from_slice(body).ok()?;
+    HeaderValue::from_str(&format!("{location}{}", created.id)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_comes_from_the_body() {
+        assert_eq!(place("/v1/x/", br#"{"id":"sbx_a","b":1}"#).unwrap(), "/v1/x/sbx_a");
+        assert_eq!(place("/v1/x/", b"[]"), None);
+    }
+
+    #[test]
+    fn keys_are_given_once() {
+        assert_eq!(key(&HeaderMap::new()).unwrap(), None);
+        let mut headers = HeaderMap::new();
+        headers.append(IDEMPOTENCY_KEY, HeaderValue::from_static("a"));
+        assert_eq!(key(&headers).unwrap(), Some("a"));
+        headers.append(IDEMPOTENCY_KEY, HeaderValue::from_static("a"));
+        assert!(key(&headers).is_err());
+    }
+}

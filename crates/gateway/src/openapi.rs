@@ -1,0 +1,205 @@
+//! The API's description, from the code: what the macros collect, plus what is the same everywhere.
+//!
+//! Which key a route needs comes from the table that the authentication reads, and which refusals it can answer with
+//! from its shape, so neither is written by hand at each handler.
+
+use serde_json::{Map, Value, json};
+
+use crate::access::{Access, OPERATOR, PUBLIC, Route};
+use crate::problem::{CONTENT_TYPE, FieldError, ProblemBody};
+use crate::routes;
+
+const ABOUT: &str = "Runs code in sandboxes. Keys go into `Authorization: Bearer` or `X-API-Key`. Refusals are \
+    `application/problem+json` with a stable `code` and a `request_id`. Streams are server-sent events; their `id` \
+    resumes them by `Last-Event-ID`.";
+
+/// The description of the native API as pretty JSON, with a line end.
+pub fn json() -> String {
+    let mut text = serde_json::to_string_pretty(&document()).expect("a document is JSON");
+    text.push('\n');
+    text
+}
+
+/// The description of the native API, OpenAPI 3.1.
+pub fn document() -> Value {
+    let mut public = described(routes::public().into_openapi());
+    let operator = described(routes::operator().into_openapi());
+    merge(&mut public, operator);
+    complete(&mut public);
+    public
+}
+
+fn described(document: utoipa::openapi::OpenApi) -> Value {
+    serde_json::to_value(document).expect("a document is JSON")
+}
+
+/// Adds the paths and schemas of another document that are not there yet.
+fn merge(into: &mut Value, from: Value) {
+    for part in ["/paths", "/components/schemas"] {
+        let (Some(into), Some(from)) = (into.pointer_mut(part), from.pointer(part)) else { continue };
+        let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) else { continue };
+        for (name, value) in from {
+            into.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+fn complete(document: &mut Value) {
+    document["info"] = json!({
+        "title": "Sandstorm",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": ABOUT,
+        "license": { "name": "MIT", "identifier": "MIT" },
+    });
+    document["components"]["securitySchemes"] = json!({
+        "bearer": { "type": "http", "scheme": "bearer" },
+        "api_key": { "type": "apiKey", "in": "header", "name": "X-API-Key" },
+    });
+    let schemas = &mut document["components"]["schemas"];
+    for (name, schema) in problem_schemas() {
+        schemas[name] = schema;
+    }
+    document["components"]["responses"]["Problem"] = json!({
+        "description": "A refusal",
+        "content": { CONTENT_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } },
+    });
+    let paths = document["paths"].take();
+    let mut finished = Map::new();
+    for (path, mut item) in paths.as_object().cloned().unwrap_or_default() {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            finish(&path, method, operation);
+        }
+        finished.insert(path.replace("{*", "{"), item);
+    }
+    document["paths"] = Value::Object(finished);
+}
+
+fn problem_schemas() -> Vec<(String, Value)> {
+    use utoipa::{PartialSchema, ToSchema};
+    let mut found = Vec::new();
+    ProblemBody::schemas(&mut found);
+    found.push((ProblemBody::name().into_owned(), ProblemBody::schema()));
+    found.push((FieldError::name().into_owned(), FieldError::schema()));
+    let shown = |(name, schema)| (name, serde_json::to_value(schema).expect("a schema is JSON"));
+    found.into_iter().map(shown).collect()
+}
+
+/// Adds to one operation the key that it needs and the refusals that it can answer with.
+fn finish(path: &str, method: &str, operation: &mut Value) {
+    let access = access_of(path, method);
+    let proxied = path.contains("/ports/");
+    if proxied {
+        // One handler serves all methods, but each operation needs a name of its own.
+        let name = operation["operationId"].as_str().unwrap_or_default().to_owned();
+        operation["operationId"] = json!(format!("{method}_{name}"));
+    }
+    match access {
+        Some(Access::Open) => operation["security"] = json!([]),
+        Some(Access::Metrics) => operation["security"] = json!([{}, { "bearer": [] }, { "api_key": [] }]),
+        Some(Access::Key | Access::Scope(_)) | None => {
+            operation["security"] = json!([{ "bearer": [] }, { "api_key": [] }]);
+        }
+    }
+    if let Some(Access::Scope(scope)) = access {
+        operation["x-scope"] = json!(format!("{scope:?}").to_ascii_lowercase());
+    }
+    if access == Some(Access::Open) || proxied {
+        return;
+    }
+    let mut refusals = vec![400, 401, 403, 408, 421, 429, 500, 503];
+    if path.contains('{') {
+        refusals.extend([404, 409, 501, 502, 504]);
+    }
+    if operation.get("requestBody").is_some() {
+        refusals.extend([409, 413, 415, 501, 502, 504]);
+    }
+    if path.contains("/files") {
+        refusals.extend([416, 507]);
+    }
+    // HEAD answers have no bodies, so there is nothing to describe.
+    let refusal = if method == "head" {
+        json!({ "description": "A refusal" })
+    } else {
+        json!({ "$ref": "#/components/responses/Problem" })
+    };
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    for status in refusals {
+        responses.entry(status.to_string()).or_insert_with(|| refusal.clone());
+    }
+    if let Some(upgrade) = responses.get_mut("426") {
+        *upgrade = refusal;
+    }
+}
+
+fn access_of(path: &str, method: &str) -> Option<Access> {
+    let fits =
+        |row: &&Route| row.path == path && (row.method == "*" || row.method.eq_ignore_ascii_case(method));
+    PUBLIC.iter().chain(OPERATOR).find(fits).map(|row| row.access)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn operations() -> Vec<(String, String, Value)> {
+        let document = document();
+        let paths = document["paths"].as_object().unwrap().clone();
+        let each = |(path, item): (String, Value)| {
+            let item = item.as_object().unwrap().clone();
+            item.into_iter().map(move |(method, operation)| (path.clone(), method, operation))
+        };
+        paths.into_iter().flat_map(each).collect()
+    }
+
+    #[test]
+    fn every_route_of_the_tables_is_described_and_no_other() {
+        let undocumented = ["/openapi.json", "/docs", "/docs/", "/docs/{*file}"];
+        let mut wanted = BTreeSet::new();
+        for row in PUBLIC.iter().chain(OPERATOR).filter(|row| !undocumented.contains(&row.path)) {
+            let methods: &[&str] = match row.method {
+                "*" => &["get", "head", "post", "put", "patch", "delete", "options"],
+                one => &[one],
+            };
+            let path = row.path.replace("{*", "{");
+            wanted.extend(methods.iter().map(|method| (path.clone(), method.to_ascii_lowercase())));
+        }
+        let described: BTreeSet<_> =
+            operations().into_iter().map(|(path, method, _)| (path, method)).collect();
+        assert_eq!(described, wanted);
+    }
+
+    #[test]
+    fn it_is_openapi_3_1_with_distinct_names_and_no_loose_end() {
+        let document = document();
+        assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+        let names: Vec<_> = operations()
+            .into_iter()
+            .map(|(_, _, one)| one["operationId"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        let text = document.to_string();
+        for reference in text.split("\"$ref\":\"#").skip(1) {
+            let pointer = reference.split('"').next().unwrap();
+            assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn every_operation_with_a_key_can_refuse() {
+        for (path, method, operation) in operations() {
+            let open = operation["security"] == json!([]);
+            let refusals = ["400", "401", "403", "429", "500"];
+            let described = refusals.iter().all(|status| operation["responses"].get(status).is_some());
+            assert!(open || described || path.contains("/ports/"), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_file_in_the_tree_is_this_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api/openapi.json");
+        let stored = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(stored == json(), "run `cargo run -p sandstorm-gateway --example generate`");
+    }
+}

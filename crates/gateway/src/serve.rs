@@ -1,0 +1,230 @@
+//! Answering on listeners: one accept loop, strict HTTP, bounded connections, an orderly end.
+//!
+//! A connection passes a count (of all and per address), TLS where configured, and a filter that refuses ambiguous
+//! HTTP/1 before it is parsed; then hyper serves it. Each connection is one task of a tracker, so that none outlives
+//! [`serve`].
+
+mod listener;
+mod seats;
+mod stall;
+mod strict;
+mod tls;
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+pub use listener::Listener;
+use listener::{Accepted, Stream};
+use seats::Seats;
+use stall::StallGuard;
+use strict::StrictHttp;
+pub use tls::Tls;
+
+use crate::tasks::Tasks;
+
+/// Why serving could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    #[error("there is nothing to listen on")]
+    NoListener,
+    #[error("the certificate or its key cannot be used")]
+    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Bounds on connections. [`Default`] suits one machine.
+#[derive(Debug, Clone, Copy)]
+pub struct ServeLimits {
+    /// Connections at once, of everybody and of one address. More are closed at once.
+    pub connections: usize,
+    pub connections_per_peer: usize,
+    /// Longest time from the start of a connection, or the end of its last answer, to the end of the next head.
+    pub head_time: Duration,
+    /// Most bytes of a request's head, and most headers in it.
+    pub head_bytes: usize,
+    pub headers: usize,
+    /// HTTP/2 requests at once on one connection.
+    pub streams: u32,
+    /// A client that takes nothing of what is sent to it for this long is cut off.
+    pub write_stall: Duration,
+    /// How long connections may finish what they do once the server stops.
+    pub grace: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections: 8192,
+            connections_per_peer: 4096,
+            head_time: Duration::from_secs(30),
+            head_bytes: 32 << 10,
+            headers: 100,
+            streams: 256,
+            write_stall: Duration::from_secs(120),
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How to serve.
+#[derive(Debug, Clone, Default)]
+pub struct ServeOptions {
+    pub limits: ServeLimits,
+    /// For TCP listeners; Unix sockets never leave the machine.
+    pub tls: Option<Tls>,
+}
+
+/// Serves `router` until `shutdown` resolves, then lets connections finish for the grace period and cuts the rest.
+pub async fn serve(
+    listeners: Vec<Listener>,
+    router: Router,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    if listeners.is_empty() {
+        return Err(ServeError::NoListener);
+    }
+    let ServeOptions { limits, tls } = options;
+    let server = Arc::new(Server {
+        router,
+        limits,
+        acceptor: tls.map(|tls| TlsAcceptor::from(tls.config())),
+        seats: Seats::new(limits.connections, limits.connections_per_peer),
+        stopping: CancellationToken::new(),
+        connections: Tasks::default(),
+    });
+    let accepting = Tasks::default();
+    for listener in listeners {
+        accepting.start("accept", accept(listener, Arc::clone(&server)));
+    }
+    shutdown.await;
+    accepting.stop().await;
+    server.stopping.cancel();
+    if tokio::time::timeout(limits.grace, server.connections.finished()).await.is_err() {
+        tracing::warn!("connections were cut because they did not finish in time");
+    }
+    server.connections.stop().await;
+    Ok(())
+}
+
+struct Server {
+    router: Router,
+    limits: ServeLimits,
+    acceptor: Option<TlsAcceptor>,
+    seats: Seats,
+    stopping: CancellationToken,
+    connections: Tasks,
+}
+
+async fn accept(listener: Listener, server: Arc<Server>) {
+    loop {
+        let Accepted { stream, peer } = match listener.accept().await {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => continue,
+            Err(error) => {
+                // Out of descriptors, mostly: trying again at once would burn a processor.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Some(seat) = server.seats.take(peer) else {
+            metrics::counter!("sandstorm_http_connections_refused_total").increment(1);
+            continue;
+        };
+        let here = Arc::clone(&server);
+        server.connections.start("connection", async move {
+            let served = match (stream, &here.acceptor) {
+                (Stream::Tcp(stream), Some(acceptor)) => {
+                    match handshake(acceptor, stream, &here.limits).await {
+                        Ok(stream) => here.connection(stream).await,
+                        Err(error) => Err(error.into()),
+                    }
+                }
+                (Stream::Tcp(stream), None) => here.connection(stream).await,
+                (Stream::Unix(stream), _) => here.connection(stream).await,
+            };
+            if let Err(error) = served {
+                tracing::debug!(error, "a connection ended");
+            }
+            drop(seat);
+        });
+    }
+}
+
+async fn handshake(
+    acceptor: &TlsAcceptor,
+    stream: tokio::net::TcpStream,
+    limits: &ServeLimits,
+) -> io::Result<tokio_rustls::server::TlsStream<tokio::net::TcpStream>> {
+    let shaken = tokio::time::timeout(limits.head_time, acceptor.accept(stream)).await;
+    shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+impl Server {
+    async fn connection(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let limits = &self.limits;
+        let upgraded = Arc::new(AtomicBool::new(false));
+        let stream = StallGuard::new(stream, limits.write_stall);
+        let stream = StrictHttp::new(stream, limits.head_bytes, limits.head_time, Arc::clone(&upgraded));
+        let service = self.router.clone().map_request(|request: Request<Incoming>| request.map(Body::new));
+        let service = service.map_response(move |response: Response| {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                upgraded.store(true, Ordering::Release);
+            }
+            response
+        });
+        let builder = builder(limits);
+        let connection =
+            builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+        let mut connection = pin!(connection);
+        tokio::select! {
+            served = connection.as_mut() => return served,
+            () = self.stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    }
+}
+
+fn builder(limits: &ServeLimits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_headers(limits.headers)
+        .max_buf_size(limits.head_bytes.max(64 << 10))
+        .half_close(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(20)
+        .max_local_error_reset_streams(256)
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_send_buf_size(256 << 10)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}

@@ -1,0 +1,31 @@
+//! The words of the HTTP API: what requests and answers look like in JSON.
+//!
+//! Twins of the types inside, so that those can change without breaking clients, and so that each has a schema.
+
+mod context;
+mod event;
+mod exec;
+mod file;
+mod key;
+mod result;
+mod run;
+mod sandbox;
+mod server;
+mod shapes;
+mod walls;
+
+pub(crate) use context::{ContextBody, ContextList, CreateContext, Execute};
+pub(crate) use event::{ServerEvent, WatchEvent};
+pub(crate) use exec::{ExecBody, ExecList, SignalRequest, StartExec, Tty};
+pub(crate) use file::{
+    Entries, ExistsBody, FileBody, FoundBody, MakeDir, MoveFile, SetMode, WrittenBody, octal,
+};
+pub(crate) use key::{
+    AuditList, CreateKey, CreateTenant, CreatedKey, KeyBody, KeyList, RotateKey, TenantBody, TenantList,
+};
+pub(crate) use result::ResultBody;
+pub(crate) use run::{RunBody, RunList, StartRun};
+pub(crate) use sandbox::{CreateSandbox, Extend, SandboxBody, SandboxList, SetNetwork};
+pub use server::LanguageView;
+pub(crate) use server::{HealthBody, LanguageList, LimitsBody, MeBody, SampleList, UsageBody, VersionBody};
+pub(crate) use shapes::{ErrorCode, StateName};

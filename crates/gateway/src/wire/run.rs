@@ -1,0 +1,116 @@
+//! One-shot runs.
+
+use std::collections::BTreeMap;
+
+use sandstorm_control::server::RunView;
+use sandstorm_types::{
+    Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement, RunId,
+    RunSpec, Status, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::ResultBody;
+use super::shapes::{Content, EnforcementName, LimitsRequest, NetworkShape, StatusName};
+use crate::json::Wire;
+use crate::problem::{ApiError, ApiResult};
+
+/// A run to start.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartRun {
+    #[schema(value_type = String, min_length = 1, max_length = 32, example = "python")]
+    language: LanguageName,
+    #[schema(example = "print(1)")]
+    code: String,
+    /// Files to put in place first, relative to the workspace unless absolute.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, Content>)]
+    files: BTreeMap<GuestPath, Blob>,
+    #[serde(default)]
+    #[schema(value_type = Content)]
+    stdin: Blob,
+    #[serde(default)]
+    #[schema(max_items = 4096)]
+    args: Vec<String>,
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, String>)]
+    env: EnvMap,
+    /// Packages, as the language's package manager spells them.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    requirements: Vec<Requirement>,
+    #[serde(default)]
+    #[schema(value_type = LimitsRequest)]
+    limits: LimitsPatch,
+    #[serde(default)]
+    #[schema(value_type = NetworkShape)]
+    network: NetworkPolicy,
+    /// `strict` unless said otherwise.
+    #[serde(default)]
+    #[schema(value_type = Option<EnforcementName>)]
+    enforcement: Option<Enforcement>,
+}
+
+impl Wire for StartRun {
+    const LARGE: bool = true;
+}
+
+impl StartRun {
+    pub(crate) fn into_spec(self) -> ApiResult<RunSpec> {
+        let spec = RunSpec {
+            language: self.language,
+            code: self.code,
+            files: self.files,
+            stdin: self.stdin,
+            args: self.args,
+            env: self.env,
+            requirements: self.requirements,
+            limits: self.limits,
+            network: self.network,
+            enforcement: self.enforcement,
+        };
+        spec.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
+        Ok(spec)
+    }
+}
+
+/// A run.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Run)]
+pub(crate) struct RunBody {
+    #[schema(value_type = String, pattern = "^run_[a-z2-7]{26}$")]
+    id: RunId,
+    #[schema(value_type = String)]
+    language: LanguageName,
+    /// `null` while it runs; also `null`, with `problem`, when the platform failed.
+    #[schema(value_type = Option<StatusName>)]
+    status: Option<Status>,
+    problem: Option<String>,
+    result: Option<ResultBody>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    ended_at: Option<Timestamp>,
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunList {
+    pub(crate) items: Vec<RunBody>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+impl From<RunView> for RunBody {
+    fn from(view: RunView) -> Self {
+        Self {
+            id: view.id,
+            language: view.language,
+            status: view.status,
+            problem: view.problem,
+            result: view.result.map(ResultBody::from),
+            created_at: view.created_at,
+            ended_at: view.ended_at,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the server tells about itself and its caller.
+
+use std::time::Duration;
+
+use sandstorm_control::server::{Sample, UsageView};
+use sandstorm_types::{Limits, TenantId, Timestamp, duration};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::key::{QuotaBody, ScopeName};
+use super::shapes::LimitsValues;
+
+/// Whether the server is alive or ready, and if not, why.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Health)]
+pub(crate) struct HealthBody {
+    /// `ok`, or why not: `draining`, `store`, `provider`.
+    pub(crate) status: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Version)]
+pub(crate) struct VersionBody {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// Version of this API.
+    pub(crate) api: &'static str,
+}
+
+/// One language.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Language)]
+pub struct LanguageView {
+    pub name: String,
+    pub version: Option<String>,
+    pub available: bool,
+    /// How to get it.
+    pub install: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LanguageList {
+    pub(crate) languages: Vec<LanguageView>,
+}
+
+/// Limits of this server.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ServerLimits)]
+pub(crate) struct LimitsBody {
+    /// What a request gets that asks for nothing.
+    #[schema(value_type = LimitsValues)]
+    pub(crate) default: Limits,
+    /// The most that may be asked for.
+    #[schema(value_type = LimitsValues)]
+    pub(crate) ceiling: Limits,
+    /// Longest lifetime of a sandbox in seconds.
+    #[serde(with = "duration::seconds")]
+    #[schema(value_type = f64)]
+    pub(crate) lifetime_max: Duration,
+    /// Largest JSON body in bytes.
+    pub(crate) json_bytes: usize,
+}
+
+/// Who calls.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Me)]
+pub(crate) struct MeBody {
+    #[schema(value_type = String)]
+    pub(crate) tenant: TenantId,
+    /// The public id of the key.
+    pub(crate) key: String,
+    pub(crate) scopes: Vec<ScopeName>,
+}
+
+/// What the tenant uses and may use.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub(crate) struct UsageBody {
+    quota: QuotaBody,
+    /// Alive now.
+    sandboxes: u32,
+    cpu_milli: u64,
+    memory_bytes: u64,
+    /// The first of the month, from which the following are counted.
+    #[schema(value_type = String, format = DateTime)]
+    since: Timestamp,
+    runs: u64,
+    execs: u64,
+    sandboxes_created: u64,
+    cpu_ms: u64,
+    memory_mib_seconds: u64,
+}
+
+impl From<UsageView> for UsageBody {
+    fn from(view: UsageView) -> Self {
+        Self {
+            quota: view.quota.into(),
+            sandboxes: view.sandboxes,
+            cpu_milli: view.cpu_milli,
+            memory_bytes: view.memory_bytes,
+            since: view.since,
+            runs: view.runs,
+            execs: view.execs,
+            sandboxes_created: view.sandboxes_created,
+            cpu_ms: view.cpu_ms,
+            memory_mib_seconds: view.memory_mib_seconds,
+        }
+    }
+}
+
+/// One reading of a sandbox's counters.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Sample)]
+pub(crate) struct SampleBody {
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    cpu_ms: u64,
+    memory_bytes: u64,
+    peak_memory_bytes: u64,
+    processes: u32,
+    disk_bytes: u64,
+    inodes: u64,
+}
+
+/// Readings, oldest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SampleList {
+    pub(crate) samples: Vec<SampleBody>,
+}
+
+impl From<Vec<Sample>> for SampleList {
+    fn from(samples: Vec<Sample>) -> Self {
+        let one = |sample: Sample| SampleBody {
+            at: sample.at,
+            cpu_ms: sample.cpu_ms,
+            memory_bytes: sample.memory_bytes,
+            peak_memory_bytes: sample.peak_memory_bytes,
+            processes: sample.processes,
+            disk_bytes: sample.disk_bytes,
+            inodes: sample.inodes,
+        };
+        Self { samples: samples.into_iter().map(one).collect() }
+    }
+}

@@ -1,0 +1,233 @@
+//! Shapes that only the document needs: how values look which the types inside read by themselves.
+
+#![expect(
+    dead_code,
+    reason = "these types are never made: they give schemas to values that are read elsewhere"
+)]
+
+use std::collections::BTreeMap;
+
+use utoipa::ToSchema;
+
+/// Stable names of the families of failure.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum ErrorCode {
+    InvalidRequest,
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    Conflict,
+    Quota,
+    Capacity,
+    Timeout,
+    Isolation,
+    FileSystem,
+    Provider,
+    Internal,
+    Cancelled,
+}
+
+/// Where a sandbox is in its life; `running` is `ready` with execs in flight.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum StateName {
+    Creating,
+    Ready,
+    Running,
+    Pausing,
+    Paused,
+    Resuming,
+    Terminating,
+    Terminated,
+    Failed,
+}
+
+/// How a program ended.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum StatusName {
+    Ok,
+    Error,
+    CompileError,
+    Timeout,
+    Cpu,
+    Memory,
+    Output,
+    Killed,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum LimitNameText {
+    Wall,
+    CpuTime,
+    Cpus,
+    Memory,
+    Processes,
+    OpenFiles,
+    Disk,
+    Inodes,
+    Output,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum UserName {
+    User,
+    Root,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum OnEndName {
+    Pause,
+    Delete,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum EnforcementName {
+    /// Refuse what this host cannot enforce.
+    Strict,
+    /// Run anyway and say what was missing.
+    BestEffort,
+}
+
+/// Seconds, or a text such as `1m30s`.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Span {
+    Seconds(f64),
+    Text(String),
+}
+
+/// A number of bytes, or a text such as `256M`.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+/// A number of processors, or a text such as `500m`.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Processors {
+    Number(f64),
+    Text(String),
+}
+
+/// Limits that are asked for; what is absent is the operator's default, and more than the operator's ceiling is
+/// refused or lowered.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitsRequest {
+    /// Time by the clock, 10 ms to a day.
+    wall: Option<Span>,
+    /// Processor time of all processes together.
+    cpu_time: Option<Span>,
+    cpus: Option<Processors>,
+    memory: Option<Size>,
+    #[schema(minimum = 1, maximum = 65536)]
+    processes: Option<u32>,
+    #[schema(minimum = 16, maximum = 1048576)]
+    open_files: Option<u32>,
+    disk: Option<Size>,
+    #[schema(minimum = 64, maximum = 100000000)]
+    inodes: Option<u64>,
+    /// Bytes kept of standard output and standard error together.
+    output: Option<Size>,
+}
+
+/// Limits that hold. Times are seconds, sizes bytes.
+#[derive(ToSchema)]
+pub(crate) struct LimitsValues {
+    wall: f64,
+    cpu_time: Option<f64>,
+    cpus: f64,
+    memory: u64,
+    processes: u32,
+    open_files: u32,
+    disk: u64,
+    inodes: u64,
+    output: u64,
+}
+
+/// `"none"` (only its own loopback), `"open"` (any public address), or a list of what may be reached.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum NetworkShape {
+    Word(NetworkWord),
+    List(NetworkList),
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum NetworkWord {
+    None,
+    Open,
+}
+
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkList {
+    /// `example.com`, `*.example.com:443`, `ip:192.0.2.1:22,80`; without ports 80 and 443.
+    #[schema(max_items = 1024)]
+    allow: Vec<String>,
+}
+
+/// `"host"` (the host's own toolchains), an OCI image, or a snapshot.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum TemplateShape {
+    Word(TemplateWord),
+    Image(TemplateImage),
+    Snapshot(TemplateSnapshot),
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum TemplateWord {
+    Host,
+}
+
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TemplateImage {
+    image: String,
+}
+
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TemplateSnapshot {
+    #[schema(pattern = "^snap_[a-z2-7]{26}$")]
+    snapshot: String,
+}
+
+/// Content: a text, or bytes in base64.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Content {
+    Text(String),
+    Bytes(Base64),
+}
+
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Base64 {
+    #[schema(content_encoding = "base64")]
+    base64: String,
+}
+
+/// A line for the sandbox's shell, or a program with its arguments.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum CommandShape {
+    Line(String),
+    Program(Vec<String>),
+}
+
+/// Packages by language.
+#[derive(ToSchema)]
+pub(crate) struct Requirements(BTreeMap<String, Vec<String>>);

@@ -1,0 +1,294 @@
+//! Bad input: each kind gets its own status, in the one form of refusals, and costs the server little.
+
+use std::time::{Duration, Instant};
+
+use sandstorm_gateway::{GatewaySettings, ServeLimits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::world::{Reply, World, control_settings};
+
+async fn post(world: &World, path: &str, content_type: &str, body: impl Into<bytes::Bytes>) -> Reply {
+    let request =
+        world.request("POST", path).header("x-api-key", &world.key).header("content-type", content_type);
+    world.send(request, body).await
+}
+
+#[tokio::test]
+async fn documents_that_are_no_requests() {
+    let world = World::new().await;
+    let deep = format!(r#"{{"language": "bash", "code": {}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    for bad in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\"x\"",
+        r#"{"language": "bash"}"#,
+        r#"{"language": "bash", "code": "", "code": ""}"#,
+        r#"{"language": "bash", "code": "", "env": {"A": "1", "A": "2"}}"#,
+        r#"{"language": "bash", "code": "", "privileged": true}"#,
+        r#"{"language": "bash", "code": 1}"#,
+        r#"{"language": "bash", "code": "", "limits": {"memory": 1e999}}"#,
+        r#"{"language": "bash", "code": "", "limits": {"processes": 1.5}}"#,
+        r#"{"language": "bash", "code": "", "limits": {"wall": -1}}"#,
+        r#"{"language": "bash", "code": "", "limits": {"wall": 99999999999999999999999}}"#,
+        r#"{"language": "bash", "code": "", "files": {"../x": ""}}"#,
+        r#"{"language": "bash", "code": "", "files": {"a/%2e%2e/x": ""}}"#,
+        r#"{"language": "bash", "code": "", "stdin": {"base64": "%%%"}}"#,
+        r#"{"language": "", "code": ""}"#,
+        r#"{"language": "no-such-language", "code": ""}"#,
+        r#"{"language": "bash", "code": "", "args": ["\u0000"]}"#,
+        r#"{"language": "bash", "code": "", "network": {"allow": ["10.0.0.1"]}}"#,
+        &deep,
+    ] {
+        let problem = post(&world, "/v1/runs", "application/json", bad.to_owned()).await.refused(400);
+        assert_eq!(problem["code"], "invalid_request", "{:.80}", bad);
+    }
+    post(&world, "/v1/runs", "application/json", &b"{\"language\": \"bash\", \"code\": \"\xff\xfe\"}"[..])
+        .await
+        .refused(400);
+    let named = post(
+        &world,
+        "/v1/runs",
+        "application/json",
+        r#"{"language": "bash", "code": "", "limits": {"disk": 1}}"#,
+    );
+    assert_eq!(named.await.refused(400)["errors"][0]["field"], "limits");
+}
+
+#[tokio::test]
+async fn bodies_that_are_too_large_or_of_another_kind() {
+    let settings = GatewaySettings { json_limit: 100_000, ..GatewaySettings::default() };
+    let world = World::with(settings, ServeLimits::default(), control_settings()).await;
+    let large = format!(r#"{{"language": "bash", "code": "{}"}}"#, "a".repeat(100_000));
+    post(&world, "/v1/runs", "application/json", large).await.refused(413);
+    let place = format!("/v1/sandboxes/{}", world.sandbox().await);
+    let large = format!(r#"{{"seconds": 60{}}}"#, " ".repeat(70_000));
+    post(&world, &format!("{place}/extend"), "application/json", large).await.refused(413);
+    // The size counts as it streams, whatever is declared.
+    let key = &world.key;
+    let head = format!(
+        "POST /v1/runs HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    let chunks = format!("{:x}\r\n{}\r\n", 60_000, "a".repeat(60_000)).repeat(3);
+    let said = world.raw(format!("{head}{chunks}0\r\n\r\n").as_bytes()).await;
+    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+
+    for kind in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/xml",
+    ] {
+        post(&world, "/v1/runs", kind, r#"{"language": "bash", "code": ""}"#).await.refused(415);
+    }
+    let none = world.request("POST", "/v1/runs").header("x-api-key", &world.key);
+    world.send(none, "{}").await.refused(415);
+    let packed = world.request("POST", "/v1/runs").header("x-api-key", &world.key);
+    let packed = packed.header("content-type", "application/json").header("content-encoding", "gzip");
+    world.send(packed, "{}").await.refused(415);
+    let archive = world.request("PUT", &format!("{place}/files/archive")).header("x-api-key", &world.key);
+    world.send(archive.header("content-type", "application/gzip"), "x").await.refused(415);
+    let file = world.request("PUT", &format!("{place}/files?path=x")).header("x-api-key", &world.key);
+    world.send(file.header("content-type", "multipart/form-data; boundary=x"), "x").await.refused(415);
+}
+
+#[tokio::test]
+async fn a_file_larger_than_the_disk_is_refused_while_it_streams() {
+    let world = World::new().await;
+    let made = world
+        .call("POST", "/v1/sandboxes", r#"{"enforcement": "best_effort", "limits": {"disk": "1M"}}"#)
+        .await;
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let request =
+        world.request("PUT", &format!("/v1/sandboxes/{id}/files?path=x")).header("x-api-key", &world.key);
+    let reply = world.send(request, vec![0; 3 << 20]).await;
+    assert!(matches!(reply.status.as_u16(), 409 | 413 | 507), "{}", reply.text());
+    reply.refused(reply.status.as_u16());
+    let exists = world.call("GET", &format!("/v1/sandboxes/{id}/files/exists?path=x"), "").await;
+    assert_eq!(exists.json()["exists"], false);
+}
+
+#[tokio::test]
+async fn path_tricks_in_every_parameter() {
+    let world = World::new().await;
+    let id = world.sandbox().await;
+    let tricks =
+        ["..", "%2e%2e", "..%2f..", "%00", "sbx_%ff", "%2e%2e%2fx", "a%0d%0ab", "sbx_", "'", "%F0%9F%98%80"];
+    for trick in tricks {
+        for path in [
+            format!("/v1/sandboxes/{trick}"),
+            format!("/v1/sandboxes/{trick}/files?path=x"),
+            format!("/v1/sandboxes/{id}/execs/{trick}"),
+            format!("/v1/sandboxes/{id}/contexts/{trick}"),
+            format!("/v1/sandboxes/{id}/ports/{trick}/x"),
+            format!("/v1/runs/{trick}"),
+        ] {
+            let reply = world.call("GET", &path, "").await;
+            assert_eq!(reply.status, 404, "{path}: {}", reply.text());
+            reply.refused(404);
+        }
+    }
+    for bad in [
+        "..",
+        "../x",
+        "a/../../x",
+        "%2e%2e/x",
+        "%252e%252e/x",
+        "..%5cx",
+        "a%00b",
+        "",
+        "%ff",
+        "%",
+        &"a/".repeat(3000),
+    ] {
+        for route in ["files", "files/stat", "files/exists"] {
+            let path = format!("/v1/sandboxes/{id}/{route}?path={bad}");
+            assert_eq!(
+                world.call("GET", &path, "").await.refused(400)["code"],
+                "invalid_request",
+                "{path:.100}"
+            );
+        }
+    }
+    for query in ["path=x&path=y", "path=x&unknown=1", "", "path=x&recursive=maybe"] {
+        let path = format!("/v1/sandboxes/{id}/files?{query}");
+        world.call("DELETE", &path, "").await.refused(400);
+    }
+    for query in
+        ["limit=0", "limit=-1", "limit=1001", "limit=x", "state=dead", "label=x", "cursor=AAAA", "cursor=%00"]
+    {
+        world.call("GET", &format!("/v1/sandboxes?{query}"), "").await.refused(400);
+    }
+    for port in ["0", "65536", "-1", "+80", "080", "8000x"] {
+        world.call("GET", &format!("/v1/sandboxes/{id}/ports/{port}/"), "").await.refused(404);
+    }
+}
+
+#[tokio::test]
+async fn routes_and_methods_that_there_are_not() {
+    let world = World::new().await;
+    for path in ["/", "/v2/runs", "/v1", "/v1/", "/v1//runs", "/v1/runs/", "/V1/runs", "/v1/sandboxes/x/none"]
+    {
+        world.call("GET", path, "").await.refused(404);
+    }
+    for method in ["PATCH", "TRACE", "OPTIONS", "PROPFIND", "DELETE"] {
+        let reply = world.call(method, "/v1/runs", "").await;
+        reply.refused(405);
+        let allowed = reply.headers["allow"].to_str().unwrap();
+        assert!(allowed.contains("GET") && allowed.contains("POST"), "{allowed}");
+    }
+}
+
+#[tokio::test]
+async fn who_sends_slowly_is_not_waited_for() {
+    let settings = GatewaySettings { body_pause: Duration::from_millis(300), ..GatewaySettings::default() };
+    let limits = ServeLimits { head_time: Duration::from_millis(500), ..ServeLimits::default() };
+    let world = World::with(settings, limits, control_settings()).await;
+    let key = &world.key;
+
+    let mut head = TcpStream::connect(world.address).await.unwrap();
+    head.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nX-").await.unwrap();
+    let began = Instant::now();
+    let mut said = Vec::new();
+    tokio::time::timeout(Duration::from_secs(3), head.read_to_end(&mut said)).await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2));
+
+    let start = format!(
+        "POST /v1/runs HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    );
+    let said = world.raw(start.as_bytes()).await;
+    assert!(said.starts_with("HTTP/1.1 408") && said.contains("\"code\":\"timeout\""), "{said}");
+
+    let id = world.sandbox().await;
+    let start = format!(
+        "PUT /v1/sandboxes/{id}/files?path=slow HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Length: 100\r\n\r\nab"
+    );
+    let said = world.raw(start.as_bytes()).await;
+    assert!(said.starts_with("HTTP/1.1 408"), "{said}");
+    let exists = world.call("GET", &format!("/v1/sandboxes/{id}/files/exists?path=slow"), "").await;
+    assert_eq!(exists.json()["exists"], false);
+    // A connection on which nothing is asked is closed too.
+    let mut idle = TcpStream::connect(world.address).await.unwrap();
+    let mut nothing = Vec::new();
+    tokio::time::timeout(Duration::from_secs(3), idle.read_to_end(&mut nothing)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn connections_are_counted() {
+    let limits = ServeLimits { connections_per_peer: 3, ..ServeLimits::default() };
+    let world = World::with(GatewaySettings::default(), limits, control_settings()).await;
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        open.push(stream);
+    }
+    let mut fourth = TcpStream::connect(world.address).await.unwrap();
+    let mut said = Vec::new();
+    let _ = fourth.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), fourth.read_to_end(&mut said)).await.unwrap();
+    assert!(said.is_empty());
+    open.clear();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(world.call("GET", "/healthz", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let world = World::new().await;
+    let long = world.request("GET", "/healthz").header("x-long", "a".repeat(40 << 10));
+    assert!(world.send(long, "").await.status.is_client_error());
+    let mut many = world.request("GET", "/healthz");
+    for number in 0..200 {
+        many = many.header(format!("x-{number}"), "a");
+    }
+    assert!(world.send(many, "").await.status.is_client_error());
+    let address = format!("/healthz?{}", "a".repeat(40 << 10));
+    assert!(world.send(world.request("GET", &address), "").await.status.is_client_error());
+}
+
+#[tokio::test]
+async fn a_panic_is_one_answer_and_no_more() {
+    let world = World::new().await;
+    let reply = world.call("GET", "/foreign/panic", "").await;
+    let problem = reply.refused(500);
+    assert_eq!(problem["code"], "internal");
+    assert!(!reply.text().contains("secret"));
+    assert_eq!(world.call("GET", "/v1/me", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn keys_in_odd_places_are_no_keys() {
+    let world = World::new().await;
+    let key = &world.key;
+    let bearer = format!("Bearer {key}");
+    let mut bodies = std::collections::BTreeSet::new();
+    let long = "a".repeat(20 << 10);
+    for headers in [
+        vec![("authorization", bearer.as_str()), ("authorization", bearer.as_str())],
+        vec![("authorization", bearer.as_str()), ("x-api-key", key)],
+        vec![("x-api-key", key), ("x-api-key", key)],
+        vec![("authorization", key)],
+        vec![("authorization", &long)],
+        vec![("cookie", &bearer)],
+    ] {
+        let mut request = world.request("GET", "/v1/me").header("x-request-id", "same");
+        for (name, value) in &headers {
+            request = request.header(*name, *value);
+        }
+        bodies.insert(world.send(request, "").await.refused(401).to_string());
+    }
+    for query in [format!("api_key={key}"), format!("access_token={key}")] {
+        let request = world.request("GET", &format!("/v1/me?{query}")).header("x-request-id", "same");
+        bodies.insert(world.send(request.header("x-api-key", key), "").await.refused(401).to_string());
+    }
+    let tab = format!(
+        "GET /v1/me HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer\t{key}\r\n\r\n"
+    );
+    assert!(world.raw(tab.as_bytes()).await.starts_with("HTTP/1.1 401"));
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+}

@@ -1,0 +1,204 @@
+//! Who the launcher serves: the one client that it was forked for, or whoever comes to its address.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::{self, Timeout};
+
+use super::hello::{self, Greeting};
+use super::protocol::{Answer, Request};
+use super::{Abilities, JailError};
+use crate::error::doing;
+use crate::packet;
+
+/// How long somebody may take to say who they are, and how many may be about to.
+const GREET_WITHIN: Duration = Duration::from_secs(5);
+const GUESTS: usize = 16;
+
+/// A client that does not read its answers for so long is given up: jails have to be watched.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Without jails and clients a resident launcher stays this long.
+const IDLE: Duration = Duration::from_secs(10);
+
+pub(super) enum Clients {
+    /// One, with which everything ends.
+    Only(OwnedFd),
+    Resident(Box<Reception>),
+}
+
+/// The clients of a resident launcher: one at a time, and the newest.
+pub(super) struct Reception {
+    listener: OwnedFd,
+    /// Who may come beside this process's own user.
+    allowed_uid: u32,
+    abilities: Abilities,
+    /// Without a client for this long everything ends.
+    orphan_after: Duration,
+    client: Option<OwnedFd>,
+    guests: Vec<(OwnedFd, Instant)>,
+    alone_since: Instant,
+    idle_since: Option<Instant>,
+    draining: bool,
+}
+
+impl Reception {
+    pub(super) fn new(
+        listener: OwnedFd,
+        allowed_uid: u32,
+        abilities: Abilities,
+        orphan_after: Duration,
+    ) -> Self {
+        Self {
+            listener,
+            allowed_uid,
+            abilities,
+            orphan_after,
+            client: None,
+            guests: Vec::new(),
+            alone_since: Instant::now(),
+            idle_since: None,
+            draining: false,
+        }
+    }
+
+    /// Takes a connection from somebody who may connect.
+    fn accept(&mut self) {
+        let Ok(guest) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+        let own = rustix::process::geteuid().as_raw();
+        let known = sockopt::socket_peercred(&guest)
+            .is_ok_and(|peer| peer.uid.as_raw() == own || peer.uid.as_raw() == self.allowed_uid);
+        let bounded = sockopt::set_socket_timeout(&guest, Timeout::Send, Some(ANSWER_WITHIN)).is_ok();
+        if known && bounded && self.guests.len() < GUESTS {
+            self.guests.push((guest, Instant::now() + GREET_WITHIN));
+        }
+    }
+
+    /// Hears what a guest says. `true`: it is the client now.
+    fn greet(&mut self, guest: OwnedFd) -> bool {
+        match hello::hear(guest.as_fd()) {
+            Some(Greeting::Hello { version: Some(version) })
+                if !self.draining && hello::welcome(guest.as_fd(), version, self.abilities).is_ok() =>
+            {
+                self.client = Some(guest);
+                return true;
+            }
+            Some(Greeting::Hello { .. }) => {
+                let _ = hello::welcome(guest.as_fd(), 0, self.abilities);
+            }
+            Some(Greeting::Drain) => self.draining = true,
+            None => {}
+        }
+        false
+    }
+
+    fn lose_client(&mut self) {
+        self.client = None;
+        self.alone_since = Instant::now();
+    }
+}
+
+impl Clients {
+    /// What to wait for.
+    pub(super) fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Only(client) => vec![client.as_fd()],
+            Self::Resident(reception) => [reception.listener.as_fd()]
+                .into_iter()
+                .chain(reception.guests.iter().map(|(guest, _)| guest.as_fd()))
+                .chain(reception.client.iter().map(AsFd::as_fd))
+                .collect(),
+        }
+    }
+
+    /// The moment at which something ends without any socket saying so.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let Self::Resident(reception) = self else { return None };
+        let guests = reception.guests.iter().map(|(_, until)| *until);
+        let idle = reception.idle_since.map(|since| since + IDLE);
+        let orphaned = reception.client.is_none().then(|| reception.alone_since + reception.orphan_after);
+        guests.chain(idle).chain(orphaned).min()
+    }
+
+    /// Lets in who is at the door. `true`: there is a new client.
+    pub(super) fn welcome(&mut self, ready: &[bool]) -> bool {
+        let Self::Resident(reception) = self else { return false };
+        let now = Instant::now();
+        let guests = std::mem::take(&mut reception.guests);
+        let spoke = ready.iter().skip(1).chain(std::iter::repeat(&false));
+        let mut new = false;
+        for ((guest, until), spoke) in guests.into_iter().zip(spoke) {
+            if *spoke {
+                new |= reception.greet(guest);
+            } else if until > now {
+                reception.guests.push((guest, until));
+            }
+        }
+        if ready.first() == Some(&true) {
+            reception.accept();
+        }
+        new
+    }
+
+    /// The next request, if there is one. An error means that the only client is gone or cannot be understood.
+    pub(super) fn hear(&mut self, ready: &[bool]) -> Result<Option<(Request, Vec<OwnedFd>)>, JailError> {
+        if ready.last() != Some(&true) {
+            return Ok(None);
+        }
+        match self {
+            Self::Only(client) => match packet::receive(client.as_fd()).map_err(doing("read a request"))? {
+                None => Ok(Some((Request::Shutdown, Vec::new()))),
+                some => Ok(some),
+            },
+            Self::Resident(reception) => {
+                // A newer client may have taken the place of the one that was waited for.
+                let Some(client) = &reception.client else { return Ok(None) };
+                if !is_readable(client) {
+                    return Ok(None);
+                }
+                match packet::receive(client.as_fd()) {
+                    Ok(Some(request)) => Ok(Some(request)),
+                    Ok(None) | Err(_) => {
+                        reception.lose_client();
+                        Ok(None)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the client. `false`: there is none any more.
+    pub(super) fn say(&mut self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {
+        match self {
+            // A client that is going: the next read says so, and everything is taken down in order.
+            Self::Only(client) => packet::send(client.as_fd(), answer, descriptors).is_ok(),
+            Self::Resident(reception) => match &reception.client {
+                Some(client) if packet::send(client.as_fd(), answer, descriptors).is_ok() => true,
+                Some(_) => {
+                    reception.lose_client();
+                    false
+                }
+                None => false,
+            },
+        }
+    }
+
+    /// Whether there is nothing left to wait for.
+    pub(super) fn are_over(&mut self, no_jails: bool) -> bool {
+        let Self::Resident(reception) = self else { return false };
+        let now = Instant::now();
+        let idle = no_jails && reception.client.is_none();
+        reception.idle_since = if idle { reception.idle_since.or(Some(now)) } else { None };
+        let orphaned = reception.client.is_none() && now >= reception.alone_since + reception.orphan_after;
+        orphaned
+            || (reception.draining && no_jails)
+            || reception.idle_since.is_some_and(|since| now >= since + IDLE)
+    }
+}
+
+fn is_readable(socket: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+}

@@ -1,0 +1,217 @@
+//! The resident launcher: one that outlives its clients.
+//!
+//! It listens at an address of its own. A client that finds nobody there makes it: a *guardian*, in a session of its own,
+//! which forks the launcher and forks another when that one dies. The guardian holds the address and a lock beside it,
+//! so that there is one launcher for one address, and takes both away when the launcher ends as it should.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use sandstorm_sys::fork::Forked;
+use sandstorm_sys::process::Ending;
+
+use super::clients::{Clients, Reception};
+use super::hello::{self, Welcome};
+use super::sources::Sources;
+use super::state::State;
+use super::{Abilities, LauncherConfig, Workshop};
+use crate::cgroup::Hierarchies;
+use crate::error::{JailError, doing};
+use crate::instance::sweep_dead;
+
+/// How long a launcher may take to answer, or to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A launcher that dies so soon after its start is not started again at once.
+const TOO_SOON: Duration = Duration::from_secs(1);
+
+/// What a resident launcher is made from.
+#[derive(Debug, Clone)]
+pub struct ResidentConfig {
+    /// Its address. The directory must be one that only trusted users can write to.
+    pub socket: PathBuf,
+    /// Who may connect beside the user that makes it: the user that the client becomes.
+    pub allowed_uid: u32,
+    pub launcher: LauncherConfig,
+    /// Without a client for this long it ends every jail and itself.
+    pub orphan_after: Duration,
+    /// Trees that jails may show, with everything below them, beside those of the host template.
+    pub mount_sources: Vec<PathBuf>,
+}
+
+/// A connection to a resident launcher.
+#[derive(Debug)]
+pub struct Resident {
+    /// For requests and answers.
+    pub socket: OwnedFd,
+    pub abilities: Abilities,
+    pub pid: u32,
+    /// The launcher's build.
+    pub build: String,
+}
+
+/// Connects to the launcher at an address, or makes one. Call it in `main`, before any thread exists.
+pub fn connect_or_start(config: &ResidentConfig) -> Result<Resident, JailError> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match connect(&config.socket) {
+            Ok(resident) => return Ok(resident),
+            Err(JailError::Host { .. }) if Instant::now() < give_up => {}
+            Err(e) => return Err(e),
+        }
+        // Nobody answers. Whoever holds the lock is about to: it is coming up, or going.
+        if let Some(lock) = take_lock(&config.socket)? {
+            start(config, lock)?;
+        } else {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Connects to the launcher at an address.
+pub fn connect(address: &Path) -> Result<Resident, JailError> {
+    let (socket, welcome) = greet(address).map_err(doing(format!("reach {}", address.display())))?;
+    if welcome.version == super::VERSION {
+        let Welcome { abilities, pid, build, .. } = welcome;
+        return Ok(Resident { socket, abilities, pid, build });
+    }
+    let told = reach(address).and_then(|socket| hello::say_drain(socket.as_fd()));
+    let drains = if told.is_ok() { "; it was told to end when its last sandbox has" } else { "" };
+    Err(JailError::Launcher(format!(
+        "the launcher at {} (process {}, build {}) is of another version{drains}",
+        address.display(),
+        welcome.pid,
+        welcome.build
+    )))
+}
+
+fn greet(address: &Path) -> io::Result<(OwnedFd, Welcome)> {
+    let socket = reach(address)?;
+    hello::say_hello(socket.as_fd())?;
+    let welcome = hello::hear_welcome(socket.as_fd())?;
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, None)?;
+    Ok((socket, welcome))
+}
+
+/// A connection to whoever listens there, if that is us or root.
+fn reach(address: &Path) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(address)?)?;
+    let peer = sockopt::socket_peercred(&socket)?.uid;
+    if !peer.is_root() && peer != rustix::process::geteuid() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("user {} listens there", peer.as_raw()),
+        ));
+    }
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The lock of whoever makes or guards a launcher; `None`: somebody has it.
+fn take_lock(address: &Path) -> Result<Option<File>, JailError> {
+    let path = address.with_extension("lock");
+    let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let lock = open.map_err(doing(format!("open {}", path.display())))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(doing(format!("lock {}", path.display()))(e)),
+    }
+}
+
+/// Listens at the address and forks the guardian, which has the lock from then on.
+fn start(config: &ResidentConfig, lock: File) -> Result<(), JailError> {
+    let listener = listen(config).map_err(doing(format!("listen at {}", config.socket.display())))?;
+    match sandstorm_sys::fork::fork().map_err(doing("fork the guardian"))? {
+        Forked::Parent { pid } => {
+            // The first child only forks: the guardian is nobody's child, so that nobody has to wait for it.
+            sandstorm_sys::process::reap(pid).map(drop).map_err(doing("start the guardian"))
+        }
+        Forked::Child => match sandstorm_sys::fork::fork() {
+            Ok(Forked::Child) => {
+                guard(config, &listener);
+                drop(lock);
+                sandstorm_sys::fork::exit_now(0)
+            }
+            Ok(Forked::Parent { .. }) => sandstorm_sys::fork::exit_now(0),
+            Err(_) => sandstorm_sys::fork::exit_now(1),
+        },
+    }
+}
+
+fn listen(config: &ResidentConfig) -> io::Result<OwnedFd> {
+    // The lock is ours, so whatever is there is what a guardian left that was killed.
+    match fs::remove_file(&config.socket) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = socket()?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&config.socket)?)?;
+    fs::set_permissions(&config.socket, fs::Permissions::from_mode(0o600))?;
+    if rustix::process::geteuid().is_root() {
+        let owner = rustix::fs::Uid::from_raw(config.allowed_uid);
+        rustix::fs::chown(&config.socket, Some(owner), None)?;
+    }
+    rustix::net::listen(&listener, 16)?;
+    Ok(listener)
+}
+
+/// Keeps a launcher running until one ends as it should, then takes the address away.
+fn guard(config: &ResidentConfig, listener: &OwnedFd) {
+    detach();
+    loop {
+        let began = Instant::now();
+        let launcher = match sandstorm_sys::fork::fork() {
+            Ok(Forked::Child) => sandstorm_sys::fork::exit_now(match serve(config, listener) {
+                Ok(()) => 0,
+                Err(_) => 1,
+            }),
+            Ok(Forked::Parent { pid }) => sandstorm_sys::process::reap(pid),
+            Err(e) => Err(e),
+        };
+        if launcher.is_ok_and(|reaped| reaped.ending == Ending::Code(0)) {
+            break;
+        }
+        if began.elapsed() < TOO_SOON {
+            std::thread::sleep(TOO_SOON);
+        }
+    }
+    let _ = fs::remove_file(&config.socket);
+}
+
+/// Nothing of the client's stays: not its terminal, not its directory, not the pipes that somebody reads to the end.
+fn detach() {
+    use rustix::fs::{Mode, OFlags};
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+/// One launcher from its start to its end.
+fn serve(config: &ResidentConfig, listener: &OwnedFd) -> Result<(), JailError> {
+    let sources = Sources::new(&config.mount_sources);
+    let workshop = Workshop::prepare(config.launcher.clone(), Some(sources))?;
+    // What a launcher left that was killed.
+    sweep_dead(&config.launcher.runtime_dir, &Hierarchies::detect());
+    let listener = listener.try_clone().map_err(doing("copy the listener"))?;
+    let abilities = Abilities::detect(&config.launcher);
+    let reception = Reception::new(listener, config.allowed_uid, abilities, config.orphan_after);
+    State::new(Clients::Resident(Box::new(reception)), workshop).run()
+}

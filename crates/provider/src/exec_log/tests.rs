@@ -1,0 +1,186 @@
+//! What listeners hear, and when.
+
+use std::time::Duration;
+
+use sandstorm_types::LimitSet;
+
+use super::*;
+use crate::{EndCause, ExecStatus, Usage};
+
+fn end() -> ExecEnd {
+    ExecEnd {
+        status: ExecStatus::Code(0),
+        cause: EndCause::Program,
+        limits_hit: LimitSet::EMPTY,
+        written: PerStream::default(),
+        truncated: PerStream::default(),
+        usage: Usage::default(),
+    }
+}
+
+#[tokio::test]
+async fn keeps_up_to_the_limit_and_counts_the_rest() {
+    let log = ExecLog::new(Keep::UpTo(ByteSize::bytes(5)));
+    log.write(Stream::Stdout, Bytes::from_static(b"abc")).unwrap();
+    log.write(Stream::Stderr, Bytes::from_static(b"defg")).unwrap();
+    log.write(Stream::Stdout, Bytes::from_static(b"h")).unwrap();
+    assert!(!log.flooded().is_cancelled());
+    log.write(Stream::Stdout, Bytes::from_static(&[0; 40])).unwrap();
+    assert!(log.flooded().is_cancelled());
+    log.end(end()).unwrap();
+    let events: Vec<_> = log.events(AttachFrom::START).1.map(Result::unwrap).collect().await;
+    assert_eq!(events.len(), 4);
+    assert_eq!(
+        events[2],
+        ExecEvent::Output { stream: Stream::Stderr, offset: 0, bytes: Bytes::from_static(b"de") }
+    );
+    let ExecEvent::Exited(end) = events[3] else { panic!("{events:?}") };
+    assert_eq!(end.written, PerStream { stdout: 44, stderr: 4 });
+    assert_eq!(end.truncated, PerStream { stdout: true, stderr: true });
+}
+
+#[tokio::test]
+async fn listeners_start_where_they_say() {
+    let log = ExecLog::new(Keep::UpTo(ByteSize::bytes(100)));
+    log.write(Stream::Stdout, Bytes::from_static(b"abc")).unwrap();
+    log.write(Stream::Stdout, Bytes::from_static(b"def")).unwrap();
+    log.end(end()).unwrap();
+    let from = PerStream { stdout: 4, stderr: 0 };
+    let events: Vec<_> = log.events(AttachFrom::Offset(from)).1.map(Result::unwrap).collect().await;
+    assert_eq!(
+        events[1],
+        ExecEvent::Output { stream: Stream::Stdout, offset: 4, bytes: Bytes::from_static(b"ef") }
+    );
+    assert_eq!(events.len(), 3);
+}
+
+#[tokio::test]
+async fn a_flowing_log_keeps_nothing_that_was_taken() {
+    let log = ExecLog::new(Keep::UntilTaken);
+    let mut events = log.paced_events(None);
+    for _ in 0..100 {
+        log.write(Stream::Stdout, Bytes::from(vec![0; 1000])).unwrap();
+        // One guard at a time: two in one expression would wait for each other.
+        while !log.content().events.is_empty() {
+            events.next().await;
+        }
+    }
+    assert_eq!(log.content().events.len(), 0);
+    assert_eq!(log.content().written.stdout, 100_000);
+    log.end(end()).unwrap();
+    let last: Vec<_> = events.collect().await;
+    assert!(matches!(
+        last[..],
+        [Ok(ExecEvent::Exited(ExecEnd { truncated: PerStream { stdout: false, .. }, .. }))]
+    ));
+}
+
+#[tokio::test]
+async fn the_writer_waits_for_the_listener_that_sets_the_pace() {
+    let log = ExecLog::new(Keep::UpTo(ByteSize::mib(10)));
+    let mut events = log.paced_events(None);
+    log.write(Stream::Stdout, Bytes::from(vec![0; LAG as usize + 1])).unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err(), "it did not wait");
+    events.next().await;
+    events.next().await;
+    log.pace().await;
+    log.write(Stream::Stdout, Bytes::from(vec![0; LAG as usize + 1])).unwrap();
+    drop(events);
+    log.pace().await;
+}
+
+/// A journal in memory that can be told to fail.
+#[derive(Debug, Default)]
+struct Shelf {
+    events: Mutex<Vec<ExecEvent>>,
+    full: std::sync::atomic::AtomicBool,
+}
+
+impl Journal for Arc<Shelf> {
+    fn append(&self, number: u64, event: &ExecEvent) -> io::Result<()> {
+        if self.full.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut events = self.events.lock().unwrap();
+        assert_eq!(number, events.len() as u64);
+        events.push(event.clone());
+        Ok(())
+    }
+
+    fn count(&self, _: PerStream<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, from: u64) -> io::Result<Vec<ExecEvent>> {
+        Ok(self.events.lock().unwrap().iter().skip(from as usize).take(3).cloned().collect())
+    }
+
+    fn forget(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn piece(n: u8) -> Bytes {
+    Bytes::from(vec![n; 50_000])
+}
+
+#[tokio::test]
+async fn a_journaled_log_keeps_little_in_memory_and_loses_nothing() {
+    let log =
+        ExecLog::journaled(Keep::UpTo(ByteSize::mib(100)), Box::new(Arc::new(Shelf::default()))).unwrap();
+    for n in 0..100 {
+        log.write(Stream::Stdout, piece(n)).unwrap();
+    }
+    log.end(end()).unwrap();
+    assert!(log.content().memory < 2 * TAIL, "{}", log.content().memory);
+    let (first, events) = log.events(AttachFrom::Seq(7));
+    assert_eq!(first, 7);
+    let events: Vec<_> = events.map(Result::unwrap).collect().await;
+    assert_eq!(events.len(), 95);
+    for (n, event) in events.iter().enumerate().take(94) {
+        let ExecEvent::Output { offset, bytes, .. } = event else { panic!("{event:?}") };
+        assert_eq!((*offset, bytes), ((n as u64 + 6) * 50_000, &piece(n as u8 + 6)));
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_until_forgotten_waits_for_its_listener() {
+    let log = ExecLog::new(Keep::UntilForgotten);
+    for n in 0..6 {
+        log.write(Stream::Stdout, piece(n)).unwrap();
+    }
+    let waits =
+        async |log: &ExecLog| tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err();
+    assert!(waits(&log).await, "nobody listens, and it goes on");
+    let (_, mut events) = log.events(AttachFrom::Seq(1));
+    for _ in 0..3 {
+        events.next().await;
+    }
+    assert!(!waits(&log).await, "there is room, and it waits");
+    // The next listener takes over where the last one was: what was heard is still there, and nothing is owed twice.
+    drop(events);
+    log.write_channel(piece(9)).unwrap();
+    log.write_channel(piece(9)).unwrap();
+    log.write_channel(piece(9)).unwrap();
+    assert!(waits(&log).await);
+    let (first, events) = log.events(AttachFrom::Seq(2));
+    assert_eq!(first, 2);
+    let heard: Vec<_> = events.take(8).collect().await;
+    assert!(matches!(heard[7], Ok(ExecEvent::Channel { offset: 100_000, .. })), "{:?}", heard.len());
+    assert!(!waits(&log).await);
+    log.forget(9).unwrap();
+    assert_eq!(log.events(AttachFrom::START).0, 9);
+    assert_eq!(log.content().events.len(), 1);
+}
+
+#[tokio::test]
+async fn what_could_not_be_kept_is_not_heard() {
+    let shelf = Arc::new(Shelf::default());
+    let log = ExecLog::journaled(Keep::UpTo(ByteSize::mib(1)), Box::new(Arc::clone(&shelf))).unwrap();
+    log.write(Stream::Stdout, Bytes::from_static(b"kept")).unwrap();
+    shelf.full.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(log.write(Stream::Stdout, Bytes::from_static(b"lost")).is_err());
+    log.fail("the journal is full");
+    let events: Vec<_> = log.events(AttachFrom::START).1.collect().await;
+    assert!(matches!(&events[..], [Ok(ExecEvent::Started), Ok(_), Err(_)]), "{events:?}");
+}

@@ -1,0 +1,109 @@
+//! Who did what: a hash chain with signed checkpoints, anchored outside the database.
+//!
+//! Each node, that is each state directory with its [`AuditKey`], has a chain of its own: every record's hash covers its
+//! fields and the hash before it. A bare chain can be cut short or written anew by whoever can write the database, so
+//! every so many records a checkpoint is signed with a key that is not in the database and appended to the anchor, a
+//! file beside it whose lines form a signed chain too. Whoever copies that file elsewhere can also tell when database
+//! *and* anchor were put back together to an earlier day; on one machine alone nothing can.
+
+mod anchor;
+mod chain;
+mod diagnosis;
+#[cfg(feature = "testing")]
+pub(crate) mod forge;
+mod key;
+mod record;
+mod redact;
+mod report;
+mod verify;
+
+use std::path::Path;
+
+use sandstorm_types::{TenantId, Timestamp};
+
+pub use key::AuditKey;
+pub use report::{AuditReport, Tampering};
+
+pub(crate) use chain::{Chain, Checkpoint};
+pub(crate) use key::random_name;
+pub(crate) use record::{from_hex, hex};
+
+use chain::Kind;
+
+use crate::database::sql;
+use crate::{Json, Result, Store};
+
+/// What to record of an act, or of one that was refused. Fields are made safe to print and bounded in size when they
+/// are stored; what looks like a secret is taken out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Audit {
+    pub tenant: TenantId,
+    /// The public id of a key, or a name in angle brackets such as `<cli>`.
+    pub principal: String,
+    /// Such as `sandbox.create`.
+    pub action: String,
+    /// What it was done to.
+    pub object: String,
+    pub decision: Decision,
+    pub request_id: String,
+    /// No secrets, no contents of files, no output.
+    pub detail: Option<Json>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decision {
+    Allowed,
+    Denied,
+}
+
+/// A record as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AuditRow {
+    pub node: String,
+    pub seq: u64,
+    pub at: Timestamp,
+    /// Milliseconds since the writing process opened the store, by a clock that nobody can set.
+    pub monotonic_ms: u64,
+    pub audit: Audit,
+    /// In hexadecimal.
+    pub prev_hash: String,
+    pub hash: String,
+}
+
+impl Store {
+    /// Records something that changes no other row, such as a refusal.
+    pub async fn record_audit(&self, audit: &Audit) -> Result<()> {
+        let mut writing = self.begin().await?;
+        writing.audit(audit).await?;
+        writing.commit().await
+    }
+
+    /// Oldest first, after record `after` of this node.
+    pub async fn audit(&self, tenant: Option<TenantId>, after: u64, limit: u32) -> Result<Vec<AuditRow>> {
+        let node = self.chain().node();
+        let text = match tenant {
+            Some(_) => {
+                "SELECT * FROM audit WHERE node = $1 AND seq > $2 AND tenant = $4 ORDER BY seq LIMIT $3"
+            }
+            None => "SELECT * FROM audit WHERE node = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+        };
+        let mut query = sql(text).bind(node).bind(after).bind(limit);
+        if let Some(tenant) = tenant {
+            query = query.bind(tenant);
+        }
+        self.database().rows(query).await?.iter().map(record::read).collect()
+    }
+
+    /// Signs and anchors where the chain is now. Gives its last number.
+    pub async fn checkpoint_audit(&self) -> Result<u64> {
+        let mut writing = self.begin().await?;
+        let seq = writing.checkpoint().await?;
+        writing.commit().await?;
+        Ok(seq)
+    }
+
+    /// Checks every record of the key's node against the chain, the signed checkpoints and the anchor file.
+    pub async fn verify_audit(&self, key: &AuditKey, anchor: &Path) -> Result<AuditReport> {
+        verify::verify(self.database(), key, anchor).await
+    }
+}

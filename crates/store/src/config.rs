@@ -1,0 +1,48 @@
+//! Where the store is and how it signs its audit.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::AuditKey;
+
+/// What [`crate::Store::open`] needs.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// `postgres://…`; without it SQLite at `path`.
+    pub url: Option<String>,
+    /// The SQLite file; made with mode 0600 when absent.
+    pub path: PathBuf,
+    /// Signs checkpoints of the audit. Never in the database.
+    pub audit_key: AuditKey,
+    /// The side file that checkpoints are anchored in, outside the database.
+    pub audit_anchor: PathBuf,
+    /// A checkpoint is made every so many audit records.
+    pub checkpoint_every: u32,
+    /// Connections that read, or all connections with PostgreSQL.
+    pub connections: u32,
+}
+
+impl StoreConfig {
+    /// The usual files in a state directory: `sandstorm.db`, `audit.anchor`.
+    pub fn in_directory(state: &Path, url: Option<String>, audit_key: AuditKey) -> Self {
+        Self {
+            url,
+            path: state.join("sandstorm.db"),
+            audit_key,
+            audit_anchor: state.join("audit.anchor"),
+            checkpoint_every: 100,
+            connections: 8,
+        }
+    }
+}
+
+/// The address of a database carries its password, so it is not shown.
+impl fmt::Debug for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreConfig")
+            .field("postgres", &self.url.is_some())
+            .field("path", &self.path)
+            .field("audit_anchor", &self.audit_anchor)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! Living interpreters of sandboxes, and their cells.
+
+use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId, Timestamp};
+
+use crate::database::{Row, sql};
+use crate::writing::Writing;
+use crate::{Audit, ExecEnd, ExecRow, Json, Result, Store, StoreError};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextRow {
+    pub id: ContextId,
+    pub tenant: TenantId,
+    pub sandbox: SandboxId,
+    pub language: String,
+    pub cwd: String,
+    pub env: Json,
+    /// The interpreter's own exec.
+    pub exec: ExecId,
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    /// How far the interpreter's side channel was read.
+    pub position: i64,
+    pub next_cell: i64,
+    /// The exec of the cell that runs.
+    pub cell_exec: Option<ExecId>,
+    pub execution_count: i64,
+}
+
+/// What changes. `None` leaves a field as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContextChanges {
+    pub exec: Option<ExecId>,
+    pub position: Option<i64>,
+    pub next_cell: Option<i64>,
+    /// `Some(None)`: no cell runs.
+    pub cell_exec: Option<Option<ExecId>>,
+    pub execution_count: Option<i64>,
+    /// The first end stands.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl ContextRow {
+    fn read(row: &Row) -> Result<Self> {
+        Ok(Self {
+            id: row.get("id")?,
+            tenant: row.get("tenant")?,
+            sandbox: row.get("sandbox")?,
+            language: row.get("language")?,
+            cwd: row.get("cwd")?,
+            env: row.get("env")?,
+            exec: row.get("exec")?,
+            created_at: row.get("created_at")?,
+            ended_at: row.optional("ended_at")?,
+            position: row.get("position")?,
+            next_cell: row.get("next_cell")?,
+            cell_exec: row.optional("cell_exec")?,
+            execution_count: row.get("execution_count")?,
+        })
+    }
+}
+
+impl ContextChanges {
+    /// As part of a transaction.
+    async fn apply(
+        &self,
+        writing: &mut Writing<'_>,
+        tenant: TenantId,
+        id: ContextId,
+    ) -> Result<Option<ContextRow>> {
+        // `$6` says whether the running cell changes, since it may change to none.
+        let text = "UPDATE contexts SET exec = COALESCE($3, exec), position = COALESCE($4, position),
+            next_cell = COALESCE($5, next_cell), cell_exec = CASE WHEN $6 = 1 THEN $7 ELSE cell_exec END,
+            execution_count = COALESCE($8, execution_count), ended_at = COALESCE(ended_at, $9)
+            WHERE tenant = $1 AND id = $2 RETURNING *";
+        let update = sql(text)
+            .bind(tenant)
+            .bind(id)
+            .bind(self.exec)
+            .bind(self.position)
+            .bind(self.next_cell)
+            .bind(self.cell_exec.is_some())
+            .bind(self.cell_exec.flatten())
+            .bind(self.execution_count)
+            .bind(self.ended_at);
+        writing.row(update).await?.as_ref().map(ContextRow::read).transpose()
+    }
+}
+
+impl Store {
+    pub async fn insert_context(&self, row: &ContextRow, audit: &Audit) -> Result<()> {
+        let mut writing = self.begin().await?;
+        let text = "INSERT INTO contexts (tenant, sandbox, id, language, cwd, env, exec, created_at, ended_at, position,
+            next_cell, cell_exec, execution_count) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        let insert = sql(text)
+            .bind(row.tenant)
+            .bind(row.sandbox)
+            .bind(row.id)
+            .bind(&*row.language)
+            .bind(&*row.cwd)
+            .bind(&row.env)
+            .bind(row.exec)
+            .bind(row.created_at)
+            .bind(row.ended_at)
+            .bind(row.position)
+            .bind(row.next_cell)
+            .bind(row.cell_exec)
+            .bind(row.execution_count);
+        writing.run(insert).await?;
+        writing.audit(audit).await?;
+        writing.commit().await
+    }
+
+    /// The row after it; `None` when there is no such context.
+    pub async fn update_context(
+        &self,
+        tenant: TenantId,
+        id: ContextId,
+        changes: &ContextChanges,
+    ) -> Result<Option<ContextRow>> {
+        let mut writing = self.begin().await?;
+        let row = changes.apply(&mut writing, tenant, id).await?;
+        writing.commit().await?;
+        Ok(row)
+    }
+
+    /// Also one that has ended.
+    pub async fn context(
+        &self,
+        tenant: TenantId,
+        sandbox: SandboxId,
+        id: ContextId,
+    ) -> Result<Option<ContextRow>> {
+        let query = sql("SELECT * FROM contexts WHERE tenant = $1 AND sandbox = $2 AND id = $3");
+        let row = self.database().row(query.bind(tenant).bind(sandbox).bind(id)).await?;
+        row.as_ref().map(ContextRow::read).transpose()
+    }
+
+    /// Those that have not ended, oldest first.
+    pub async fn contexts(&self, tenant: TenantId, sandbox: SandboxId) -> Result<Vec<ContextRow>> {
+        let query = sql("SELECT * FROM contexts WHERE tenant = $1 AND sandbox = $2 AND ended_at IS NULL
+            ORDER BY created_at, id");
+        let rows = self.database().rows(query.bind(tenant).bind(sandbox)).await?;
+        rows.iter().map(ContextRow::read).collect()
+    }
+
+    /// Of all tenants, those that have not ended: for recovery.
+    pub async fn living_contexts(&self) -> Result<Vec<ContextRow>> {
+        let rows =
+            self.database().rows(sql("SELECT * FROM contexts WHERE ended_at IS NULL ORDER BY id")).await?;
+        rows.iter().map(ContextRow::read).collect()
+    }
+
+    /// The exec row of a cell and what it changes of its context (`cell.context`), in one transaction.
+    pub async fn begin_cell(
+        &self,
+        cell: &ExecRow,
+        changes: &ContextChanges,
+        events: &[Json],
+        audit: &Audit,
+    ) -> Result<Vec<u64>> {
+        let missing = || StoreError::Invalid { what: "a cell needs a context that exists".to_owned() };
+        let context = cell.context.ok_or_else(missing)?;
+        let mut writing = self.begin().await?;
+        let seqs = cell.insert(&mut writing, events).await?;
+        let row = changes.apply(&mut writing, cell.tenant, context).await?;
+        row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
+        writing.audit(audit).await?;
+        writing.commit().await?;
+        Ok(seqs)
+    }
+
+    /// The end of a cell and what it changes of its context, in one transaction. When the cell had ended already
+    /// nothing is changed and the answer is `None`.
+    pub async fn end_cell(
+        &self,
+        tenant: TenantId,
+        cell: ExecId,
+        end: &ExecEnd,
+        context: ContextId,
+        changes: &ContextChanges,
+        events: &[Json],
+    ) -> Result<Option<Vec<u64>>> {
+        let mut writing = self.begin().await?;
+        let Some(seqs) = end.store(&mut writing, tenant, cell, events).await? else { return Ok(None) };
+        changes.apply(&mut writing, tenant, context).await?;
+        writing.commit().await?;
+        Ok(Some(seqs))
+    }
+}

@@ -1,0 +1,24 @@
+//! PostgreSQL: a pool of connections that all may write.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+use crate::{Result, StoreError};
+
+const ACQUIRE: Duration = Duration::from_secs(10);
+
+pub(super) async fn connect(url: &str, connections: u32) -> Result<PgPool> {
+    // What is wrong with it is not passed on: the parser's words may hold the password.
+    let options = PgConnectOptions::from_str(url).map_err(|_| StoreError::Invalid {
+        what: "the address of the database must be like postgres://user@host/database".to_owned(),
+    })?;
+    let options = options
+        .application_name("sandstorm")
+        .statement_cache_capacity(256)
+        // A server that hangs must not hang us: no statement of ours takes this long.
+        .options([("statement_timeout", "60s"), ("lock_timeout", "20s")]);
+    let pool = PgPoolOptions::new().max_connections(connections.max(2)).acquire_timeout(ACQUIRE);
+    Ok(pool.connect_with(options).await?)
+}

@@ -1,0 +1,74 @@
+//! What happened, numbered within a tenant without gaps.
+
+use sandstorm_types::{SandboxId, TenantId, Timestamp};
+
+use crate::database::{Row, sql};
+use crate::{Json, Result, Store};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventRow {
+    pub tenant: TenantId,
+    /// From 1, without gaps; whoever saw one has seen all before it.
+    pub seq: u64,
+    pub at: Timestamp,
+    pub sandbox: Option<SandboxId>,
+    pub body: Json,
+}
+
+impl EventRow {
+    fn read(row: &Row) -> Result<Self> {
+        Ok(Self {
+            tenant: row.get("tenant")?,
+            seq: row.get("seq")?,
+            at: row.get("at")?,
+            sandbox: row.optional("sandbox")?,
+            body: row.get("body")?,
+        })
+    }
+}
+
+impl Store {
+    /// Gives its number.
+    pub async fn append_event(
+        &self,
+        tenant: TenantId,
+        sandbox: Option<SandboxId>,
+        at: Timestamp,
+        body: &Json,
+    ) -> Result<u64> {
+        let mut writing = self.begin().await?;
+        let seqs = writing.events(tenant, sandbox, at, std::slice::from_ref(body)).await?;
+        writing.commit().await?;
+        Ok(*seqs.first().expect("one body gives one number"))
+    }
+
+    /// Oldest first.
+    pub async fn events_after(
+        &self,
+        tenant: TenantId,
+        sandbox: Option<SandboxId>,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>> {
+        let query = match sandbox {
+            Some(sandbox) => sql(
+                "SELECT * FROM events WHERE tenant = $1 AND seq > $2 AND sandbox = $4 ORDER BY seq LIMIT $3",
+            )
+            .bind(tenant)
+            .bind(after)
+            .bind(limit)
+            .bind(sandbox),
+            None => sql("SELECT * FROM events WHERE tenant = $1 AND seq > $2 ORDER BY seq LIMIT $3")
+                .bind(tenant)
+                .bind(after)
+                .bind(limit),
+        };
+        self.database().rows(query).await?.iter().map(EventRow::read).collect()
+    }
+
+    /// The newest number; 0 before the first.
+    pub async fn last_event(&self, tenant: TenantId) -> Result<u64> {
+        let query = sql("SELECT event_seq FROM tenants WHERE id = $1").bind(tenant);
+        self.database().row(query).await?.map_or(Ok(0), |row| row.get("event_seq"))
+    }
+}

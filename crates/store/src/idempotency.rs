@@ -1,0 +1,177 @@
+//! Requests that a client may send twice and mean once.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sandstorm_types::{TenantId, Timestamp};
+
+use crate::audit::hex;
+use crate::database::{Row, sql};
+use crate::writing::Writing;
+use crate::{Result, Store, StoreError};
+
+/// How long an answer is kept.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// How often this server says that it lives while it has requests.
+const BEAT: Duration = Duration::from_secs(10);
+/// After this long without a beat a server elsewhere counts as gone.
+const GONE: Duration = Duration::from_secs(60);
+
+/// What is known of a request's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Do the work, then finish or abandon.
+    New,
+    /// It was done; this was the answer.
+    Stored(StoredAnswer),
+    /// The key was used with another body.
+    OtherBody,
+    /// Somebody who is alive is doing it.
+    InFlight,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredAnswer {
+    pub status: u16,
+    pub content_type: String,
+    pub body: Bytes,
+}
+
+const ONE: &str = "SELECT * FROM idempotency WHERE tenant = $1 AND route = $2 AND key = $3";
+
+/// An entry as it was found.
+struct Entry {
+    body_hash: String,
+    node: String,
+    instance: String,
+    begun_at: Timestamp,
+    answer: Option<StoredAnswer>,
+}
+
+impl Entry {
+    fn read(row: &Row) -> Result<Self> {
+        let status: Option<u64> = row.optional("status")?;
+        let answer = status.map(|status| {
+            Ok::<_, StoreError>(StoredAnswer {
+                status: u16::try_from(status)
+                    .map_err(|_| StoreError::corrupt("a stored status is too large"))?,
+                content_type: row.get("content_type")?,
+                body: row.get::<Vec<u8>>("body")?.into(),
+            })
+        });
+        Ok(Self {
+            body_hash: row.get("body_hash")?,
+            node: row.get("node")?,
+            instance: row.get("instance")?,
+            begun_at: row.get("begun_at")?,
+            answer: answer.transpose()?,
+        })
+    }
+}
+
+impl Store {
+    /// Claims a key for 24 hours. What an earlier server of this state directory left in flight is taken over; so is
+    /// what a server elsewhere left that no longer calls [`Store::beat`].
+    pub async fn begin_idempotent(
+        &self,
+        tenant: TenantId,
+        route: &str,
+        key: &str,
+        body_hash: &[u8],
+        at: Timestamp,
+    ) -> Result<Begun> {
+        let body_hash = hex(body_hash);
+        // By itself, since what follows may be undone, and not with each request.
+        if self.beat_is_due(at, BEAT) {
+            self.beat(at).await?;
+        }
+        let mut writing = self.begin().await?;
+        let claim = "INSERT INTO idempotency (tenant, route, key, body_hash, node, instance, begun_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, route, key) DO NOTHING";
+        let claim = sql(claim).bind(tenant).bind(route).bind(key).bind(&*body_hash);
+        let claim = claim.bind(self.chain().node()).bind(self.instance()).bind(at);
+        if writing.run(claim).await? == 1 {
+            writing.commit().await?;
+            return Ok(Begun::New);
+        }
+        let row = writing.row(sql(ONE).bind(tenant).bind(route).bind(key)).await?;
+        // It was there a moment ago and is not now: its owner abandoned it, and the client may try again.
+        let Some(row) = row else { return Ok(Begun::InFlight) };
+        let entry = Entry::read(&row)?;
+        let expired = entry.begun_at <= at.before(KEPT);
+        if !expired && entry.body_hash != body_hash {
+            return Ok(Begun::OtherBody);
+        }
+        if let (false, Some(answer)) = (expired, entry.answer.clone()) {
+            return Ok(Begun::Stored(answer));
+        }
+        if entry.answer.is_none() && self.lives(&mut writing, &entry, at).await? {
+            return Ok(Begun::InFlight);
+        }
+        let took =
+            "UPDATE idempotency SET body_hash = $4, node = $5, instance = $6, begun_at = $7, status = NULL,
+            content_type = NULL, body = NULL
+            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $8 AND begun_at = $9";
+        let took = sql(took).bind(tenant).bind(route).bind(key).bind(body_hash);
+        let took = took.bind(self.chain().node()).bind(self.instance()).bind(at);
+        let took = writing.run(took.bind(entry.instance).bind(entry.begun_at)).await? == 1;
+        writing.commit().await?;
+        Ok(if took { Begun::New } else { Begun::InFlight })
+    }
+
+    /// Whether the answer was stored: not when somebody else took the key over meanwhile.
+    pub async fn finish_idempotent(
+        &self,
+        tenant: TenantId,
+        route: &str,
+        key: &str,
+        answer: &StoredAnswer,
+    ) -> Result<bool> {
+        let text = "UPDATE idempotency SET status = $5, content_type = $6, body = $7
+            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $4 AND status IS NULL";
+        let update = sql(text).bind(tenant).bind(route).bind(key).bind(self.instance());
+        let update =
+            update.bind(u32::from(answer.status)).bind(&*answer.content_type).bind(answer.body.to_vec());
+        let mut writing = self.begin().await?;
+        let stored = writing.run(update).await? == 1;
+        writing.commit().await?;
+        Ok(stored)
+    }
+
+    /// Frees the key: nothing was done.
+    pub async fn abandon_idempotent(&self, tenant: TenantId, route: &str, key: &str) -> Result<()> {
+        let text = "DELETE FROM idempotency
+            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $4 AND status IS NULL";
+        let mut writing = self.begin().await?;
+        writing.run(sql(text).bind(tenant).bind(route).bind(key).bind(self.instance())).await?;
+        writing.commit().await
+    }
+
+    /// Says that this server lives; to be called every ten seconds or so when several servers share a database.
+    pub async fn beat(&self, at: Timestamp) -> Result<()> {
+        let beat = "INSERT INTO instances (node, instance, seen_at) VALUES ($1, $2, $3)
+            ON CONFLICT (node, instance) DO UPDATE SET seen_at = excluded.seen_at
+            WHERE instances.seen_at < excluded.seen_at";
+        let mut writing = self.begin().await?;
+        writing.run(sql(beat).bind(self.chain().node()).bind(self.instance()).bind(at)).await?;
+        writing.commit().await
+    }
+
+    /// Whether the owner of an entry can still finish it. A state directory has one server at a time, so another
+    /// instance of our own node is gone at once.
+    async fn lives(&self, writing: &mut Writing<'_>, entry: &Entry, at: Timestamp) -> Result<bool> {
+        if entry.instance == self.instance() {
+            return Ok(true);
+        }
+        if entry.node == self.chain().node() {
+            return Ok(false);
+        }
+        let seen = sql("SELECT seen_at FROM instances WHERE node = $1 AND instance = $2");
+        let row = writing.row(seen.bind(&*entry.node).bind(&*entry.instance)).await?;
+        Ok(row
+            .map(|row| row.get::<Timestamp>("seen_at"))
+            .transpose()?
+            .is_some_and(|seen| seen > at.before(GONE)))
+    }
+}

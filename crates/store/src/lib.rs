@@ -1,0 +1,52 @@
+//! What must survive: tenants, keys, sandboxes, execs, contexts, runs, events, audit; in SQLite or PostgreSQL.
+//!
+//! One [`Store`] with one set of queries; the two databases differ in how they connect and in their migrations alone.
+//! Everything that belongs to a tenant is looked up by tenant *and* id. What a principal does is written together
+//! with its [`Audit`] record in one transaction: no record, no act.
+//!
+//! What survives what. SQLite runs in WAL mode with `synchronous=NORMAL`: every call that returned survives the end
+//! of this process however it comes, `kill -9` included; the loss of power can take the last moments before it, never
+//! the consistency of the file. PostgreSQL keeps what it acknowledged as its own `synchronous_commit` says.
+
+mod audit;
+mod config;
+mod contexts;
+mod database;
+mod error;
+mod events;
+mod execs;
+mod files;
+mod idempotency;
+mod keys;
+mod names;
+mod retention;
+mod runs;
+mod samples;
+mod sandboxes;
+mod store;
+mod tenants;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod usage;
+mod writing;
+
+pub use audit::{Audit, AuditKey, AuditReport, AuditRow, Decision, Tampering};
+pub use config::StoreConfig;
+pub use contexts::{ContextChanges, ContextRow};
+pub use error::{QuotaKind, Result, StoreError};
+pub use events::EventRow;
+pub use execs::{ExecEnd, ExecRow};
+pub use files::NotedFile;
+pub use idempotency::{Begun, StoredAnswer};
+pub use keys::KeyRow;
+pub use names::{Claimed, NameRow};
+pub use retention::{Retention, Swept};
+pub use runs::{RunEnd, RunRow};
+pub use samples::SampleRow;
+pub use sandboxes::{Reservation, SandboxChanges, SandboxFilter, SandboxRow, StepOutcome, TransitionRow};
+pub use store::Store;
+pub use tenants::TenantRow;
+pub use usage::{UsageDelta, UsageRow};
+
+/// JSON as it is stored.
+pub type Json = serde_json::Value;

@@ -1,0 +1,76 @@
+//! Names that tenants give to sandboxes, unique by kind.
+
+use sandstorm_types::{SandboxId, TenantId};
+
+use crate::database::sql;
+use crate::{Result, Store};
+
+/// Whether a name could be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claimed {
+    Claimed,
+    /// By this one.
+    Taken(SandboxId),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameRow {
+    pub name: String,
+    pub sandbox: SandboxId,
+}
+
+impl Store {
+    /// Atomic: of two callers one gets the name. The sandbox need not exist yet, and a name of one that ended is taken
+    /// until it is released.
+    pub async fn claim_name(
+        &self,
+        tenant: TenantId,
+        kind: &str,
+        name: &str,
+        id: SandboxId,
+    ) -> Result<Claimed> {
+        let claim = "INSERT INTO names (tenant, kind, name, sandbox) VALUES ($1, $2, $3, $4)
+            ON CONFLICT (tenant, kind, name) DO NOTHING";
+        loop {
+            let mut writing = self.begin().await?;
+            let claim = sql(claim).bind(tenant).bind(kind).bind(name).bind(id);
+            let claimed = writing.run(claim).await? == 1;
+            writing.commit().await?;
+            if claimed {
+                return Ok(Claimed::Claimed);
+            }
+            // Released in between: try again.
+            if let Some(owner) = self.name(tenant, kind, name).await? {
+                return Ok(if owner == id { Claimed::Claimed } else { Claimed::Taken(owner) });
+            }
+        }
+    }
+
+    pub async fn name(&self, tenant: TenantId, kind: &str, name: &str) -> Result<Option<SandboxId>> {
+        let query = sql("SELECT sandbox FROM names WHERE tenant = $1 AND kind = $2 AND name = $3");
+        let row = self.database().row(query.bind(tenant).bind(kind).bind(name)).await?;
+        row.map(|row| row.get("sandbox")).transpose()
+    }
+
+    /// Only if it still belongs to `id`, so that a late release cannot take it from its next owner.
+    pub async fn release_name(
+        &self,
+        tenant: TenantId,
+        kind: &str,
+        name: &str,
+        id: SandboxId,
+    ) -> Result<bool> {
+        let release = sql("DELETE FROM names WHERE tenant = $1 AND kind = $2 AND name = $3 AND sandbox = $4");
+        let mut writing = self.begin().await?;
+        let released = writing.run(release.bind(tenant).bind(kind).bind(name).bind(id)).await? == 1;
+        writing.commit().await?;
+        Ok(released)
+    }
+
+    /// By name.
+    pub async fn names(&self, tenant: TenantId, kind: &str) -> Result<Vec<NameRow>> {
+        let query = sql("SELECT name, sandbox FROM names WHERE tenant = $1 AND kind = $2 ORDER BY name");
+        let rows = self.database().rows(query.bind(tenant).bind(kind)).await?;
+        rows.iter().map(|row| Ok(NameRow { name: row.get("name")?, sandbox: row.get("sandbox")? })).collect()
+    }
+}

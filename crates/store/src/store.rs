@@ -1,0 +1,98 @@
+//! The handle: opening, health, backup, closing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use sandstorm_types::Timestamp;
+use tokio_util::task::TaskTracker;
+
+use crate::audit::{Chain, random_name};
+use crate::database::{Database, NEWEST, sql};
+use crate::{Result, StoreConfig};
+
+/// A hand on the store; cloning gives another.
+///
+/// Every call that writes is one transaction. Dropping its future before it returned leaves either all of it or nothing.
+#[derive(Debug, Clone)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    database: Database,
+    chain: Chain,
+    /// Commits under way; see [`crate::writing`].
+    commits: TaskTracker,
+    /// Tells this opening from all others; see the idempotency keys.
+    instance: String,
+    /// When this server last said that it lives, in milliseconds.
+    last_beat: AtomicI64,
+}
+
+impl Store {
+    /// Connects and brings the database to this program's version. A database of a newer version is refused.
+    pub async fn open(config: &StoreConfig) -> Result<Self> {
+        Self::open_at(config, NEWEST).await
+    }
+
+    /// Opens at an earlier version, for tests of migrations.
+    pub(crate) async fn open_at(config: &StoreConfig, version: i64) -> Result<Self> {
+        let database = Database::connect(config).await?;
+        database.migrate(version).await?;
+        let chain = Chain::new(config.audit_key.clone(), &config.audit_anchor, config.checkpoint_every);
+        chain.start(&database).await?;
+        Ok(Self(Arc::new(Inner {
+            database,
+            chain,
+            commits: TaskTracker::new(),
+            instance: random_name(),
+            last_beat: AtomicI64::new(i64::MIN),
+        })))
+    }
+
+    /// Whether the database answers.
+    pub async fn health(&self) -> Result<()> {
+        self.database().row(sql("SELECT id FROM tenants LIMIT 1")).await.map(drop)
+    }
+
+    /// A consistent copy in a new file with mode 0600, while others go on. SQLite only.
+    pub async fn backup(&self, to: &Path) -> Result<()> {
+        self.database().backup(to).await
+    }
+
+    /// Anchors the audit and closes all connections.
+    pub async fn close(&self) {
+        if let Err(error) = self.checkpoint_audit().await {
+            tracing::warn!(%error, "the audit could not be anchored at the end");
+        }
+        self.0.commits.close();
+        self.0.commits.wait().await;
+        self.database().close().await;
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.0.database
+    }
+
+    pub(crate) fn commits(&self) -> &TaskTracker {
+        &self.0.commits
+    }
+
+    pub(crate) fn chain(&self) -> &Chain {
+        &self.0.chain
+    }
+
+    /// Whether the last beat is longer ago than `every`; the caller makes the next one.
+    pub(crate) fn beat_is_due(&self, at: Timestamp, every: Duration) -> bool {
+        let last = self.0.last_beat.load(Ordering::Relaxed);
+        let due = last <= at.before(every).millis();
+        let taken =
+            || self.0.last_beat.compare_exchange(last, at.millis(), Ordering::Relaxed, Ordering::Relaxed);
+        due && taken().is_ok()
+    }
+
+    pub(crate) fn instance(&self) -> &str {
+        &self.0.instance
+    }
+}
