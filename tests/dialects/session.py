@@ -264,6 +264,10 @@ def execution(client, name):
     left = execute("temporary folder", "ls -A /tmp")
     check("nothing of ours is left", ".sandstorm" not in left["stdout"], left)
 
+    hungry = code("a hungry program", {"code": "print(len(bytearray(8 << 30)))"})
+    check("a hungry program: fails alone", hungry["returncode"] == 1 and "MemoryError" in hungry["stderr"], hungry)
+    check("a hungry program: files stay", client.get("/download/%s/mine.py" % name).body == b"VALUE = 7")
+
     body = {"file_params": [{"docid": "gns://a/b"}]}
     refused("efast", client.post("/download_from_efast/" + name, body), 501, "sandbox")
     refused("efast without files", client.post("/download_from_efast/" + name, {"file_params": []}), 400, "text")
@@ -283,6 +287,7 @@ def persistent(client, name):
     bad = code("a cell that fails", "1 / 0")
     check("a cell that fails: result", bad["returncode"] == 1 and "ZeroDivisionError" in bad["stderr"], bad)
     check("a cell that exits", code("exit", "raise SystemExit(5)")["returncode"] == 5)
+    check("a hungry cell", "MemoryError" in code("too much", "len(bytearray(8 << 30))")["stderr"])
     check("still there", code("after failures", "print(x)")["stdout"] == "42\n")
     check("files too", client.get("/download/%s/one.py" % name).status == 200)
     enveloped("delete it", client.delete("/session/" + name))

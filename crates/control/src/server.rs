@@ -37,6 +37,7 @@ mod samples;
 mod sandboxes;
 mod steps;
 mod tasks;
+mod transitions;
 mod usage;
 
 use std::sync::{Arc, OnceLock};

@@ -156,7 +156,7 @@ pub(crate) fn file_error(error: &FileError) -> Error {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
         _ => ErrorKind::FileSystem,
     };
-    Error::new(kind, message)
+    Error::new(kind, message).with("errno", error.errno)
 }
 
 /// The output stream as bytes. Resolves when the first of them is there or the operation failed; one that fails later

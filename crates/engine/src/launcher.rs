@@ -8,7 +8,7 @@ mod connection;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use sandstorm_jail::launcher::{Ended, Launched, Refusal, Request, resident};
@@ -61,13 +61,19 @@ struct Shared {
     connection: Mutex<Option<Arc<Connection>>>,
     /// Where a resident launcher is found again.
     address: Option<PathBuf>,
+    /// The last connection, if another process took the jails over: with it, those who wait for their ends wait on.
+    superseded: OnceLock<Arc<Connection>>,
 }
 
 impl LauncherClient {
     /// Speaks to a launcher. `address`: where it is found again, if it is a resident one.
     pub(crate) fn new(socket: OwnedFd, address: Option<PathBuf>, tasks: &Tasks) -> io::Result<Self> {
         let connection = Arc::new(Connection::new(socket)?);
-        let shared = Arc::new(Shared { connection: Mutex::new(Some(Arc::clone(&connection))), address });
+        let shared = Arc::new(Shared {
+            connection: Mutex::new(Some(Arc::clone(&connection))),
+            address,
+            superseded: OnceLock::new(),
+        });
         let kept = Arc::clone(&shared);
         tasks.start("launcher reader", async move { kept.keep(connection).await });
         Ok(Self { shared })
@@ -79,7 +85,10 @@ impl LauncherClient {
 
     /// Why there is nobody to ask.
     fn absent(&self) -> LauncherError {
-        if self.shared.address.is_some() { LauncherError::Away } else { LauncherError::Gone }
+        match self.shared.address.is_some() && self.shared.superseded.get().is_none() {
+            true => LauncherError::Away,
+            false => LauncherError::Gone,
+        }
     }
 
     async fn ask<T>(
@@ -198,6 +207,12 @@ impl Shared {
             // From here on nobody asks it; whoever waits hears it by the closed channel.
             *self.current() = None;
             connection.close();
+            if connection.is_replaced() {
+                tracing::error!("another process has taken the sandboxes over");
+                // Held, so that nobody here is told that they ended.
+                let _ = self.superseded.set(connection);
+                return;
+            }
             let Some(address) = &self.address else { return };
             tracing::error!("the launcher is gone, and its sandboxes with it");
             connection = loop {

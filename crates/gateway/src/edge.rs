@@ -19,7 +19,6 @@ use crate::app::App;
 use crate::body;
 use crate::origin;
 use crate::problem::ApiError;
-use crate::trace::{TRACEPARENT, Trace};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -28,7 +27,10 @@ const MAX_REQUEST_ID: usize = 128;
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) request_id: String,
-    pub(crate) trace: Trace,
+    /// The W3C trace that it belongs to; zero is none.
+    pub(crate) trace: u128,
+    /// Where it stands in that trace, for whoever reads the answer.
+    traceparent: Option<String>,
 }
 
 /// Marks an answer as coming from inside a sandbox: it keeps its own headers.
@@ -37,18 +39,14 @@ pub(crate) struct Foreign;
 
 pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let mark = Mark { request_id: request_id(request.headers()), trace: Trace::of(request.headers()) };
+    let request_id = request_id(request.headers());
     let method = request.method().clone();
     let route = route_of(&request);
     let origin = origin::allowed(&app.settings, request.headers()).map(str::to_owned);
     let upgrade = request.headers().contains_key(header::UPGRADE);
-    let span = tracing::info_span!(
-        "request",
-        request_id = %mark.request_id,
-        trace_id = format_args!("{:032x}", mark.trace.id),
-        method = %method,
-        route = %route,
-    );
+    let span = tracing::info_span!("request", %request_id, %method, %route);
+    let (trace, traceparent) = join_trace(&span, request.headers());
+    let mark = Mark { request_id, trace, traceparent };
     let mut response = match preflight(origin.as_deref(), &request) {
         Some(answer) => answer,
         None => {
@@ -78,6 +76,19 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
     metrics::histogram!("sandstorm_http_request_seconds", &labels[..2]).record(seconds);
     span.in_scope(|| tracing::info!(status, ms = seconds * 1000.0, "answered"));
     response
+}
+
+/// Makes the request's span part of its caller's trace. Gives the trace's id and our own place in it.
+fn join_trace(span: &tracing::Span, headers: &HeaderMap) -> (u128, Option<String>) {
+    let caller = sandstorm_telemetry::extract(headers);
+    if let Some(caller) = &caller {
+        caller.adopt(span);
+    }
+    // Without a collector nothing of ours is recorded, and the caller's own place is the best that can be told.
+    let here = span.in_scope(sandstorm_telemetry::current_traceparent);
+    let here = here.or_else(|| caller.as_ref().map(ToString::to_string));
+    let id = here.as_deref().and_then(|here| here.split('-').nth(1));
+    (id.and_then(|id| u128::from_str_radix(id, 16).ok()).unwrap_or(0), here)
 }
 
 /// The template, such as `/v1/runs/{run}`: ids in logs and metrics would tell tenants apart.
@@ -113,8 +124,8 @@ fn finish(response: &mut Response, mark: &Mark) {
     if let Ok(id) = HeaderValue::from_str(&mark.request_id) {
         headers.insert(REQUEST_ID, id);
     }
-    if let Ok(trace) = HeaderValue::from_str(&mark.trace.to_string()) {
-        headers.insert(TRACEPARENT, trace);
+    if let Some(trace) = mark.traceparent.as_deref().and_then(|text| HeaderValue::from_str(text).ok()) {
+        headers.insert("traceparent", trace);
     }
     if foreign {
         return;

@@ -50,6 +50,14 @@ pub(crate) async fn create<T: Serialize>(
     respond(answer, replayed, creation.location)
 }
 
+/// A stream cannot be answered twice, so a key for one is refused instead of being ignored.
+pub(crate) fn refuse(headers: &HeaderMap) -> ApiResult<()> {
+    match key(headers)? {
+        Some(_) => Err(ApiError::field("Idempotency-Key", "is not for answers that are streams")),
+        None => Ok(()),
+    }
+}
+
 fn key(headers: &HeaderMap) -> ApiResult<Option<&str>> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(first) = values.next() else { return Ok(None) };

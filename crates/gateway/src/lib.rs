@@ -24,7 +24,6 @@ mod serve;
 mod settings;
 mod sse;
 mod tasks;
-mod trace;
 mod wire;
 
 use std::fmt;

@@ -4,10 +4,13 @@
 //! from its shape, so neither is written by hand at each handler.
 
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
 
 use crate::access::{Access, OPERATOR, PUBLIC, Route};
 use crate::problem::{CONTENT_TYPE, FieldError, ProblemBody};
 use crate::routes;
+use crate::wire::{ServerEvent, StreamEvent, WatchEvent};
 
 const ABOUT: &str = "Runs code in sandboxes. Keys go into `Authorization: Bearer` or `X-API-Key`. Refusals are \
     `application/problem+json` with a stable `code` and a `request_id`. Streams are server-sent events; their `id` \
@@ -56,7 +59,7 @@ fn complete(document: &mut Value) {
         "api_key": { "type": "apiKey", "in": "header", "name": "X-API-Key" },
     });
     let schemas = &mut document["components"]["schemas"];
-    for (name, schema) in problem_schemas() {
+    for (name, schema) in loose_schemas() {
         schemas[name] = schema;
     }
     document["components"]["responses"]["Problem"] = json!({
@@ -74,14 +77,21 @@ fn complete(document: &mut Value) {
     document["paths"] = Value::Object(finished);
 }
 
-fn problem_schemas() -> Vec<(String, Value)> {
-    use utoipa::{PartialSchema, ToSchema};
+/// Schemas that no operation names: of refusals, and of what streams carry.
+fn loose_schemas() -> Vec<(String, Value)> {
     let mut found = Vec::new();
-    ProblemBody::schemas(&mut found);
-    found.push((ProblemBody::name().into_owned(), ProblemBody::schema()));
-    found.push((FieldError::name().into_owned(), FieldError::schema()));
+    add::<ProblemBody>(&mut found);
+    add::<FieldError>(&mut found);
+    add::<StreamEvent>(&mut found);
+    add::<ServerEvent>(&mut found);
+    add::<WatchEvent>(&mut found);
     let shown = |(name, schema)| (name, serde_json::to_value(schema).expect("a schema is JSON"));
     found.into_iter().map(shown).collect()
+}
+
+fn add<T: ToSchema>(found: &mut Vec<(String, RefOr<Schema>)>) {
+    T::schemas(found);
+    found.push((T::name().into_owned(), T::schema()));
 }
 
 /// Adds to one operation the key that it needs and the refusals that it can answer with.

@@ -230,7 +230,7 @@ impl From<Error> for ApiError {
 fn told(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Internal => "the server failed; its log tells more under this request id".to_owned(),
-        ErrorKind::Provider | ErrorKind::Isolation => error.message().to_owned(),
+        ErrorKind::Provider | ErrorKind::Isolation | ErrorKind::FileSystem => error.message().to_owned(),
         _ => chain(error),
     }
 }
@@ -256,7 +256,12 @@ fn chain(error: &Error) -> String {
     text
 }
 
+/// What the kernel said: as the error's cause, or as the number that came out of the sandbox.
 fn io_cause(error: &Error) -> Option<io::ErrorKind> {
+    let number = error.context().find(|(key, _)| *key == "errno").and_then(|(_, value)| value.parse().ok());
+    if let Some(number) = number {
+        return Some(io::Error::from_raw_os_error(number).kind());
+    }
     let mut cause = error.source();
     while let Some(source) = cause {
         if let Some(io) = source.downcast_ref::<io::Error>() {
@@ -325,6 +330,8 @@ mod tests {
         assert_eq!(because(io::ErrorKind::PermissionDenied), 403);
         assert_eq!(because(io::ErrorKind::StorageFull), 507);
         assert_eq!(because(io::ErrorKind::IsADirectory), 409);
+        let full = Error::new(ErrorKind::FileSystem, "x").with("errno", 28);
+        assert_eq!(status(full).as_u16(), 507);
     }
 
     #[test]

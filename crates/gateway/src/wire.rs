@@ -12,6 +12,7 @@ mod run;
 mod sandbox;
 mod server;
 mod shapes;
+mod stream;
 mod walls;
 
 pub(crate) use context::{ContextBody, ContextList, CreateContext, Execute};
@@ -29,3 +30,4 @@ pub(crate) use sandbox::{CreateSandbox, Extend, SandboxBody, SandboxList, SetNet
 pub use server::LanguageView;
 pub(crate) use server::{HealthBody, LanguageList, LimitsBody, MeBody, SampleList, UsageBody, VersionBody};
 pub(crate) use shapes::{ErrorCode, StateName};
+pub(crate) use stream::StreamEvent;

@@ -108,6 +108,7 @@ impl From<sqlx::Error> for StoreError {
             | Error::PoolTimedOut
             | Error::PoolClosed
             | Error::WorkerCrashed
+            | Error::InvalidSavePointStatement
             | Error::BeginFailed => Self::Unavailable { source: Box::new(error) },
             Error::ColumnDecode { .. } | Error::Decode(_) => {
                 Self::Corrupt { what: "a column holds another type".into(), source: Some(Box::new(error)) }

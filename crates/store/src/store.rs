@@ -40,7 +40,7 @@ impl Store {
     pub(crate) async fn open_at(config: &StoreConfig, version: i64) -> Result<Self> {
         let database = Database::connect(config).await?;
         database.migrate(version).await?;
-        let chain = Chain::new(config.audit_key.clone(), &config.audit_anchor, config.checkpoint_every);
+        let chain = Chain::new(config);
         chain.start(&database).await?;
         Ok(Self(Arc::new(Inner {
             database,

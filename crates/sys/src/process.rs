@@ -38,6 +38,11 @@ pub fn reap(pid: i32) -> io::Result<Reaped> {
     }
 }
 
+/// Waits for any child to end.
+pub fn reap_next() -> io::Result<Reaped> {
+    reap(-1)
+}
+
 fn wait4(pid: i32, options: i32) -> io::Result<Option<Reaped>> {
     let mut status = 0;
     // SAFETY: `rusage` is plain data; all zeroes is a valid value.

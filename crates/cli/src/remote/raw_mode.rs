@@ -28,7 +28,7 @@ impl RawMode {
         raw.make_raw();
         *BEFORE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(before);
         restore_on_panic();
-        tcsetattr(&stdin, OptionalActions::Flush, &raw)?;
+        tcsetattr(&stdin, OptionalActions::Drain, &raw)?;
         Ok(Some(Self(())))
     }
 

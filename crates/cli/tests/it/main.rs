@@ -17,4 +17,5 @@ mod languages;
 mod leaks;
 mod network;
 mod provider;
+mod server;
 mod walls;

@@ -9,7 +9,7 @@ use sandstorm_provider::{
     AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, ExecSignal, ExecStatus, OpContext, Result,
 };
 use sandstorm_store::ContextChanges;
-use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, Status, Timestamp};
+use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, Status};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -204,7 +204,7 @@ impl Inner {
         }
         result.success = result.status == Status::Ok;
         result.metrics.exec_ms = began.elapsed().as_secs_f64() * 1000.0;
-        result.metrics.total_ms = Timestamp::now().since(execution.row.started_at).as_secs_f64() * 1000.0;
+        result.metrics.total_ms = execution.ran_for().as_secs_f64() * 1000.0;
         result.metrics.queue_ms = (result.metrics.total_ms - result.metrics.exec_ms).max(0.0);
         if let Some(error) = &result.error {
             log.error(error.clone());

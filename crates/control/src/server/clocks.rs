@@ -121,7 +121,7 @@ impl Inner {
         }
     }
 
-    async fn act(&self, living: &Arc<Living>, due: Due) {
+    async fn act(self: &Arc<Self>, living: &Arc<Living>, due: Due) {
         let (tenant, id) = (living.tenant, living.id);
         let audit = |action: &str| Audit {
             tenant,

@@ -9,8 +9,8 @@ use futures_util::stream::{BoxStream, StreamExt};
 use sandstorm_provider::{Command, Error, ExecSignal, Result, TtySize};
 use sandstorm_store::ExecRow;
 use sandstorm_types::{
-    ContextId, EnvMap, EnvName, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult, SandboxId,
-    Status, Timestamp, User,
+    ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult,
+    SandboxId, Status, Timestamp, User,
 };
 use tokio::sync::oneshot;
 
@@ -25,6 +25,8 @@ use super::{Caller, Control, EventBodyView, Inner, Scope};
 
 /// The most that a list of execs holds.
 const MOST: u32 = 1000;
+/// How long the ends of a gone sandbox's execs are waited for.
+const FOLLOWED: Duration = Duration::from_secs(2);
 /// Longest title that is kept.
 const TITLE: usize = 200;
 /// Kinds of execs, as they are stored.
@@ -409,7 +411,7 @@ impl Inner {
     /// Ends what is left of a sandbox that is gone: execs that were in flight, and contexts. With a reason it ended by
     /// itself.
     pub(super) async fn settle_contents(
-        &self,
+        self: &Arc<Self>,
         tenant: sandstorm_types::TenantId,
         id: SandboxId,
         reason: Option<&str>,
@@ -420,9 +422,17 @@ impl Inner {
             execution.doomed.send_replace(Some(reason.unwrap_or_default().to_owned()));
             execution.cancel.cancel();
         }
-        let all = futures_util::future::join_all(left.iter().map(|execution| execution.wait_end()));
-        if tokio::time::timeout(Duration::from_secs(2), all).await.is_err() {
-            tracing::warn!(sandbox = %id, "execs of a sandbox that is gone have not ended yet");
+        // Who follows them sees their end, unless the server has stopped following.
+        if !self.tasks.stopping().is_cancelled() {
+            let all = futures_util::future::join_all(left.iter().map(|execution| execution.wait_end()));
+            let _ = tokio::time::timeout(FOLLOWED, all).await;
+        }
+        for execution in left.iter().filter(|execution| execution.end().is_none()) {
+            let ended = self.lost(execution, &Error::new(ErrorKind::Provider, "the sandbox ended"));
+            match execution.cell {
+                Some(_) => self.record_cell(execution, ended, None).await,
+                None => self.record(execution, ended, None).await,
+            }
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sandstorm_provider::ExecInput;
 use sandstorm_store::ExecRow;
-use sandstorm_types::{ExecId, SandboxId};
+use sandstorm_types::{ExecId, SandboxId, Timestamp};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,8 @@ pub(super) struct Execution {
     pub(super) doomed: watch::Sender<Option<String>>,
     pub(super) cell: Option<Arc<CellLog>>,
     pub(super) began: std::time::Instant,
+    /// Processor time of its sandbox when it began, as far as it was seen.
+    pub(super) cpu_before_ms: u64,
     /// Held while it runs, whoever still listens to what it said.
     busy: Mutex<Option<Busy>>,
 }
@@ -60,12 +63,19 @@ impl Execution {
             doomed: watch::Sender::new(None),
             cell,
             began: std::time::Instant::now(),
+            cpu_before_ms: living.seen_cpu_ms(),
             busy: Mutex::new(Some(living.busy())),
         })
     }
 
     pub(super) fn id(&self) -> ExecId {
         self.row.id
+    }
+
+    /// How long it has been running: by the steady clock, or by the other when it began before this server did.
+    pub(super) fn ran_for(&self) -> Duration {
+        let (steady, wall) = (self.began.elapsed(), Timestamp::now().since(self.row.started_at));
+        if wall > steady + Duration::from_secs(1) { wall } else { steady }
     }
 
     pub(super) fn set_input(&self, input: ExecInput) {
@@ -86,7 +96,14 @@ impl Execution {
             }
             never_began
         });
-        self.ended.send_replace(Some(Arc::new(ended)));
+        // The first end stands, as it does in the store.
+        self.ended.send_if_modified(|known| {
+            let first = known.is_none();
+            if first {
+                *known = Some(Arc::new(ended));
+            }
+            first
+        });
     }
 
     pub(super) fn end(&self) -> Option<Arc<Ended>> {

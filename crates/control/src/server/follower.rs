@@ -143,7 +143,7 @@ impl Inner {
         let gone = said.is_none();
         let Said { stdout, stderr } = said.unwrap_or_default();
         let (stdout, stderr) = (Vec::from(stdout), Vec::from(stderr));
-        let exec_ms = Timestamp::now().since(execution.row.started_at).as_secs_f64() * 1000.0;
+        let exec_ms = execution.ran_for().as_secs_f64() * 1000.0;
         let times = Times {
             create: 0.0,
             compile: story.compile_ms,
@@ -162,6 +162,10 @@ impl Inner {
             result.truncated.stderr |= end.written.stderr > kept.stderr;
         }
         result.truncated.stdout |= gone;
+        // The kernel counts for the sandbox as a whole: what it counted before this program began is not its own.
+        let cpu_ms = result.metrics.cpu_ms;
+        result.metrics.cpu_ms = (cpu_ms - execution.cpu_before_ms as f64).max(0.0);
+        execution.living.see_cpu_ms(cpu_ms as u64);
         result.id = execution.id().to_string();
         let mut problem = None;
         if end.cause == EndCause::Sandbox {

@@ -34,6 +34,8 @@ pub(super) struct Living {
     /// Processor time that was accounted for already, and until when its memory was.
     pub(super) accounted_cpu_ms: AtomicU64,
     pub(super) accounted_until: AtomicI64,
+    /// Processor time that was seen so far, by whoever looked last.
+    seen_cpu_ms: AtomicU64,
     /// Denied connections that were told in the present second.
     denials: Mutex<(i64, u32)>,
     /// Contexts are started and ended one at a time.
@@ -70,6 +72,7 @@ impl Living {
             armed: AtomicI64::new(i64::MAX),
             written_use: AtomicI64::new(row.last_used_at.millis()),
             accounted_cpu_ms: AtomicU64::new(0),
+            seen_cpu_ms: AtomicU64::new(0),
             accounted_until: AtomicI64::new(Timestamp::now().millis()),
             denials: Mutex::default(),
             contexts: tokio::sync::Mutex::new(()),
@@ -120,6 +123,14 @@ impl Living {
     pub(super) fn busy(self: &Arc<Self>) -> Busy {
         self.execs.fetch_add(1, Ordering::AcqRel);
         Busy(Arc::clone(self))
+    }
+
+    pub(super) fn seen_cpu_ms(&self) -> u64 {
+        self.seen_cpu_ms.load(Ordering::Acquire)
+    }
+
+    pub(super) fn see_cpu_ms(&self, millis: u64) {
+        self.seen_cpu_ms.fetch_max(millis, Ordering::AcqRel);
     }
 
     /// Whether one more denied connection is told in this second.

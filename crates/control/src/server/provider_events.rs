@@ -60,7 +60,7 @@ impl Inner {
     }
 
     /// A store that is away for a moment must not make a dead sandbox look alive.
-    async fn fail_until_stored(&self, tenant: TenantId, id: SandboxId, reason: &str) {
+    async fn fail_until_stored(self: &Arc<Self>, tenant: TenantId, id: SandboxId, reason: &str) {
         let mut wait = Duration::from_millis(100);
         while let Err(error) = self.fail_sandbox(tenant, id, reason).await {
             if self.tasks.stopping().is_cancelled() {

@@ -54,6 +54,7 @@ impl Inner {
             work.push(self.settle(row, there, execs, contexts));
         }
         stream::iter(work).for_each_concurrent(AT_ONCE, |settled| settled).await;
+        self.end_leftovers(execs, contexts).await?;
         let strangers = present.len();
         stream::iter(present.into_keys())
             .for_each_concurrent(AT_ONCE, |id| async move {
@@ -67,6 +68,29 @@ impl Inner {
         let millis = began.elapsed().as_millis() as u64;
         if known + strangers > 0 {
             tracing::info!(known, adopted, strangers, millis, "took over what an earlier server left");
+        }
+        Ok(())
+    }
+
+    /// Ends the records of what was in sandboxes that have ended: a server that was stopped for good leaves such.
+    async fn end_leftovers(
+        &self,
+        execs: HashMap<SandboxId, Vec<ExecRow>>,
+        contexts: HashMap<SandboxId, Vec<ContextRow>>,
+    ) -> Result<()> {
+        for (sandbox, rows) in execs {
+            let Some(tenant) = rows.first().map(|row| row.tenant) else { continue };
+            let row = stored(self.store.sandbox(tenant, sandbox).await)?;
+            if let Some(row) = row.filter(|row| row.state.is_final()) {
+                self.end_execs(&row, rows, None).await;
+            }
+        }
+        for (sandbox, rows) in contexts {
+            let Some(tenant) = rows.first().map(|row| row.tenant) else { continue };
+            let row = stored(self.store.sandbox(tenant, sandbox).await)?;
+            if row.is_some_and(|row| row.state.is_final()) {
+                self.end_contexts(tenant, sandbox).await;
+            }
         }
         Ok(())
     }
@@ -117,6 +141,7 @@ impl Inner {
         if let Ok(usage) = self.provider.usage(&OpContext::new(tenant), &id).await {
             let cpu_ms = u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX);
             living.accounted_cpu_ms.store(cpu_ms, std::sync::atomic::Ordering::Release);
+            living.see_cpu_ms(cpu_ms);
         }
         self.sandboxes.add(Arc::clone(&living));
         self.follow_provider(tenant, id).await?;
@@ -177,6 +202,10 @@ impl Inner {
             let log = CellLog::new(cell.id, limits.output.as_u64());
             let execution = Execution::new(cell, living, Stage::Nowhere, Some(log));
             execution.set_input(interpreter.input.clone());
+            if !execution.row.lasting {
+                // Whoever waited for it went with the old server, which is as good as a disconnect.
+                execution.cancel.cancel();
+            }
             self.executions.add(&execution);
             Left { execution, number, timeout }
         });

@@ -90,6 +90,7 @@ impl Inner {
 
     /// Notes the processor time that a sandbox used since the last time.
     pub(super) fn account_cpu(&self, living: &Living, cpu_ms: u64) {
+        living.see_cpu_ms(cpu_ms);
         let before = living.accounted_cpu_ms.fetch_max(cpu_ms, Ordering::AcqRel);
         let cpu_ms = cpu_ms.saturating_sub(before);
         self.add_usage(living.tenant, UsageDelta { cpu_ms, ..UsageDelta::default() });

@@ -223,6 +223,23 @@ async fn a_new_server_takes_contexts_over_with_their_running_cells() {
 }
 
 #[tokio::test]
+async fn a_cell_whose_listener_went_with_the_server_is_interrupted() {
+    let place = place().await;
+    let caller = place.world.caller();
+    place.run("set x 1").await;
+    let attached = place.begin(place.cell("sleep 60000\nset x 2")).await;
+    let id = attached.view.id;
+    // Ended hard, as a crash would: the server is not asked to interrupt anything.
+    let Place { world, kernels, sandbox, context } = place;
+    let world = world.crashed().await;
+    drop(attached);
+    let place = Place { world, kernels, sandbox, context };
+    assert_eq!(place.run("get x").await.results[0].data["text/plain"], "1");
+    let view = place.world.control.exec_view(&caller, sandbox, id).await.unwrap();
+    assert_eq!(view.status, Some(Status::Killed));
+}
+
+#[tokio::test]
 async fn a_context_that_died_meanwhile_is_lost() {
     let place = place().await;
     let caller = place.world.caller();

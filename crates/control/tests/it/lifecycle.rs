@@ -48,7 +48,15 @@ async fn ending_everything_leaves_nothing() {
     for _ in 0..5 {
         world.control.create_sandbox(&caller, plain()).await.unwrap();
     }
+    let id = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    let long = sandstorm_control::server::NewExec { background: true, ..shell("sleep 60") };
+    let exec = world.control.exec(&caller, id, long).await.unwrap().view.id;
+    // As a server stops for good: nobody follows the program any more when its sandbox ends.
+    world.control.drain(Duration::ZERO).await;
+    let began = Instant::now();
     world.control.end_everything().await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(world.control.exec_view(&caller, id, exec).await.unwrap().status, Some(Status::Killed));
     let cx = OpContext::new(TenantId::LOCAL);
     assert_eq!(world.provider.list(&cx, ListFilter::default()).count().await, 0);
     assert!(world.store.living_sandboxes().await.unwrap().is_empty());

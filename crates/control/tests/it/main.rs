@@ -1,5 +1,7 @@
 //! The server's use cases over the provider that lives in memory and a real SQLite file.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
 mod access;
 mod contexts;
 mod execs;

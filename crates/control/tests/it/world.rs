@@ -89,10 +89,17 @@ impl World {
         Self { control, provider, store, dir, settings }
     }
 
-    /// Another server over what this one left, as after a crash: nothing of this one is told that it ends.
+    /// Another server over what this one left without a word: its hand on the store is gone, so it can do no more harm
+    /// than a dead one.
+    pub(crate) async fn crashed(self) -> Self {
+        let Self { provider, store, dir, settings, .. } = self;
+        store.close().await;
+        Self::over(dir, provider, settings).await
+    }
+
+    /// Another server over what this one left when it was told to stop.
     pub(crate) async fn restarted(self) -> Self {
         let Self { control, provider, store, dir, settings } = self;
-        // Its tasks go with a drain that waits for nothing; its foreground programs are ended as a crash would.
         control.drain(Duration::ZERO).await;
         store.close().await;
         Self::over(dir, provider, settings).await

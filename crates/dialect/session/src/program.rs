@@ -111,15 +111,30 @@ fn limit_of(status: Status) -> Option<LimitName> {
     }
 }
 
-/// A program whose processes may each use the processor for as long as the settings say. The first signal is SIGXCPU,
-/// so that such an end can be told from others (152); a second later follows SIGKILL.
+/// A program whose processes are each held to the limits of the settings, so that one that wants too much fails alone.
+/// Processor time ends with SIGXCPU, which can be told from other ends (152), and a second later with SIGKILL; an
+/// allocation past the memory fails.
 pub(crate) fn bounded(settings: &SessionSettings, argv: Vec<String>) -> Command {
-    let Some(limit) = settings.cpu_time else { return Command::Program(argv) };
-    let seconds = limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0)).max(1);
-    let line = format!("ulimit -S -t {seconds} && ulimit -H -t {} && exec \"$@\"", seconds.saturating_add(1));
+    if !settings.process_limits {
+        return Command::Program(argv);
+    }
+    let mut line = format!("ulimit -d {} && ", settings.memory.as_u64() / 1024);
+    if let Some(limit) = settings.cpu_time {
+        let seconds = limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0)).max(1);
+        line.push_str(&format!("ulimit -S -t {seconds} && ulimit -H -t {} && ", seconds.saturating_add(1)));
+    }
+    line.push_str("exec \"$@\"");
     let mut bounded = vec![settings.shell.clone(), "-c".to_owned(), line, settings.shell.clone()];
     bounded.extend(argv);
     Command::Program(bounded)
+}
+
+/// The same limit of memory for an interpreter, as a cell of it. Its processor time is not limited: it lives on.
+pub(crate) fn bounding_cell(settings: &SessionSettings) -> Option<String> {
+    let bytes = settings.memory.as_u64();
+    settings.process_limits.then(|| {
+        format!("(lambda r: r.setrlimit(r.RLIMIT_DATA, ({bytes}, {bytes})))(__import__('resource'))")
+    })
 }
 
 /// A word that a shell takes as it is.
@@ -209,6 +224,8 @@ pub(crate) async fn discard(control: &Control, caller: &Caller, sandbox: Sandbox
 
 #[cfg(test)]
 mod tests {
+    use sandstorm_types::ByteSize;
+
     use super::*;
 
     #[test]
@@ -237,14 +254,23 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_set_before_the_program() {
-        let settings =
-            SessionSettings { cpu_time: Some(Duration::from_millis(1500)), ..SessionSettings::default() };
+    fn limits_are_set_before_the_program() {
+        let settings = SessionSettings {
+            cpu_time: Some(Duration::from_millis(1500)),
+            memory: ByteSize::mib(1),
+            ..SessionSettings::default()
+        };
         let argv = vec!["python3".to_owned(), "a b.py".to_owned()];
         let Command::Program(words) = bounded(&settings, argv.clone()) else { panic!("a program") };
-        assert_eq!(words[2], "ulimit -S -t 2 && ulimit -H -t 3 && exec \"$@\"");
+        assert_eq!(words[2], "ulimit -d 1024 && ulimit -S -t 2 && ulimit -H -t 3 && exec \"$@\"");
         assert_eq!(words[4..], argv);
-        let free = SessionSettings { cpu_time: None, ..SessionSettings::default() };
+        let Command::Program(words) = bounded(&SessionSettings { cpu_time: None, ..settings }, argv.clone())
+        else {
+            panic!("a program")
+        };
+        assert_eq!(words[2], "ulimit -d 1024 && exec \"$@\"");
+        let free = SessionSettings { process_limits: false, ..SessionSettings::default() };
         assert_eq!(bounded(&free, argv.clone()), Command::Program(argv));
+        assert_eq!(bounding_cell(&free), None);
     }
 }

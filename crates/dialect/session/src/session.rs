@@ -10,6 +10,7 @@ use sandstorm_types::{
     SandboxId,
 };
 
+use crate::program::{bounding_cell, cell_of, finished};
 use crate::refusal::Refusal;
 use crate::session_id::SessionId;
 use crate::settings::SessionSettings;
@@ -107,7 +108,19 @@ impl Sessions {
 
     async fn make_interpreter(&self, caller: &Caller, sandbox: SandboxId) -> Result<ContextId> {
         let new = NewContext { language: python(), cwd: None, env: EnvMap::default() };
-        Ok(self.control.create_context(caller, sandbox, new).await?.id)
+        let id = self.control.create_context(caller, sandbox, new).await?.id;
+        self.bound(caller, sandbox, id).await?;
+        Ok(id)
+    }
+
+    /// Limits the memory of an interpreter, so that a cell that wants too much fails and the session lives on.
+    async fn bound(&self, caller: &Caller, sandbox: SandboxId, context: ContextId) -> Result<()> {
+        let Some(code) = bounding_cell(&self.settings) else { return Ok(()) };
+        let cell = cell_of(context, code, self.settings.timeout);
+        match finished(&self.control, caller, sandbox, cell).await? {
+            done if done.success => Ok(()),
+            _ => Err(Error::new(ErrorKind::Internal, "the memory of an interpreter could not be limited")),
+        }
     }
 
     fn wanted(&self, size: ByteSize, persistent: bool) -> Result<NewSandbox> {

@@ -12,6 +12,9 @@ pub struct SessionSettings {
     pub cpu_time: Option<Duration>,
     /// Memory of the programs. Files live in memory too, so that a session is promised this and its size.
     pub memory: ByteSize,
+    /// Whether each process of a session is held to `cpu_time` and `memory` by itself too, by the shell's `ulimit`. A
+    /// program that wants too much then fails alone; the limit of the sandbox ends the session and its files.
+    pub process_limits: bool,
     /// Whether the public internet can be reached.
     pub network: bool,
     /// Time by the clock of an execution, and of a handler that asks for none.
@@ -31,6 +34,7 @@ impl Default for SessionSettings {
         Self {
             cpu_time: Some(Duration::from_secs(300)),
             memory: ByteSize::mib(512),
+            process_limits: true,
             network: false,
             timeout: Duration::from_secs(300),
             processes: 100,

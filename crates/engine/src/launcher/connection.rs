@@ -35,6 +35,7 @@ struct Waiting {
     ends: HashMap<String, oneshot::Sender<Ended>>,
     unheard: Vec<Ended>,
     closed: bool,
+    replaced: bool,
 }
 
 impl Connection {
@@ -121,10 +122,18 @@ impl Connection {
         }
     }
 
-    /// Everybody who waits hears that there will be no answer.
+    /// Everybody who waits hears that there will be no answer. Whoever waits for the end of a jail hears nothing if
+    /// another process has the jails now: they live.
     pub(super) fn close(&self) {
         let mut waiting = self.waiting();
-        *waiting = Waiting { closed: true, ..Waiting::default() };
+        let replaced = waiting.replaced;
+        let ends = if replaced { std::mem::take(&mut waiting.ends) } else { HashMap::new() };
+        *waiting = Waiting { closed: true, replaced, ends, ..Waiting::default() };
+    }
+
+    /// Whether another process has taken the jails over.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.waiting().replaced
     }
 
     fn hear(&self, answer: Answer, mut descriptors: Vec<OwnedFd>) {
@@ -157,6 +166,7 @@ impl Connection {
                     let _ = done.send(());
                 }
             }
+            Answer::Replaced => waiting.replaced = true,
             Answer::Ended(ended) => match waiting.ends.remove(&ended.name) {
                 Some(waiter) => drop(waiter.send(ended)),
                 None if waiting.unheard.len() < UNHEARD => waiting.unheard.push(ended),

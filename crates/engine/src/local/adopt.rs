@@ -66,15 +66,16 @@ impl LocalProvider {
         }
         let dir =
             self.journals.as_ref().ok_or_else(|| broken("nothing was written down of it"))?.join(id.bare());
+        let (mut descriptors, ended) = self.launcher.adopt(&listed.name).await.map_err(refused)?;
+        if descriptors.is_empty() {
+            return Err(broken("there is no connection to it"));
+        }
+        // Only now: until its connection was taken away, a host before could still write.
         let place = dir.clone();
         let found = tokio::task::spawn_blocking(move || Found::read(&place)).await;
         let found = found
             .map_err(|_| broken("its journals cannot be read"))?
             .map_err(|error| broken("its journals cannot be read").with_source(error))?;
-        let (mut descriptors, ended) = self.launcher.adopt(&listed.name).await.map_err(refused)?;
-        if descriptors.is_empty() {
-            return Err(broken("there is no connection to it"));
-        }
         let captured = descriptors.split_off(1);
         let agent = AgentClient::new(descriptors.remove(0), &self.tasks).map_err(unusable)?;
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;

@@ -68,6 +68,11 @@ fn a_dead_launcher_is_replaced_and_leaves_nothing(place: &Place) {
         let again = replaced(host).await;
         assert_eq!(host.output(&again, "echo new").await, "new\n");
         for sandbox in &sandboxes {
+            // What was killed may take a moment to be collected.
+            let give_up = Instant::now() + Duration::from_secs(1);
+            while !host.processes(sandbox).is_empty() && Instant::now() < give_up {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             assert_eq!(host.processes(sandbox), [], "processes are left");
             assert_eq!(groups(sandbox), Vec::<String>::new(), "control groups are left");
             host.provider.destroy(&host.cx, sandbox).await.unwrap();

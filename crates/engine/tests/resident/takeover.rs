@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("time_limits_go_on", time_limits_go_on),
     ("one_shot_sandboxes_go_with_their_host", one_shot_sandboxes_go_with_their_host),
     ("many_sandboxes_are_taken_over_quickly", many_sandboxes_are_taken_over_quickly),
+    ("the_suite_for_every_provider_passes", the_suite_for_every_provider_passes),
     ("a_newer_host_takes_the_place_of_an_older", a_newer_host_takes_the_place_of_an_older),
 ];
 
@@ -299,6 +300,14 @@ fn many_sandboxes_are_taken_over_quickly(place: &Place) {
         let took = began.elapsed();
         println!("  60 sandboxes taken over in {took:?}");
         assert!(took < Duration::from_secs(1), "{took:?}");
+    }));
+}
+
+/// The same promises as with a forked launcher, though everything is written down here.
+fn the_suite_for_every_provider_passes(place: &Place) {
+    place.live(life!(|host| {
+        let report = sandstorm_provider::conformance::run(&*host.provider).await;
+        assert!(report.passed(), "{report}");
     }));
 }
 

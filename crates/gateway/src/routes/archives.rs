@@ -21,7 +21,7 @@ const TAR: &str = "application/x-tar";
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files/archive", tag = "files", operation_id = "pack_files",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = Option<String>, Query, description = "The folder; the workspace unless given")),
+        ("path" = Option<String>, Query, description = "The folder; the workspace unless given", min_length = 1, max_length = 4096)),
     responses((status = 200, description = "The archive", body = String, content_type = "application/x-tar")))]
 pub(crate) async fn pack(
     State(app): State<App>,
@@ -49,8 +49,8 @@ pub(crate) async fn pack(
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox}/files/archive", tag = "files", operation_id = "unpack_files",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = Option<String>, Query, description = "The folder; the workspace unless given")),
-    request_body(content = String, content_type = "application/x-tar"),
+        ("path" = Option<String>, Query, description = "The folder; the workspace unless given", min_length = 1, max_length = 4096)),
+    request_body(content((String = "application/x-tar"), (String = "application/octet-stream"))),
     responses((status = 204, description = "It is unpacked")))]
 pub(crate) async fn unpack(
     State(app): State<App>,

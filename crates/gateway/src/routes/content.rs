@@ -21,7 +21,7 @@ use crate::wire::{WrittenBody, octal};
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files", tag = "files", operation_id = "read_file",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = String, Query, description = "Path, relative to the workspace unless absolute"),
+        ("path" = String, Query, description = "Path, relative to the workspace unless absolute", min_length = 1, max_length = 4096),
         ("Range" = Option<String>, Header, description = "One range of bytes")),
     responses(
         (status = 200, description = "The content", body = String, content_type = "application/octet-stream"),
@@ -94,7 +94,7 @@ fn unsatisfiable(info: &FileInfo) -> ApiError {
 #[utoipa::path(head, path = "/v1/sandboxes/{sandbox}/files", tag = "files", operation_id = "head_file",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = String, Query, description = "Path, relative to the workspace unless absolute")),
+        ("path" = String, Query, description = "Path, relative to the workspace unless absolute", min_length = 1, max_length = 4096)),
     responses((status = 200, description = "It is there")))]
 pub(crate) async fn head(
     State(app): State<App>,
@@ -142,7 +142,7 @@ pub(crate) fn attachment(name: &str) -> String {
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox}/files", tag = "files", operation_id = "write_file",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = String, Query, description = "Path, relative to the workspace unless absolute"),
+        ("path" = String, Query, description = "Path, relative to the workspace unless absolute", min_length = 1, max_length = 4096),
         ("mode" = Option<String>, Query, description = "Permission bits in octal", pattern = "^0?[0-7]{3}$")),
     request_body(content = String, content_type = "application/octet-stream"),
     responses((status = 200, description = "It is written", body = WrittenBody)))]
@@ -171,7 +171,7 @@ pub(crate) async fn write(
 #[utoipa::path(delete, path = "/v1/sandboxes/{sandbox}/files", tag = "files", operation_id = "remove_file",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = String, Query, description = "Path, relative to the workspace unless absolute"),
+        ("path" = String, Query, description = "Path, relative to the workspace unless absolute", min_length = 1, max_length = 4096),
         ("recursive" = Option<bool>, Query, description = "Also a folder that holds something")),
     responses((status = 204, description = "It is gone")))]
 pub(crate) async fn remove(

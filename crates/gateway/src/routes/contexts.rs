@@ -20,7 +20,7 @@ use crate::wire::{ContextBody, ContextList, CreateContext, Execute, ResultBody};
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox}/contexts", tag = "contexts", operation_id = "create_context",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer")),
+        ("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer", pattern = "^[!-~]{1,255}$")),
     request_body = CreateContext,
     responses((status = 201, description = "The context", body = ContextBody,
         headers(("Location" = String, description = "Its address")))))]
@@ -36,7 +36,8 @@ pub(crate) async fn create(
     let route = format!("/v1/sandboxes/{sandbox}/contexts");
     let location = format!("{route}/");
     let creation = Creation { route: &route, status: StatusCode::CREATED, location: &location };
-    let make = async { app.control.create_context(&caller, sandbox, new).await.map(ContextBody::from) };
+    let make =
+        Box::pin(async { app.control.create_context(&caller, sandbox, new).await.map(ContextBody::from) });
     idempotency::create(&app, &caller, &headers, &bytes, creation, make).await
 }
 

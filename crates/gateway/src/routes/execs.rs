@@ -24,7 +24,7 @@ use crate::wire::{ExecBody, ExecList, ResultBody, SignalRequest, StartExec};
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox}/exec", tag = "execs", operation_id = "start_exec",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer")),
+        ("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer", pattern = "^[!-~]{1,255}$")),
     request_body = StartExec,
     responses(
         (status = 200, description = "The result; or events by `Accept`", content(
@@ -44,20 +44,21 @@ pub(crate) async fn start(
     if background {
         let location = format!("/v1/sandboxes/{sandbox}/execs/");
         let creation = Creation { route: &route, status: StatusCode::ACCEPTED, location: &location };
-        let begin = async {
+        let begin = Box::pin(async {
             let attached = app.control.exec(&caller, sandbox, new).await?;
             Ok(ExecBody::from(attached.view))
-        };
+        });
         return idempotency::create(&app, &caller, &headers, &bytes, creation, begin).await;
     }
     if sse::wanted(&headers) {
+        idempotency::refuse(&headers)?;
         return follow(&app, &caller, sandbox, new).await;
     }
     let creation = Creation { route: &route, status: StatusCode::OK, location: "" };
-    let run = async {
+    let run = Box::pin(async {
         let attached = app.control.exec(&caller, sandbox, new).await?;
         app.control.finish(attached).await.map(ResultBody::from)
-    };
+    });
     idempotency::create(&app, &caller, &headers, &bytes, creation, run).await
 }
 

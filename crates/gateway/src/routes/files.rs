@@ -26,7 +26,7 @@ const MAX_DEPTH: u64 = 32;
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files/list", tag = "files", operation_id = "list_files",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = Option<String>, Query, description = "The folder; the workspace unless given"),
+        ("path" = Option<String>, Query, description = "The folder; the workspace unless given", min_length = 1, max_length = 4096),
         ("depth" = Option<u32>, Query, description = "So many levels", minimum = 1, maximum = 32),
         ("limit" = Option<u32>, Query, description = "At most so many", minimum = 1, maximum = 10000)),
     responses((status = 200, description = "Entries", body = Entries)))]
@@ -53,7 +53,7 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files/stat", tag = "files", operation_id = "stat_file",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = String, Query, description = "Path, relative to the workspace unless absolute")),
+        ("path" = String, Query, description = "Path, relative to the workspace unless absolute", min_length = 1, max_length = 4096)),
     responses((status = 200, description = "What is there", body = FileBody)))]
 pub(crate) async fn stat(
     State(app): State<App>,
@@ -71,7 +71,7 @@ pub(crate) async fn stat(
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files/exists", tag = "files", operation_id = "file_exists",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = String, Query, description = "Path, relative to the workspace unless absolute")),
+        ("path" = String, Query, description = "Path, relative to the workspace unless absolute", min_length = 1, max_length = 4096)),
     responses((status = 200, description = "Whether", body = ExistsBody)))]
 pub(crate) async fn exists(
     State(app): State<App>,
@@ -88,7 +88,7 @@ pub(crate) async fn exists(
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files/search", tag = "files", operation_id = "search_files",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = Option<String>, Query, description = "The folder; the workspace unless given"),
+        ("path" = Option<String>, Query, description = "The folder; the workspace unless given", min_length = 1, max_length = 4096),
         ("pattern" = String, Query, description = "Such as `*.py`", min_length = 1, max_length = 255),
         ("limit" = Option<u32>, Query, description = "At most so many", minimum = 1, maximum = 10000)),
     responses((status = 200, description = "Paths", body = FoundBody)))]
@@ -116,7 +116,7 @@ pub(crate) async fn search(
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/files/watch", tag = "files", operation_id = "watch_files",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("path" = Option<String>, Query, description = "The folder; the workspace unless given"),
+        ("path" = Option<String>, Query, description = "The folder; the workspace unless given", min_length = 1, max_length = 4096),
         ("recursive" = Option<bool>, Query, description = "Also folders below")),
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream")))]
 pub(crate) async fn watch(

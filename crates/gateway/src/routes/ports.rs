@@ -90,13 +90,11 @@ async fn forward(
     let seat = app.control.open_stream(&caller)?;
     let connection =
         app.control.connect(&caller, sandbox, port).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Forbidden | ErrorKind::Quota => {
-                error.into()
-            }
-            _ => ApiError::new(
+            ErrorKind::FileSystem | ErrorKind::InvalidRequest => ApiError::new(
                 ErrorKind::Conflict,
                 format!("nothing can be reached on port {port} of this sandbox"),
             ),
+            _ => error.into(),
         })?;
     *request.uri_mut() = inner_uri(request.uri(), &mount.prefix())?;
     *request.version_mut() = Version::HTTP_11;

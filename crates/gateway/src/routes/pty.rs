@@ -84,8 +84,10 @@ fn wanted(query: &mut Query) -> ApiResult<NewExec> {
             return Err(ApiError::field("cmd", "must be 1 byte to 64 KiB without NUL"));
         }
         Some(line) => Command::Shell(line),
-        // The best shell that is there, as a login one; what follows `||` runs where there is no bash.
-        None => Command::Shell("exec bash -l 2>/dev/null || exec sh -i".to_owned()),
+        // The best shell that is there. Its streams must stay the terminal's, or it would not be interactive.
+        None => Command::Shell(
+            "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -i; fi".to_owned(),
+        ),
     };
     let user = match query.text("user")?.as_deref() {
         None => None,

@@ -22,7 +22,7 @@ use crate::wire::{ResultBody, RunBody, RunList, StartRun};
 /// With `Accept: text/event-stream` the answer is a stream of `start`, `stdout`, `stderr`, `result`, `error` and `end`;
 /// closing the connection cancels the run.
 #[utoipa::path(post, path = "/v1/runs", tag = "runs", operation_id = "start_run", request_body = StartRun,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer", pattern = "^[!-~]{1,255}$")),
     responses(
         (status = 200, description = "The result; or events by `Accept`", content(
             (ResultBody = "application/json"), (String = "text/event-stream")))))]
@@ -36,9 +36,10 @@ pub(crate) async fn start(
     let spec = value.into_spec()?;
     if !sse::wanted(&headers) {
         let creation = Creation { route: "/v1/runs", status: StatusCode::OK, location: "/v1/runs/" };
-        let run = async { app.control.run(&caller, spec).await.map(ResultBody::from) };
+        let run = Box::pin(async { app.control.run(&caller, spec).await.map(ResultBody::from) });
         return idempotency::create(&app, &caller, &headers, &bytes, creation, run).await;
     }
+    idempotency::refuse(&headers)?;
     let seat = app.control.open_stream(&caller)?;
     let running = app.control.start_run(&caller, spec).await?;
     let place = HeaderValue::from_str(&format!("/v1/runs/{}", running.id)).ok();

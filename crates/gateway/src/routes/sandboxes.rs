@@ -20,7 +20,7 @@ use crate::wire::{CreateSandbox, Extend, SampleList, SandboxBody, SandboxList, S
 /// Makes a sandbox; it is ready when this answers.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox",
     request_body = CreateSandbox,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer", pattern = "^[!-~]{1,255}$")),
     responses((status = 201, description = "The sandbox", body = SandboxBody,
         headers(("Location" = String, description = "Its address")))))]
 pub(crate) async fn create(
@@ -33,7 +33,7 @@ pub(crate) async fn create(
     let new = NewSandbox::from(value);
     let creation =
         Creation { route: "/v1/sandboxes", status: StatusCode::CREATED, location: "/v1/sandboxes/" };
-    let make = async { app.control.create_sandbox(&caller, new).await.map(SandboxBody::from) };
+    let make = Box::pin(async { app.control.create_sandbox(&caller, new).await.map(SandboxBody::from) });
     idempotency::create(&app, &caller, &headers, &bytes, creation, make).await
 }
 
@@ -162,8 +162,8 @@ pub(crate) async fn network(
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/metrics", tag = "sandboxes", operation_id = "sandbox_metrics",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("from" = Option<String>, Query, description = "Not before, as `2026-11-15T12:00:00.000Z`"),
-        ("to" = Option<String>, Query, description = "Not after")),
+        ("from" = Option<String>, Query, description = "Not before, as `2026-11-15T12:00:00.000Z`", format = DateTime),
+        ("to" = Option<String>, Query, description = "Not after", format = DateTime)),
     responses((status = 200, description = "Readings, oldest first", body = SampleList)))]
 pub(crate) async fn metrics(
     State(app): State<App>,

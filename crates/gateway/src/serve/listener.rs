@@ -28,6 +28,14 @@ pub(super) enum Stream {
 }
 
 impl Listener {
+    /// Whether only this machine can reach it. A server without keys must have no other listener.
+    pub fn is_local(&self) -> io::Result<bool> {
+        match self {
+            Self::Tcp(listener) => Ok(listener.local_addr()?.ip().to_canonical().is_loopback()),
+            Self::Unix { .. } => Ok(true),
+        }
+    }
+
     /// The next connection; `None` when it was one that may not be.
     pub(super) async fn accept(&self) -> io::Result<Option<Accepted>> {
         match self {

@@ -7,17 +7,17 @@ use sandstorm_types::{ContextId, EnvMap, GuestPath, LanguageName, SandboxId, Tim
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::shapes::Span;
+use super::shapes::{LanguageText, PathText, Span};
 use crate::json::Wire;
 
 /// An interpreter to start.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateContext {
-    #[schema(value_type = String, example = "python")]
+    #[schema(value_type = LanguageText)]
     language: LanguageName,
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<PathText>)]
     cwd: Option<GuestPath>,
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, String>)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ResultBody;
-use super::shapes::{CommandShape, Content, Span, StatusName, UserName};
+use super::shapes::{CommandShape, Content, LanguageText, PathText, Span, StatusName, UserName};
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
 
@@ -29,13 +29,13 @@ pub(crate) struct StartExec {
     #[schema(value_type = Option<CommandShape>)]
     command: Option<CommandText>,
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<LanguageText>)]
     language: Option<LanguageName>,
     #[serde(default)]
     code: Option<String>,
     /// A living interpreter to run the code in.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, pattern = "^ctx_[a-z2-7]{26}$")]
     context: Option<ContextId>,
     /// Arguments of `code`.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub(crate) struct StartExec {
     #[schema(value_type = BTreeMap<String, String>)]
     env: EnvMap,
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<PathText>)]
     cwd: Option<GuestPath>,
     #[serde(default)]
     #[schema(value_type = Option<UserName>)]

@@ -5,6 +5,7 @@ use sandstorm_types::{GuestPath, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::shapes::PathText;
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
 
@@ -90,7 +91,7 @@ pub(crate) struct WrittenBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MakeDir {
-    #[schema(value_type = String)]
+    #[schema(value_type = PathText)]
     pub(crate) path: GuestPath,
 }
 
@@ -98,9 +99,9 @@ pub(crate) struct MakeDir {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MoveFile {
-    #[schema(value_type = String)]
+    #[schema(value_type = PathText)]
     pub(crate) from: GuestPath,
-    #[schema(value_type = String)]
+    #[schema(value_type = PathText)]
     pub(crate) to: GuestPath,
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct MoveFile {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetMode {
-    #[schema(value_type = String)]
+    #[schema(value_type = PathText)]
     pub(crate) path: GuestPath,
     /// In octal, such as `644`.
     #[schema(pattern = "^0?[0-7]{3}$")]

@@ -54,7 +54,7 @@ impl From<PerStream<bool>> for Streams {
 /// One value by MIME type: `text/plain` as text, images in base64, `application/json` as it is.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RichResult)]
-struct Rich {
+pub(crate) struct Rich {
     data: BTreeMap<String, Value>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(required = false)]
@@ -66,7 +66,7 @@ struct Rich {
 /// An exception of the program.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProgramError)]
-struct Exception {
+pub(crate) struct Exception {
     name: String,
     value: String,
     traceback: Vec<String>,
@@ -75,7 +75,7 @@ struct Exception {
 /// What was measured; times in milliseconds.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Metrics)]
-struct Measured {
+pub(crate) struct Measured {
     queue_ms: f64,
     create_ms: f64,
     compile_ms: Option<f64>,

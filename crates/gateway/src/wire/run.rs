@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ResultBody;
-use super::shapes::{Content, EnforcementName, LimitsRequest, NetworkShape, StatusName};
+use super::shapes::{Content, EnforcementName, LanguageText, LimitsRequest, NetworkShape, StatusName};
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
 
@@ -19,7 +19,7 @@ use crate::problem::{ApiError, ApiResult};
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartRun {
-    #[schema(value_type = String, min_length = 1, max_length = 32, example = "python")]
+    #[schema(value_type = LanguageText)]
     language: LanguageName,
     #[schema(example = "print(1)")]
     code: String,

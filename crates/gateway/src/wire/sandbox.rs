@@ -81,7 +81,7 @@ impl From<CreateSandbox> for NewSandbox {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Extend {
     #[serde(default, with = "duration::optional_seconds")]
-    #[schema(value_type = Option<f64>, minimum = 0)]
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 315360000)]
     seconds: Option<Duration>,
     #[serde(default, with = "duration::optional_seconds")]
     #[schema(value_type = Option<Span>)]

@@ -5,8 +5,6 @@
     reason = "these types are never made: they give schemas to values that are read elsewhere"
 )]
 
-use std::collections::BTreeMap;
-
 use utoipa::ToSchema;
 
 /// Stable names of the families of failure.
@@ -98,25 +96,56 @@ pub(crate) enum EnforcementName {
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Span {
-    Seconds(f64),
-    Text(String),
+    Seconds(Seconds),
+    Text(SpanText),
 }
+
+#[derive(ToSchema)]
+#[schema(minimum = 0, maximum = 315360000)]
+pub(crate) struct Seconds(f64);
+
+#[derive(ToSchema)]
+#[schema(min_length = 1, max_length = 30, pattern = "^[0-9.]+((d|h|m|s|ms)([0-9.]+(h|m|s|ms))*)?$")]
+pub(crate) struct SpanText(String);
+
+/// A language of `/v1/languages`, by name or alias.
+#[derive(ToSchema)]
+#[schema(pattern = "^[A-Za-z0-9+#._-]{1,32}$", example = "python")]
+pub(crate) struct LanguageText(String);
+
+/// A path in the sandbox, relative to the workspace unless absolute; it cannot go up with `..`.
+#[derive(ToSchema)]
+#[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$", example = "data/in.csv")]
+pub(crate) struct PathText(String);
+
 
 /// A number of bytes, or a text such as `256M`.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Size {
     Bytes(u64),
-    Text(String),
+    Text(SizeText),
 }
+
+#[derive(ToSchema)]
+#[schema(pattern = "^[0-9]{1,15}([kKmMgGtT]([iI]?[bB]?)|[bB])?$")]
+pub(crate) struct SizeText(String);
 
 /// A number of processors, or a text such as `500m`.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Processors {
-    Number(f64),
-    Text(String),
+    Number(ProcessorsNumber),
+    Text(ProcessorsText),
 }
+
+#[derive(ToSchema)]
+#[schema(minimum = 0.01, maximum = 1024, multiple_of = 0.001)]
+pub(crate) struct ProcessorsNumber(f64);
+
+#[derive(ToSchema)]
+#[schema(pattern = "^([0-9]{1,4}(\\.[0-9]{1,3})?|[0-9]{1,7}m)$")]
+pub(crate) struct ProcessorsText(String);
 
 /// Limits that are asked for; what is absent is the operator's default, and more than the operator's ceiling is
 /// refused or lowered.
@@ -227,7 +256,3 @@ pub(crate) enum CommandShape {
     Line(String),
     Program(Vec<String>),
 }
-
-/// Packages by language.
-#[derive(ToSchema)]
-pub(crate) struct Requirements(BTreeMap<String, Vec<String>>);

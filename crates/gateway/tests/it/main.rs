@@ -1,9 +1,12 @@
 //! The HTTP surface over real sockets: the routes on the provider that lives in memory and a real SQLite file.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
 mod access;
 mod documents;
 mod hostile;
 mod idempotency;
+mod listeners;
 mod origins;
 mod ports;
 mod provider;

@@ -81,7 +81,10 @@ impl Reception {
             Some(Greeting::Hello { version: Some(version) })
                 if !self.draining && hello::welcome(guest.as_fd(), version, self.abilities).is_ok() =>
             {
-                self.client = Some(guest);
+                if let Some(older) = self.client.replace(guest) {
+                    // It must not come back and take the jails away again.
+                    let _ = packet::send(older.as_fd(), &Answer::Replaced, &[]);
+                }
                 return true;
             }
             Some(Greeting::Hello { .. }) => {

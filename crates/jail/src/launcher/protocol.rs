@@ -67,6 +67,8 @@ pub enum Answer {
     Captured {
         name: JailId,
     },
+    /// A newer client has the jails now. The last answer.
+    Replaced,
     /// A jail ended, by itself or not, and nothing of it is left. Nobody asked. One that ended while there was no client
     /// is told to the next.
     Ended(Ended),

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sandstorm_sys::fork::Forked;
-use sandstorm_sys::process::Ending;
+use sandstorm_sys::process::{Ending, Reaped};
 
 use super::clients::{Clients, Reception};
 use super::hello::{self, Welcome};
@@ -179,7 +179,7 @@ fn guard(config: &ResidentConfig, listener: &OwnedFd) {
                 Ok(()) => 0,
                 Err(_) => 1,
             }),
-            Ok(Forked::Parent { pid }) => sandstorm_sys::process::reap(pid),
+            Ok(Forked::Parent { pid }) => outlive(pid),
             Err(e) => Err(e),
         };
         if launcher.is_ok_and(|reaped| reaped.ending == Ending::Code(0)) {
@@ -192,10 +192,22 @@ fn guard(config: &ResidentConfig, listener: &OwnedFd) {
     let _ = fs::remove_file(&config.socket);
 }
 
+/// Waits for a launcher, and for what launchers before it left.
+fn outlive(launcher: i32) -> io::Result<Reaped> {
+    loop {
+        let reaped = sandstorm_sys::process::reap_next()?;
+        if reaped.pid == launcher {
+            return Ok(reaped);
+        }
+    }
+}
+
 /// Nothing of the client's stays: not its terminal, not its directory, not the pipes that somebody reads to the end.
 fn detach() {
     use rustix::fs::{Mode, OFlags};
     let _ = rustix::process::setsid();
+    // Jails whose launcher was killed come to the guardian, which is there to collect them.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let _ = rustix::process::chdir("/");
     if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         let _ = rustix::stdio::dup2_stdin(&null);

@@ -1,5 +1,7 @@
 //! Growing the chain and cutting its old end, inside the transaction of the act itself.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -8,7 +10,7 @@ use sandstorm_types::Timestamp;
 use super::record::{self, Canonical, Record, genesis};
 use super::{Audit, AuditKey, anchor};
 use crate::database::{Database, Row, Transaction, sql};
-use crate::{Result, StoreError};
+use crate::{Result, StoreConfig, StoreError};
 
 /// This node's chain.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(crate) struct Chain {
     key: AuditKey,
     node: String,
     anchor: PathBuf,
+    /// SQLite's log, which it does not force to the disk with each commit.
+    log: Option<PathBuf>,
     every: u64,
     opened: Instant,
     /// Checkpoints that could not be anchored yet. Held while they are written, so that one writes at a time.
@@ -44,14 +48,15 @@ pub(crate) struct Checkpoint {
 }
 
 impl Chain {
-    pub(crate) fn new(key: AuditKey, anchor: &Path, every: u32) -> Self {
-        let node = key.node();
-        let every = u64::from(every.max(1));
+    pub(crate) fn new(config: &StoreConfig) -> Self {
+        let mut log = config.path.clone().into_os_string();
+        log.push("-wal");
         Self {
-            key,
-            node,
-            anchor: anchor.to_owned(),
-            every,
+            key: config.audit_key.clone(),
+            node: config.audit_key.node(),
+            anchor: config.audit_anchor.clone(),
+            log: config.url.is_none().then(|| log.into()),
+            every: u64::from(config.checkpoint_every.max(1)),
             opened: Instant::now(),
             pending: Default::default(),
         }
@@ -186,8 +191,13 @@ impl Chain {
         let mut pending = self.pending.lock().await;
         pending.extend(checkpoints);
         let (key, node, path) = (self.key.clone(), self.node.clone(), self.anchor.clone());
-        let lines = pending.clone();
-        let written = tokio::task::spawn_blocking(move || anchor::append(&path, &key, &node, &lines)).await;
+        let (lines, log) = (pending.clone(), self.log.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            // What is anchored must survive what the anchor survives, or a loss of power would look like tampering.
+            log.map_or(Ok(()), |log| force_to_disk(&log))?;
+            anchor::append(&path, &key, &node, &lines)
+        });
+        let written = written.await;
         let error: Box<dyn std::error::Error> = match written {
             Ok(Ok(())) => return pending.clear(),
             Ok(Err(error)) => error.into(),
@@ -197,6 +207,14 @@ impl Chain {
         let excess = pending.len().saturating_sub(MOST_PENDING);
         pending.drain(..excess);
         tracing::error!(path = %self.anchor.display(), error, "the audit could not be anchored");
+    }
+}
+
+fn force_to_disk(log: &Path) -> Result<()> {
+    match File::open(log).and_then(|file| file.sync_data()) {
+        // Folded into the database already, which SQLite does force.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        forced => forced.map_err(StoreError::file("write", log)),
     }
 }
 

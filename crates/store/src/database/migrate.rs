@@ -32,8 +32,9 @@ const MIGRATIONS: [Migration; 3] =
 /// The version that this program works with.
 pub(crate) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// Servers that start together take turns. The number is arbitrary, and ours.
-const POSTGRES_LOCK: &str = "SELECT pg_advisory_xact_lock(8316294051264423217)";
+/// Servers that start together take turns. The number is arbitrary, and ours. That the table exists is no news.
+const POSTGRES_LOCK: &str =
+    "SET LOCAL client_min_messages = warning; SELECT pg_advisory_xact_lock(8316294051264423217)";
 
 const BOOKKEEPING: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
     version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)";

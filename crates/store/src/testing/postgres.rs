@@ -42,7 +42,8 @@ impl Postgres {
         let directory = std::env::temp_dir().join(format!("sandstorm-pg-{}", &random_name()[..12]));
         let failed =
             |error: io::Error| format!("cannot start PostgreSQL in {}: {error}", directory.display());
-        fs::DirBuilder::new().mode(0o700).create(&directory).map_err(failed)?;
+        // Other users reach the socket in it; the data beside it is private.
+        fs::DirBuilder::new().mode(0o711).create(&directory).map_err(failed)?;
         let mut command = keeper(&directory)?;
         let keeper = command.arg(programs).arg(&directory).stdin(Stdio::piped()).spawn().map_err(failed)?;
         let mut server = Self { directory, keeper, databases: AtomicU32::new(0) };

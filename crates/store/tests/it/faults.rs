@@ -18,8 +18,8 @@ on_both!(what_was_acknowledged_survives_kill_9);
 /// Not a test by itself: what the next one starts and kills. Prints the id of each run once the store has it.
 #[tokio::test]
 async fn child_that_inserts_until_it_is_killed() {
-    let Some(directory) = std::env::var_os("SANDSTORM_STORE_CHILD") else { return };
-    let url = std::env::var_os("SANDSTORM_STORE_CHILD_URL").map(|url| url.into_string().unwrap());
+    let Some(directory) = std::env::var_os("STORE_TEST_CHILD") else { return };
+    let url = std::env::var_os("STORE_TEST_CHILD_URL").map(|url| url.into_string().unwrap());
     let mut config = StoreConfig::in_directory(Path::new(&directory), url, AuditKey::from_bytes([7; 32]));
     config.checkpoint_every = 10;
     let store = Store::open(&config).await.unwrap();
@@ -34,12 +34,9 @@ async fn what_was_acknowledged_survives_kill_9(case: Case) {
     for round in 1..=3 {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "faults::child_that_inserts_until_it_is_killed", "--nocapture"]);
-        command
-            .env("SANDSTORM_STORE_CHILD", case.directory.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.env("STORE_TEST_CHILD", case.directory.path()).stdout(Stdio::piped()).stderr(Stdio::null());
         if let Some(url) = &case.config.url {
-            command.env("SANDSTORM_STORE_CHILD_URL", url);
+            command.env("STORE_TEST_CHILD_URL", url);
         }
         let mut child = command.spawn().unwrap();
         let mut seen = 0;

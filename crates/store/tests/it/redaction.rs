@@ -1,11 +1,11 @@
 //! That no secret and nothing misleading reaches the audit, whatever callers hand over.
 
 use sandstorm_store::testing::look;
-use sandstorm_store::{Audit, Decision, StoreConfig};
+use sandstorm_store::{Audit, Decision, Store, StoreConfig};
 use sandstorm_types::TenantId;
 use serde_json::json;
 
-use crate::support::{Case, key, on_both};
+use crate::support::{Case, config, key, on_both, server};
 
 on_both!(no_canary_gets_in, fields_are_bounded_and_on_one_line);
 
@@ -64,9 +64,20 @@ async fn fields_are_bounded_and_on_one_line(case: Case) {
     assert_eq!(report.tampering, []);
 }
 
+#[tokio::test]
+async fn an_open_store_does_not_print_its_password() {
+    let Some(server) = server() else { return };
+    // The server trusts everybody on its socket, with or without a password.
+    let url = server.database().await.unwrap().replace("sandstorm@", "sandstorm:Canary@");
+    assert!(url.contains("Canary"));
+    let (config, _directory) = config(Some(url));
+    let store = Store::open(&config).await.unwrap();
+    assert!(!format!("{store:?}").contains("Canary"));
+}
+
 #[test]
 fn what_is_printed_for_debugging_holds_no_secret() {
-    let (mut config, _directory) = crate::support::config(Some("postgres://me:Canary@host/db".into()));
+    let (mut config, _directory) = config(Some("postgres://me:Canary@host/db".into()));
     config.checkpoint_every = 1;
     let StoreConfig { audit_key, .. } = &config;
     let row = key(TenantId::LOCAL, "id");

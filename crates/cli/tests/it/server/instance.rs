@@ -31,7 +31,7 @@ impl Server {
     /// With settings as `(variable, value)` and further arguments.
     pub fn with(who: Who, settings: &[(&str, &str)], arguments: &[&str]) -> Self {
         let settings = settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let arguments = arguments.iter().map(|a| (*a).to_owned()).collect();
+        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
         let place = Place::new();
         let (child, port, key) = launch(who, &place, &settings, &arguments);
         let key = key.unwrap_or_default();

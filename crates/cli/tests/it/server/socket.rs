@@ -33,7 +33,8 @@ impl WebSocket {
     pub fn by(port: u16, request: super::http::Request) -> Self {
         let stream = super::http::open(port, &upgrade(request)).unwrap();
         if stream.status != 101 {
-            panic!("{}: {}", stream.status, stream.finish().unwrap().text());
+            let status = stream.status;
+            panic!("{status}: {}", stream.finish().unwrap().text());
         }
         let reader = stream.upgraded();
         reader.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -32,6 +32,7 @@ pub(crate) struct World {
 pub(crate) fn settings() -> SessionSettings {
     SessionSettings {
         cpu_time: None,
+        process_limits: false,
         python: "cat".to_owned(),
         shell: "sh".to_owned(),
         ..SessionSettings::default()

@@ -96,9 +96,10 @@ fn a_shell_is_a_real_terminal() {
     let server = Server::start(Who::Root);
     let id = sandbox(&server);
     let mut desk = Desk::sit_down(&server, &["sandbox", "shell", &id]);
+    desk.see("$ ");
+    assert!(desk.is_raw());
     desk.type_in("echo size $(stty size)\r");
     desk.see("size 30 90");
-    assert!(desk.is_raw());
     desk.type_in("sleep 100\r");
     desk.see("sleep 100");
     std::thread::sleep(Duration::from_millis(300));
