@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -123,11 +123,20 @@ fn write(path: &Path, mode: u32) -> Result<(), FileError> {
         return Err(about(path)(Errno::ISDIR));
     }
     let temporary = format!(".sandstorm-{}", rustix::process::getpid().as_raw_nonzero());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&dir_fd, &temporary, flags, Mode::from_raw_mode(mode & 0o777))
-        .map_err(about(path))?;
+    // Without a name until it is whole: of a helper that is killed nothing is left.
+    let file = rustix::fs::openat(
+        &dir_fd,
+        ".",
+        OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC,
+        Mode::from_raw_mode(mode & 0o777),
+    )
+    .map_err(about(path))?;
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let written = copy_input(&file)
         .and_then(|()| rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777)))
+        .and_then(|()| {
+            rustix::fs::linkat(rustix::fs::CWD, itself, &dir_fd, &temporary, AtFlags::SYMLINK_FOLLOW)
+        })
         .and_then(|()| rustix::fs::renameat(&dir_fd, &temporary, &dir_fd, name));
     if written.is_err() {
         let _ = rustix::fs::unlinkat(&dir_fd, &temporary, AtFlags::empty());

@@ -64,7 +64,8 @@ pub enum ToAgent {
     Signal { id: TaskId, signal: i32 },
     /// Changes the size of the task's terminal.
     Resize { id: TaskId, size: TerminalSize },
-    /// The host knows how a lasting task ended: nothing of it has to be kept.
+    /// The host knows how a lasting task ended, or does not want to hear of a task any more: nothing of it has to be kept,
+    /// and nothing that it still writes is passed on.
     Forget { id: TaskId },
 }
 

@@ -248,8 +248,9 @@ impl Agent {
             ToAgent::Resize { id, size } => self.with(id, |t| t.resize(size)),
             ToAgent::Signal { id, signal } => self.with(id, |t| t.signal(signal)),
             ToAgent::Forget { id } => {
-                // One that lives is not forgotten: nobody could end it then.
-                self.tasks.extract_if(.., |known, t| *known == id && !t.is_alive()).for_each(drop);
+                if let Some(running) = self.tasks.get_mut(&id) {
+                    self.abandoned.extend(running.release());
+                }
                 Ok(())
             }
         }

@@ -383,6 +383,13 @@ impl Running {
         leftover
     }
 
+    /// Nobody wants to hear of it any more: it lasts no longer, and what it still writes goes nowhere.
+    pub(crate) fn release(&mut self) -> Vec<OwnedFd> {
+        self.tag = None;
+        self.kept = Kept::default();
+        self.abandon()
+    }
+
     /// Whether nothing of it has to be kept: one that does not last, once its end was told.
     pub(crate) fn is_over(&self) -> bool {
         self.told && self.tag.is_none()

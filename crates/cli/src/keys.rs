@@ -56,7 +56,7 @@ pub(crate) enum KeysCommand {
 #[derive(Debug, Args)]
 pub(crate) struct CreateKey {
     /// What it is for
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "made by hand")]
     name: String,
     /// Whose it is, by name or id [default: the local tenant]
     #[arg(long)]
@@ -86,6 +86,7 @@ enum Form {
 pub(crate) enum TenantsCommand {
     /// Make a tenant: who shares nothing with the others
     Create {
+        /// What it is called
         name: String,
         /// Print JSON
         #[arg(long)]

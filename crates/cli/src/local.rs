@@ -27,7 +27,7 @@ impl Resident {
     pub(crate) fn start(loaded: &Loaded, home: &Home, uid: Option<u32>) -> anyhow::Result<Self> {
         let config = &loaded.config;
         let mut mount_sources: Vec<PathBuf> = config.template.mounts.iter().map(|m| m.source.clone()).collect();
-        mount_sources.push(home.cache().join("layers"));
+        mount_sources.push(home.layers());
         mount_sources.extend(toolchains(config));
         let launcher = resident::connect_or_start(&ResidentConfig {
             socket: home.launcher_socket(),

@@ -1,7 +1,7 @@
 //! `sandstorm serve`.
 //!
-//! Order matters here: the launcher is found or forked while there is one thread and root's rights, ports are bound,
-//! then the rights go, and only then the runtime starts. See the process model in `ARCHITECTURE.md`.
+//! Order matters here: the launcher is found or forked while there is one thread and root's rights, then ports are
+//! bound, then the rights go, and only then the runtime starts. See the process model in `ARCHITECTURE.md`.
 
 mod arguments;
 mod home;
@@ -54,11 +54,11 @@ pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<E
     }
     let user = ServerUser::choose(&loaded)?;
     let home = Home::open(&loaded, user)?;
-    let listeners = Listeners::bind(&loaded, &home, user)?;
     let database = settings::database(&loaded)?;
     let telemetry_config = settings::telemetry(&loaded)?;
-    // Everything that may fail for lack of rights or by a wrong setting is behind us; now the launcher.
+    // The launcher before any socket of ours: it outlives us, and would keep the port that it inherited.
     let engine = local::Resident::start(&loaded, &home, user.map(|user| user.uid))?;
+    let listeners = Listeners::bind(&loaded, &home, user)?;
     if let Some(user) = user {
         user.become_it()?;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::Url;
 use sandstorm_types::{ErrorKind, Problem};
@@ -15,6 +15,8 @@ use crate::{Client, Error, Result};
 
 /// How long a stream may be silent. The server sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(60);
+/// How long a stream may take to begin: there is nothing to compute first.
+const HEAD: Duration = Duration::from_secs(20);
 
 /// Events of type `T`. Waiting for the next one may be given up and taken up again without loss.
 pub(crate) struct EventStream<T> {
@@ -24,8 +26,9 @@ pub(crate) struct EventStream<T> {
     resume: Option<Url>,
     waiting: VecDeque<Message>,
     last_id: Option<String>,
-    /// Connections in a row that brought nothing.
+    /// Connections in a row that brought nothing, and since when.
     failures: u32,
+    lost_at: Option<Instant>,
     /// Of those the last ones that ended in good order.
     empty: u32,
     done: bool,
@@ -63,6 +66,7 @@ impl<T: DeserializeOwned> EventStream<T> {
             waiting: VecDeque::new(),
             last_id: None,
             failures: 0,
+            lost_at: None,
             empty: 0,
             done: false,
             of: PhantomData,
@@ -122,9 +126,7 @@ impl<T: DeserializeOwned> EventStream<T> {
                     self.lose();
                     self.empty += 1;
                 }
-                Err(error)
-                    if self.resume.is_some() && error.is_passing() && self.failures < pace::MOST_FAILURES =>
-                {
+                Err(error) if self.resume.is_some() && error.is_passing() && self.has_patience() => {
                     tracing::debug!(%error, failures = self.failures, "the stream broke; connecting anew");
                     self.lose();
                     self.empty = 0;
@@ -144,6 +146,13 @@ impl<T: DeserializeOwned> EventStream<T> {
     fn lose(&mut self) {
         self.connection = Connection::None;
         self.failures += 1;
+        self.lost_at.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether another connection is worth a try.
+    fn has_patience(&self) -> bool {
+        self.failures < pace::MOST_FAILURES
+            && self.lost_at.is_none_or(|since| since.elapsed() < pace::PATIENCE)
     }
 
     /// Takes what comes next from the connection, which is made if there is none. `false` at its end.
@@ -152,9 +161,6 @@ impl<T: DeserializeOwned> EventStream<T> {
             Connection::Open(open) => open,
             Connection::None => {
                 let url = self.resume.as_ref().expect("only streams that resume lose their connection");
-                if self.failures > pace::MOST_FAILURES {
-                    return Err(Error::Broken { server: self.client.server(), source: None });
-                }
                 tokio::time::sleep(pace::spread(pace::backoff(self.failures.saturating_sub(1)))).await;
                 let response = self.client.send(call(url, self.last_id.as_deref())).await?;
                 self.connection = Connection::Open(Box::new(Open { response, parser: Parser::default() }));
@@ -167,7 +173,7 @@ impl<T: DeserializeOwned> EventStream<T> {
         let Some(piece) = piece else { return Ok(false) };
         open.parser.push(&piece, &mut self.waiting).map_err(|error| error.at(self.client.server()))?;
         if !self.waiting.is_empty() {
-            (self.failures, self.empty) = (0, 0);
+            (self.failures, self.empty, self.lost_at) = (0, 0, None);
         }
         Ok(true)
     }
@@ -184,7 +190,7 @@ fn failure(data: &str) -> Error {
 }
 
 fn call(url: &Url, last_id: Option<&str>) -> Call {
-    let call = Call::get(url.clone()).events();
+    let call = Call::get(url.clone()).events().within(HEAD);
     match last_id {
         Some(id) => call.header("last-event-id", id),
         None => call,

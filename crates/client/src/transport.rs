@@ -83,7 +83,13 @@ impl Call {
         self
     }
 
-    /// Asks for a stream of events, which begins when there is something to tell.
+    /// How long the head of the answer may take.
+    pub(crate) fn within(mut self, within: Duration) -> Self {
+        self.within = Some(within);
+        self
+    }
+
+    /// Asks for a stream of events.
     pub(crate) fn events(mut self) -> Self {
         self.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         self

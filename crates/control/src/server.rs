@@ -59,6 +59,9 @@ pub use runs::{RunQuery, RunView, Running};
 pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
 pub use usage::{Sample, UsageView};
 
+/// What [`Control::audit`] gives.
+pub use sandstorm_store::{AuditRow, Decision};
+
 use crate::run::Runner;
 
 /// What a server is made from.

@@ -7,6 +7,8 @@ mod client;
 mod input;
 mod link;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use client::AgentClient;
 pub(crate) use input::TaskInput;

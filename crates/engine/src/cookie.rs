@@ -93,7 +93,9 @@ mod tests {
     #[test]
     fn a_sandbox_is_described_whole() {
         let mut spec = SandboxSpec::default();
-        spec.env.insert("A".parse().unwrap(), "x".repeat(400_000)).unwrap();
+        for name in ["A", "B", "C", "D"] {
+            spec.env.insert(name.parse().unwrap(), "x".repeat(100_000)).unwrap();
+        }
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         let cookie = Cookie { spec, created_at: now, walls: Some(Walls::default()) };
         let file = cookie.write().unwrap();

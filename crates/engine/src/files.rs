@@ -152,11 +152,12 @@ pub(crate) fn file_error(error: &FileError) -> Error {
     // The message comes from inside the sandbox and may say anything: bounded and on one line.
     let message: String =
         error.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect();
-    let kind = match std::io::Error::from_raw_os_error(error.errno).kind() {
+    let cause = std::io::Error::from_raw_os_error(error.errno);
+    let kind = match cause.kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
         _ => ErrorKind::FileSystem,
     };
-    Error::new(kind, message).with("errno", error.errno)
+    Error::new(kind, message).with_source(cause).with("errno", error.errno)
 }
 
 /// The output stream as bytes. Resolves when the first of them is there or the operation failed; one that fails later

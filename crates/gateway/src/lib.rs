@@ -19,6 +19,7 @@ mod problem;
 mod proxy;
 mod query;
 mod range;
+mod reference;
 mod routes;
 mod serve;
 mod settings;
@@ -39,6 +40,7 @@ use auth::Rules;
 use tasks::Tasks;
 
 pub use openapi::{document as openapi, json as openapi_json};
+pub use reference::page as reference_page;
 pub use serve::{Listener, ServeError, ServeLimits, ServeOptions, Tls, serve};
 pub use settings::GatewaySettings;
 pub use wire::LanguageView;
@@ -72,8 +74,9 @@ pub fn router(gateway: Gateway) -> Router {
         .route("/docs/", get(routes::documents::docs_file))
         .route("/docs/{*file}", get(routes::documents::docs_file));
     let native = behind(&app, described.merge(pages).with_state(app.clone()), Rules::Table(PUBLIC));
-    let foreign = extra.into_iter().fold(Router::new(), Router::merge);
-    finished(app.clone(), native.merge(behind(&app, foreign, Rules::AnyKey)))
+    let foreign = extra.into_iter().map(|routes| behind(&app, routes, Rules::AnyKey));
+    let all = foreign.fold(native, Router::merge);
+    finished(app, all)
 }
 
 /// The routes of the admin listener: operators only, and never on a public one.

@@ -62,6 +62,22 @@ fn complete(document: &mut Value) {
     for (name, schema) in loose_schemas() {
         schemas[name] = schema;
     }
+    // What belongs together is more than fields can say.
+    schemas["StartExec"]["oneOf"] = json!([
+        { "required": ["command"], "properties": { "command": { "not": { "type": "null" } } } },
+        { "required": ["language", "code"], "properties": { "command": { "type": "null" }, "context": { "type": "null" } } },
+        { "required": ["context", "code"], "properties": { "command": { "type": "null" }, "language": { "type": "null" } } },
+    ]);
+    schemas["SignalRequest"]["oneOf"] = json!([{ "required": ["signal"] }, { "required": ["resize"] }]);
+    let env = json!({ "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,254}$" });
+    for request in ["StartRun", "CreateSandbox", "CreateContext", "StartExec"] {
+        schemas[request]["properties"]["env"]["propertyNames"] = env.clone();
+    }
+    let label = json!({ "pattern": "^[A-Za-z0-9._/-]{1,63}$" });
+    schemas["CreateSandbox"]["properties"]["labels"]["propertyNames"] = label;
+    let language = json!({ "pattern": "^[A-Za-z0-9+#._-]{1,32}$" });
+    schemas["CreateSandbox"]["properties"]["requirements"]["propertyNames"] = language;
+    schemas["Extend"]["oneOf"] = json!([{ "required": ["seconds"] }, { "required": ["lifetime"] }]);
     document["components"]["responses"]["Problem"] = json!({
         "description": "A refusal",
         "content": { CONTENT_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } },
@@ -116,7 +132,7 @@ fn finish(path: &str, method: &str, operation: &mut Value) {
     if access == Some(Access::Open) || proxied {
         return;
     }
-    let mut refusals = vec![400, 401, 403, 408, 421, 429, 500, 503];
+    let mut refusals = vec![400, 401, 403, 408, 421, 429, 431, 500, 503];
     if path.contains('{') {
         refusals.extend([404, 409, 501, 502, 504]);
     }

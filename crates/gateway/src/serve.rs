@@ -5,11 +5,13 @@
 //! [`serve`].
 
 mod listener;
+mod refusal;
 mod seats;
 mod stall;
 mod strict;
 mod tls;
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,12 +20,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::Response;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ use tower::ServiceExt;
 
 pub use listener::Listener;
 use listener::{Accepted, Stream};
+use refusal::Refusals;
 use seats::Seats;
 use stall::StallGuard;
 use strict::StrictHttp;
@@ -73,7 +75,7 @@ impl Default for ServeLimits {
             connections: 8192,
             connections_per_peer: 4096,
             head_time: Duration::from_secs(30),
-            head_bytes: 32 << 10,
+            head_bytes: 64 << 10,
             headers: 100,
             streams: 256,
             write_stall: Duration::from_secs(120),
@@ -105,6 +107,7 @@ pub async fn serve(
         router,
         limits,
         acceptor: tls.map(|tls| TlsAcceptor::from(tls.config())),
+        refusals: Refusals::new(),
         seats: Seats::new(limits.connections, limits.connections_per_peer),
         stopping: CancellationToken::new(),
         connections: Tasks::default(),
@@ -127,6 +130,7 @@ struct Server {
     router: Router,
     limits: ServeLimits,
     acceptor: Option<TlsAcceptor>,
+    refusals: Refusals,
     seats: Seats,
     stopping: CancellationToken,
     connections: Tasks,
@@ -137,6 +141,8 @@ async fn accept(listener: Listener, server: Arc<Server>) {
         let Accepted { stream, peer } = match listener.accept().await {
             Ok(Some(accepted)) => accepted,
             Ok(None) => continue,
+            // The client was faster than we were: its own matter.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
                 // Out of descriptors, mostly: trying again at once would burn a processor.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -185,17 +191,24 @@ impl Server {
         let limits = &self.limits;
         let upgraded = Arc::new(AtomicBool::new(false));
         let stream = StallGuard::new(stream, limits.write_stall);
-        let stream = StrictHttp::new(stream, limits.head_bytes, limits.head_time, Arc::clone(&upgraded));
-        let service = self.router.clone().map_request(|request: Request<Incoming>| request.map(Body::new));
-        let service = service.map_response(move |response: Response| {
-            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                upgraded.store(true, Ordering::Release);
+        let stream = StrictHttp::new(stream, limits, self.refusals.clone(), Arc::clone(&upgraded));
+        let (router, refusals) = (self.router.clone(), self.refusals.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (router, refused, upgraded) =
+                (router.clone(), refusals.answer(request.headers()), Arc::clone(&upgraded));
+            async move {
+                let response = match refused {
+                    Some(response) => response,
+                    None => router.oneshot(request.map(Body::new)).await?,
+                };
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    upgraded.store(true, Ordering::Release);
+                }
+                Ok::<_, Infallible>(response)
             }
-            response
         });
         let builder = builder(limits);
-        let connection =
-            builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
         tokio::select! {
             served = connection.as_mut() => return served,
@@ -212,7 +225,7 @@ fn builder(limits: &ServeLimits) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_headers(limits.headers)
-        .max_buf_size(limits.head_bytes.max(64 << 10))
+        .max_buf_size(limits.head_bytes + (64 << 10))
         .half_close(false);
     builder
         .http2()

@@ -22,6 +22,10 @@ pub enum JailError {
     Gone,
     #[error("there is a jail of that name already")]
     Exists,
+    #[error("{0:?} cannot name a jail")]
+    Name(String),
+    #[error("{0} is not a place in a jail")]
+    Target(String),
     #[error("{0} is not among the trees that a jail may show")]
     Source(String),
     #[error("processes cannot be frozen on this host")]

@@ -93,11 +93,10 @@ impl Writing<'_> {
         }
         // A caller that goes away now must not part the commit from its anchor.
         let store = self.store.clone();
-        let committed = self.store.commits().spawn(async move {
-            self.transaction.commit().await?;
-            store.chain().anchor(self.checkpoints).await;
-            Ok(())
-        });
+        let committed = self
+            .store
+            .commits()
+            .spawn(async move { store.chain().commit(self.transaction, self.checkpoints).await });
         committed.await.map_err(|error| StoreError::Unavailable { source: Box::new(error) })?
     }
 }

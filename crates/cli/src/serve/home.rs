@@ -26,7 +26,9 @@ impl Home {
     /// Makes what is missing and gives it to the server's user.
     pub(crate) fn open(loaded: &Loaded, user: Option<ServerUser>) -> anyhow::Result<Self> {
         let home = Self(loaded.state_dir()?.to_owned());
-        for dir in [home.0.clone(), home.secrets(), home.0.join("serve"), home.journals(), home.cache()] {
+        let serve = home.0.join("serve");
+        // Layers too: the launcher mounts from what is there when it starts.
+        for dir in [home.0.clone(), home.secrets(), serve, home.journals(), home.cache(), home.layers()] {
             private(&dir)?;
             if let Some(user) = user {
                 user.own(&dir)?;
@@ -54,6 +56,10 @@ impl Home {
 
     pub(crate) fn cache(&self) -> PathBuf {
         self.0.join("serve/cache")
+    }
+
+    pub(crate) fn layers(&self) -> PathBuf {
+        self.cache().join("layers")
     }
 
     pub(crate) fn launcher_socket(&self) -> PathBuf {

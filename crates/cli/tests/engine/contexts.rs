@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = cases![
     rich_values_come_by_type,
     figures_and_tables_are_shown,
     all_output_of_a_cell_comes_before_its_end,
+    a_flood_of_output_is_interrupted_and_keeps_the_state,
     ending_the_process_is_noticed,
     javascript_keeps_state_awaits_and_redefines,
     javascript_is_interrupted_in_a_loop,
@@ -37,10 +38,17 @@ impl World {
             language.detect(&Roots::host()).unwrap_or_else(|m| panic!("{} is missing: {m:?}", language.name));
         let sandbox = self.sandbox(&toolchain.mounts).await;
         let provider = Arc::clone(&self.provider);
-        let context =
-            Context::start(provider, &self.cx, &sandbox, language, &toolchain, &self.limits, StartContext::default())
-                .await
-                .unwrap();
+        let context = Context::start(
+            provider,
+            &self.cx,
+            &sandbox,
+            language,
+            &toolchain,
+            &self.limits,
+            StartContext::default(),
+        )
+        .await
+        .unwrap();
         (sandbox, context)
     }
 
@@ -233,6 +241,16 @@ async fn all_output_of_a_cell_comes_before_its_end(world: &World) {
     world.end(sandbox, context).await;
 }
 
+async fn a_flood_of_output_is_interrupted_and_keeps_the_state(world: &World) {
+    let (sandbox, mut context) = world.context("python").await;
+    run(&mut context, "kept = 1").await;
+    let cell = run(&mut context, "while True:\n    print('x' * 10_000)").await;
+    assert_eq!(cell.status, CellStatus::Interrupted);
+    assert!(cell.truncated.stdout && cell.stdout.len() as u64 == world.limits.output.as_u64());
+    assert_eq!(value(&run(&mut context, "kept").await), "1");
+    world.end(sandbox, context).await;
+}
+
 async fn ending_the_process_is_noticed(world: &World) {
     let (sandbox, mut context) = world.context("python").await;
     let gone = context.execute("import os; os._exit(7)", &Context::interrupter(), None).await;
@@ -267,17 +285,16 @@ async fn a_language_without_a_kernel_says_so(world: &World) {
     let sandbox = world.sandbox(&[]).await;
     let language = Catalogue::embedded().get("bash").unwrap();
     let toolchain = language.detect(&Roots::host()).unwrap();
-    let started =
-        Context::start(
-            Arc::clone(&world.provider),
-            &world.cx,
-            &sandbox,
-            language,
-            &toolchain,
-            &world.limits,
-            StartContext::default(),
-        )
-        .await;
+    let started = Context::start(
+        Arc::clone(&world.provider),
+        &world.cx,
+        &sandbox,
+        language,
+        &toolchain,
+        &world.limits,
+        StartContext::default(),
+    )
+    .await;
     assert!(started.unwrap_err().to_string().contains("Bash has no contexts"));
     world.destroy(sandbox).await;
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sandstorm_provider::{
-    ByteStream, Error, ExecRequest, ExecStatus, FileKind, FileOp, FileReply, ProviderExt, ReadRange, WatchOptions,
+    ByteStream, Error, ExecRequest, ExecStatus, FileKind, FileOp, FileReply, ProviderExt, ReadRange,
+    WatchOptions,
 };
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId};
 
@@ -45,7 +46,11 @@ impl World {
     }
 
     async fn read(&self, sandbox: &SandboxId, at: &str) -> Result<Bytes, Error> {
-        self.provider.read_file(&self.cx, sandbox, &path(at), ReadRange::default()).await?.collect(1 << 20).await
+        self.provider
+            .read_file(&self.cx, sandbox, &path(at), ReadRange::default())
+            .await?
+            .collect(1 << 20)
+            .await
     }
 
     async fn write(&self, sandbox: &SandboxId, at: &str, content: &'static str) -> Result<(), Error> {
@@ -130,7 +135,8 @@ async fn a_growing_file_ends_where_it_was_opened(world: &World) {
     let mut writer = ExecRequest::shell("while :; do head -c 100000 /dev/zero >> log; sleep 0.01; done");
     writer.background = true;
     let exec = world.provider.exec(&world.cx, &sandbox, writer).await.unwrap();
-    let content = world.provider.read_file(&world.cx, &sandbox, &path("log"), ReadRange::default()).await.unwrap();
+    let content =
+        world.provider.read_file(&world.cx, &sandbox, &path("log"), ReadRange::default()).await.unwrap();
     let read = tokio::time::timeout(Duration::from_secs(20), content.collect(1 << 30)).await;
     assert!(read.expect("it never ended").unwrap().len() >= 300_000);
     drop(exec);

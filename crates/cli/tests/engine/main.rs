@@ -1,4 +1,4 @@
-//! The library in real sandboxes: contexts and files.
+//! The library in real sandboxes: contexts, also of a host that is killed, and files.
 //!
 //! A program of its own and not a harnessed test: the launcher must be forked before any thread exists.
 
@@ -12,6 +12,7 @@ macro_rules! cases {
 
 mod contexts;
 mod files;
+mod takeover;
 mod world;
 
 use std::process::ExitCode;
@@ -25,6 +26,15 @@ use sandstorm_jail::launcher::{self, LauncherConfig};
 use world::World;
 
 fn main() -> ExitCode {
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let (mut passed, mut failed) = (0, 0);
+    // These fork, so they come before everything that has threads.
+    for (name, case) in takeover::CASES.iter().filter(|(name, _)| name.contains(&filter)) {
+        let began = Instant::now();
+        let ok = takeover::run(*case);
+        println!("{name} ... {} ({:.1} s)", if ok { "ok" } else { "FAILED" }, began.elapsed().as_secs_f64());
+        if ok { passed += 1 } else { failed += 1 }
+    }
     let launcher = launcher::start(LauncherConfig {
         ids: IdRange { start: 2_013_265_920, blocks: 2000 },
         cgroup_parent: "sandstorm".into(),
@@ -43,8 +53,6 @@ fn main() -> ExitCode {
         Arc::new(LocalProvider::new(config).expect("the engine starts"))
     });
     let world = World::new(Arc::clone(&provider) as Arc<_>);
-    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let (mut passed, mut failed) = (0, 0);
     for (name, case) in contexts::CASES.iter().chain(files::CASES).filter(|(name, _)| name.contains(&filter))
     {
         let ok = run(&runtime, &world, name, *case);

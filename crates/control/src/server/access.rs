@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sandstorm_provider::{Error, OpContext, Result, TraceId};
-use sandstorm_store::{Audit, Decision, TenantRow};
+use sandstorm_store::{Audit, AuditRow, Decision, TenantRow};
 use sandstorm_types::{ErrorKind, TenantId, Timestamp};
 
 use super::authentication::DEVELOPER;
@@ -284,7 +284,7 @@ impl Control {
         tenant: Option<TenantId>,
         after: u64,
         limit: u32,
-    ) -> Result<Vec<sandstorm_store::AuditRow>> {
+    ) -> Result<Vec<AuditRow>> {
         caller.require(Scope::Admin)?;
         stored(self.0.store.audit(tenant, after, limit.clamp(1, 1000)).await)
     }

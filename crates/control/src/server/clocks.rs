@@ -15,16 +15,20 @@ use sandstorm_types::{OnEnd, SandboxId, Timestamp, Transition};
 use tokio::sync::{Notify, Semaphore};
 
 use super::Inner;
-use super::living::{Due, Living};
+use super::living::{Due, Living, Register};
 
+/// Moments that are kept without asking whose they are.
+const MANY: usize = 4096;
 /// The longest sleep, so that a changed wall clock is noticed.
 const NAP: Duration = Duration::from_secs(10);
 /// Sandboxes that are paused or ended at the same time by clocks.
 const AT_ONCE: usize = 32;
 /// After a failure.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Between two writings of what was used.
-const WRITE: Duration = Duration::from_secs(5);
+/// Between two writings of what was used: as much of it is lost when the server dies.
+const WRITE: Duration = Duration::from_secs(1);
+/// Writings between two signs of life.
+const BEAT: u32 = 10;
 const SWEEP: Duration = Duration::from_secs(600);
 const FIRST_SWEEP: Duration = Duration::from_secs(30);
 /// How long output is kept after the end.
@@ -53,6 +57,15 @@ impl Clock {
         self.changed.notify_one();
     }
 
+    /// Lets go of the moments of sandboxes that are gone, when they have become many: whoever makes and ends sandboxes
+    /// that might have lived for a day would otherwise leave a day's worth.
+    fn prune(&self, sandboxes: &Register) {
+        let mut heap = self.heap();
+        if heap.len() > MANY + 4 * sandboxes.count() {
+            heap.retain(|Reverse((_, id))| sandboxes.of_any_tenant(*id).is_some());
+        }
+    }
+
     /// The sandbox whose moment has come, or how long to wait for the next.
     fn next(&self, now: Timestamp) -> Result<SandboxId, Duration> {
         let mut heap = self.heap();
@@ -77,9 +90,14 @@ impl Inner {
         self.tasks.start("samples", async move { inner.take_samples().await });
         let inner = Arc::clone(self);
         self.tasks.start("batches", async move {
-            loop {
+            for round in 0_u32.. {
                 tokio::time::sleep(WRITE).await;
                 inner.write_batches().await;
+                if round.is_multiple_of(BEAT)
+                    && let Err(error) = inner.store.beat(Timestamp::now()).await
+                {
+                    tracing::warn!(%error, "the store could not be told that this server lives");
+                }
             }
         });
         let inner = Arc::clone(self);
@@ -98,6 +116,7 @@ impl Inner {
             let id = match self.clock.next(Timestamp::now()) {
                 Ok(id) => id,
                 Err(wait) => {
+                    self.clock.prune(&self.sandboxes);
                     tokio::select! {
                         () = tokio::time::sleep(wait) => {}
                         () = self.clock.changed.notified() => {}
@@ -171,9 +190,6 @@ impl Inner {
             }
         }
         self.write_usage().await;
-        if let Err(error) = self.store.beat(Timestamp::now()).await {
-            tracing::warn!(%error, "the store could not be told that this server lives");
-        }
         self.ended_cells.forget_older_than(OUTPUT);
     }
 

@@ -43,6 +43,7 @@ pub struct ContextView {
 }
 
 impl Control {
+    #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn create_context(
         &self,
         caller: &Caller,
@@ -71,6 +72,7 @@ impl Control {
     }
 
     /// Ends the running cell and keeps the variables. Nothing running is success.
+    #[tracing::instrument(skip_all, fields(%sandbox, context = %id))]
     pub async fn interrupt_context(&self, caller: &Caller, sandbox: SandboxId, id: ContextId) -> Result<()> {
         caller.require(Scope::Sandbox)?;
         self.0.context_row(caller.tenant, sandbox, id).await?;
@@ -82,6 +84,7 @@ impl Control {
     }
 
     /// A new interpreter under the same id; variables are gone.
+    #[tracing::instrument(skip_all, fields(%sandbox, context = %id))]
     pub async fn restart_context(
         &self,
         caller: &Caller,
@@ -118,6 +121,7 @@ impl Control {
     }
 
     /// Idempotent.
+    #[tracing::instrument(skip_all, fields(%sandbox, context = %id))]
     pub async fn delete_context(&self, caller: &Caller, sandbox: SandboxId, id: ContextId) -> Result<()> {
         caller.require(Scope::Sandbox)?;
         self.0.row(caller.tenant, sandbox).await?.ok_or_else(|| not_found("sandbox"))?;

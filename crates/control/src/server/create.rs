@@ -78,7 +78,7 @@ impl Inner {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
         let (spec, idle_timeout) = self.wanted(new)?;
-        self.provider.admits(&spec).map_err(Error::unmet)?;
+        self.admits(&spec)?;
         let id = given.id;
         let tenant = self.quotas.of(caller.tenant);
         let (living, ..) = self.sandboxes.promised(caller.tenant);
@@ -134,6 +134,7 @@ impl Inner {
         let id = row.id;
         let mut wanted = spec.clone();
         let layers = self.layers(cx, spec, &mut wanted.env).await?;
+        wanted.requirements.clear();
         let mut mounts = self.toolchain_mounts();
         mounts.extend(layers.iter().map(|layer| layer.mount.clone()));
         // Lifetimes are this server's matter: they can be extended, and end in a pause. A provider's own clock would
@@ -153,6 +154,12 @@ impl Inner {
                 Err(super::steps::in_the_way(&row.state))
             }
         }
+    }
+
+    /// Whether the provider could hold it. Packages are this server's matter: the provider sees layers.
+    pub(super) fn admits(&self, spec: &SandboxSpec) -> Result<()> {
+        let bare = SandboxSpec { requirements: std::collections::BTreeMap::new(), ..spec.clone() };
+        self.provider.admits(&bare).map_err(Error::unmet)
     }
 
     /// What was asked for with the operator's defaults, within the operator's limits.

@@ -30,7 +30,8 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    pub(super) fn new(result: RunResult, problem: Option<Problem>) -> Self {
+    pub(super) fn new(mut result: RunResult, problem: Option<Problem>) -> Self {
+        round(&mut result.metrics);
         Self { result, problem, events: None, last: None }
     }
 
@@ -70,6 +71,14 @@ impl Ended {
 
     pub(super) fn from_json(json: Json) -> Option<Self> {
         serde_json::from_value(json).ok()
+    }
+}
+
+/// Whole microseconds: what is told now and what is read back from the store later are then the same numbers.
+fn round(metrics: &mut Metrics) {
+    let Metrics { queue_ms, create_ms, compile_ms, exec_ms, total_ms, cpu_ms, .. } = metrics;
+    for millis in [queue_ms, create_ms, exec_ms, total_ms, cpu_ms].into_iter().chain(compile_ms) {
+        *millis = (*millis * 1000.0).round() / 1000.0;
     }
 }
 

@@ -213,6 +213,7 @@ impl Control {
     }
 
     /// Events after number `after` (all of them with `None`), also of an exec that has ended, while it is kept.
+    #[tracing::instrument(skip_all, fields(%sandbox, %exec))]
     pub async fn attach(
         &self,
         caller: &Caller,
@@ -270,6 +271,7 @@ impl Control {
     }
 
     /// Kill, interrupt, resize, close stdin. One that has ended takes it in silence.
+    #[tracing::instrument(skip_all, fields(%sandbox, %exec))]
     pub async fn signal(
         &self,
         caller: &Caller,
@@ -308,6 +310,7 @@ impl Control {
     }
 
     /// Resolves when the bytes were handed to the sandbox; waits while the program does not read.
+    #[tracing::instrument(skip_all, fields(%sandbox, %exec))]
     pub async fn write_stdin(
         &self,
         caller: &Caller,

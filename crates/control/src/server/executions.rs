@@ -139,11 +139,21 @@ impl Executions {
     }
 
     pub(super) fn add(&self, execution: &Arc<Execution>) {
-        self.all().insert(execution.id(), Arc::clone(execution));
+        let count = {
+            let mut all = self.all();
+            all.insert(execution.id(), Arc::clone(execution));
+            all.len()
+        };
+        metrics::gauge!("sandstorm_execs_running").set(count as f64);
     }
 
     pub(super) fn remove(&self, id: ExecId) {
-        self.all().remove(&id);
+        let count = {
+            let mut all = self.all();
+            all.remove(&id);
+            all.len()
+        };
+        metrics::gauge!("sandstorm_execs_running").set(count as f64);
     }
 
     /// Of one sandbox; who asks has looked that sandbox up by its tenant.

@@ -24,6 +24,7 @@ pub struct WrittenFile {
 
 impl Control {
     /// What is there and its content. The content is never longer than the size says, should the file grow meanwhile.
+    #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn read_file(
         &self,
         caller: &Caller,
@@ -65,6 +66,7 @@ impl Control {
     }
 
     /// Whole or not at all. More than the sandbox's disk limit is refused while it streams.
+    #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn write_file(
         &self,
         caller: &Caller,
@@ -101,12 +103,14 @@ impl Control {
         Ok(WrittenFile { path: path.clone(), size })
     }
 
+    #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn files(&self, caller: &Caller, sandbox: SandboxId, op: FileOp) -> Result<FileReply> {
         caller.require(Scope::Files)?;
         self.0.ready(caller.tenant, sandbox).await?;
         self.0.provider.files(&caller.operation(), &sandbox, op).await
     }
 
+    #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn watch(
         &self,
         caller: &Caller,
@@ -120,6 +124,7 @@ impl Control {
     }
 
     /// A connection to a port inside; for the port proxy.
+    #[tracing::instrument(skip_all, fields(%sandbox, port))]
     pub async fn connect(&self, caller: &Caller, sandbox: SandboxId, port: u16) -> Result<Duplex> {
         caller.require(Scope::Sandbox)?;
         if port == 0 {

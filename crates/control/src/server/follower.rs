@@ -205,7 +205,7 @@ impl Inner {
             };
             match stored {
                 Ok(_) => break,
-                Err(error) if error.is_transient() => {
+                Err(error) if error.is_transient() && !self.tasks.stopping().is_cancelled() => {
                     tracing::warn!(exec = %id, %error, "an end cannot be stored yet");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(Duration::from_secs(5));

@@ -209,6 +209,10 @@ impl Register {
         self.all().get(&id).cloned()
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.all().len()
+    }
+
     pub(super) fn list(&self) -> Vec<Arc<Living>> {
         self.all().values().cloned().collect()
     }

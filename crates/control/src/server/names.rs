@@ -107,25 +107,21 @@ impl Control {
         name: &str,
         id: SandboxId,
     ) -> Result<Option<SandboxView>> {
+        // Asked before the row is looked for: an id is given before its name is claimed and until its row is there, so
+        // that a claim with neither is one that nobody will ever fulfil.
+        let being_made = self.0.making.contains(id);
         match self.0.row(caller.tenant, id).await? {
             Some(row) if !row.state.is_final() && row.state != State::Terminating => {
                 Ok(Some(self.0.view(&row)))
             }
-            Some(_) => {
+            None if being_made => {
+                tokio::time::sleep(LOOK).await;
+                Ok(None)
+            }
+            Some(_) | None => {
                 stored(self.0.store.release_name(caller.tenant, kind, name, id).await)?;
                 Ok(None)
             }
-            // Claimed, and its creation has not begun: whoever claimed it lets go of it if that fails.
-            None => match self.0.making.contains(id) {
-                true => {
-                    tokio::time::sleep(LOOK).await;
-                    Ok(None)
-                }
-                false => {
-                    stored(self.0.store.release_name(caller.tenant, kind, name, id).await)?;
-                    Ok(None)
-                }
-            },
         }
     }
 }

@@ -103,3 +103,68 @@ pub(super) fn from_stored(exec: ExecId, ended: &Ended) -> VecDeque<Event> {
     }
     events
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use sandstorm_provider::ProviderInfo;
+    use sandstorm_types::{ProgramError, Status, Walls};
+
+    use super::*;
+
+    fn output(stream: Stream, bytes: &'static [u8]) -> ExecEvent {
+        ExecEvent::Output { stream, offset: 0, bytes: Bytes::from_static(bytes) }
+    }
+
+    fn numbered(complaints: bool) -> Vec<Event> {
+        let mut events = VecDeque::new();
+        let mut numbering = Numbering::new(ExecId::from_bits(1), complaints);
+        for event in [
+            ExecEvent::Started,
+            output(Stream::Stdout, b"a\xe2\x82"),
+            output(Stream::Stderr, b"b"),
+            output(Stream::Stdout, b"\xac"),
+            output(Stream::Stdout, b"\xe2"),
+        ] {
+            assert!(!numbering.take(event, &mut events));
+        }
+        numbering.flush(&mut events);
+        events.into()
+    }
+
+    #[test]
+    fn numbers_do_not_depend_on_who_listens() {
+        let events = numbered(false);
+        assert_eq!(events, numbered(false));
+        assert!(events.iter().zip(0..).all(|(event, number)| event.seq == number));
+        let said: Vec<&[u8]> = events
+            .iter()
+            .filter_map(|event| match &event.body {
+                EventBody::Stdout(chunk) => Some(chunk.data.as_bytes()),
+                _ => None,
+            })
+            .collect();
+        // A character that came in two pieces is whole, one that never came to its end goes out as bytes.
+        assert_eq!(said, ["a".as_bytes(), "€".as_bytes(), b"\xe2"]);
+    }
+
+    #[test]
+    fn a_compiler_only_complains() {
+        let shown = |event: &Event| matches!(event.body, EventBody::Stdout(_));
+        assert!(!numbered(true).iter().any(shown));
+    }
+
+    #[test]
+    fn what_is_made_from_the_record_ends_where_the_original_did() {
+        let info = ProviderInfo { name: "memory".into(), kind: "memory".into(), region: None };
+        let exec = ExecId::from_bits(1);
+        let mut ended =
+            Ended::new(super::super::ended::empty(exec, Status::Error, &info, Walls::default()), None);
+        ended.result.set_output(b"out".to_vec(), b"err".to_vec());
+        ended.result.error = Some(ProgramError::default());
+        ended.last = Some(90);
+        let events = from_stored(exec, &ended);
+        assert_eq!(events.len(), 5);
+        assert_eq!(events.back().map(|event| event.seq), Some(90));
+    }
+}

@@ -187,7 +187,9 @@ impl Inner {
                 }
             }
         }
-        let begun = self.provider.exec(&cx, &execution.row.sandbox, request).await;
+        // A start that nobody waits for any more is given up.
+        let starting = cx.clone().with_cancellation(execution.cancel.clone());
+        let begun = self.provider.exec(&starting, &execution.row.sandbox, request).await;
         match begun {
             Ok(Exec { events, input, .. }) => {
                 execution.set_input(input);
@@ -198,7 +200,15 @@ impl Inner {
                 self.follow(&execution, execution.id(), story).await;
             }
             Err(error) => {
-                let ended = self.lost(&execution, &error);
+                let ended = match error.kind() {
+                    ErrorKind::Cancelled => {
+                        // It may have begun all the same.
+                        let last = OpContext::new(cx.tenant());
+                        let _ = self.provider.signal(&last, &execution.id(), ExecSignal::Kill).await;
+                        self.killed(&execution)
+                    }
+                    _ => self.lost(&execution, &error),
+                };
                 self.record(&execution, ended, None).await;
                 let _ = started.send(Err(error));
             }

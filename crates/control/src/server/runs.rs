@@ -141,6 +141,7 @@ impl Control {
     }
 
     /// Ends a run of this tenant; its caller gets the result so far with `killed`. One that ended stays as it is.
+    #[tracing::instrument(skip_all, fields(run = %id))]
     pub async fn cancel_run(&self, caller: &Caller, id: RunId) -> Result<RunView> {
         let seen = self.run_view(caller, id).await?;
         if seen.ended_at.is_some() {

@@ -129,6 +129,7 @@ impl Control {
     }
 
     /// Idempotent for one that ended; `NotFound` for one that never was or is another's. Works in every state.
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
     pub async fn delete_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<()> {
         caller.require(Scope::Sandbox)?;
         let audit = caller.audit("sandbox.delete", id);
@@ -137,6 +138,7 @@ impl Control {
     }
 
     /// Its lifetime ends `by` from now, whatever it was.
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
     pub async fn extend_sandbox(&self, caller: &Caller, id: SandboxId, by: Duration) -> Result<SandboxView> {
         caller.require(Scope::Sandbox)?;
         self.0.check_lifetime(by)?;
@@ -152,10 +154,12 @@ impl Control {
     }
 
     /// Pausing a paused sandbox is success; so is resuming a ready one.
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
     pub async fn pause_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
         self.change(caller, id, Transition::Pause, "sandbox.pause").await
     }
 
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
     pub async fn resume_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
         self.change(caller, id, Transition::Resume, "sandbox.resume").await
     }
@@ -170,6 +174,7 @@ impl Control {
     }
 
     /// Takes effect at once; connections that the new policy forbids end.
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
     pub async fn set_network(
         &self,
         caller: &Caller,
@@ -180,7 +185,7 @@ impl Control {
         let living = self.0.ready(caller.tenant, id).await?;
         let mut spec = living.row().spec.clone();
         spec.network = policy.clone();
-        self.0.provider.admits(&spec).map_err(sandstorm_provider::Error::unmet)?;
+        self.0.admits(&spec)?;
         let (control, caller) = (self.clone(), caller.clone());
         self.0
             .tasks

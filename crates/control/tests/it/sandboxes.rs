@@ -276,7 +276,7 @@ async fn listeners_hear_everything_once() {
     assert!(heard.iter().all(|event| matches!(event.body, EventBodyView::State { .. })));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_has_one_sandbox_however_many_ask() {
     let world = World::new().await;
     let (caller, stranger) = (world.caller(), world.stranger().await);
@@ -284,6 +284,14 @@ async fn a_name_has_one_sandbox_however_many_ask() {
     let results: Vec<_> =
         futures_util::future::join_all(asks).await.into_iter().map(Result::unwrap).collect();
     let id = results[0].0.id;
+    for round in 0..20 {
+        let name = format!("round {round}");
+        let asks = (0..8).map(|_| world.control.name_sandbox(&caller, "session", &name, plain()));
+        let made = futures_util::future::join_all(asks).await;
+        let ids: std::collections::BTreeSet<_> = made.into_iter().map(|made| made.unwrap().0.id).collect();
+        assert_eq!(ids.len(), 1);
+        world.control.delete_sandbox(&caller, *ids.first().unwrap()).await.unwrap();
+    }
     assert!(results.iter().all(|(view, _)| view.id == id && view.phase == Phase::Ready));
     assert_eq!(results.iter().filter(|(_, created)| *created).count(), 1);
     assert!(world.control.named_sandbox(&stranger, "session", "a b/../c").await.unwrap().is_none());

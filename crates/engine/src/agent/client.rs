@@ -77,7 +77,7 @@ impl AgentClient {
     /// Starts a task. The first event tells whether it began. One with a tag outlives this connection.
     pub(crate) fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
         let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
-        let handle = open(&self.link, id, [0; 2]).ok_or(AgentError::Gone)?;
+        let handle = open(&self.link, id, [0; 2], lasting.is_some()).ok_or(AgentError::Gone)?;
         match &*self.link.state.borrow() {
             LinkState::Lost(error) => Err(error.clone()),
             _ => handle.input.say(ToAgent::Start { id, lasting, task }).map(|()| handle),
@@ -86,10 +86,10 @@ impl AgentClient {
 }
 
 /// A place for a task's events. `None`: there is one of that number.
-fn open(link: &Arc<Link>, id: TaskId, pending: [u32; 2]) -> Option<TaskHandle> {
+fn open(link: &Arc<Link>, id: TaskId, pending: [u32; 2], lasting: bool) -> Option<TaskHandle> {
     let (events, receiver) = mpsc::unbounded_channel();
     let input = TaskInput { link: Arc::clone(link), id, to: InputStream::Main };
-    link.insert(id, Slot::new(events, pending)).then(|| TaskHandle::new(input, receiver))
+    link.insert(id, Slot::new(events, pending)).then(|| TaskHandle::new(input, receiver, lasting))
 }
 
 async fn read(mut socket: OwnedReadHalf, link: &Arc<Link>) -> Result<(), AgentError> {
@@ -149,7 +149,7 @@ fn told(link: &Arc<Link>, held: Held) -> Result<(), AgentError> {
         return Err(AgentError::Protocol("a task that nobody asked for"));
     };
     let handle =
-        open(link, held.id, held.pending).ok_or(AgentError::Protocol("a task that is told twice"))?;
+        open(link, held.id, held.pending, true).ok_or(AgentError::Protocol("a task that is told twice"))?;
     link.hold(held, handle);
     link.state.send_replace(if left <= 1 { LinkState::Ready } else { LinkState::Telling(left - 1) });
     Ok(())

@@ -21,7 +21,8 @@ pub(crate) enum TaskEvent {
     Exited { ending: Ending, usage: TaskUsage },
 }
 
-/// A task that was started. Dropping it forgets the task; it does not end it.
+/// A task that was started. Dropping it ends the task, unless it lasts: nobody could hear of it any more, and one that
+/// waits for a reader would wait for ever.
 #[derive(Debug)]
 pub(crate) struct TaskHandle {
     pub(crate) id: TaskId,
@@ -34,12 +35,14 @@ pub(crate) struct TaskHandle {
     in_hand: Option<(Stream, u32)>,
     /// Dealt with and not acknowledged yet, for each stream: acknowledged in pieces of some size.
     owed: [u32; 3],
+    lasting: bool,
+    over: bool,
 }
 
 impl TaskHandle {
-    pub(crate) fn new(input: TaskInput, events: mpsc::UnboundedReceiver<TaskEvent>) -> Self {
+    pub(crate) fn new(input: TaskInput, events: mpsc::UnboundedReceiver<TaskEvent>, lasting: bool) -> Self {
         let (id, link) = (input.id, Arc::clone(&input.link));
-        Self { id, input, link, events, ahead: None, in_hand: None, owed: [0; 3] }
+        Self { id, input, link, events, ahead: None, in_hand: None, owed: [0; 3], lasting, over: false }
     }
 
     /// The next event. `None`: the sandbox is gone before the task ended. Dropping the future loses nothing. Asking for
@@ -58,7 +61,10 @@ impl TaskHandle {
                 self.in_hand = Some((stream, cost));
                 TaskEvent::Output { stream, bytes }
             }
-            other => other,
+            other => {
+                self.over |= matches!(other, TaskEvent::Exited { .. });
+                other
+            }
         })
     }
 
@@ -104,6 +110,9 @@ impl TaskHandle {
 
 impl Drop for TaskHandle {
     fn drop(&mut self) {
+        if !self.lasting && !self.over {
+            self.forget(true);
+        }
         self.link.remove(self.id);
     }
 }

@@ -30,6 +30,12 @@ impl LocalProvider {
     /// Changes what a sandbox may reach.
     pub(super) async fn change_network(&self, living: &Arc<Living>, policy: NetworkPolicy) -> Result<()> {
         let captured = living.egress.is_captured();
+        if !captured && policy != NetworkPolicy::None && living.journals.is_none() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "a sandbox for one run cannot be given a network later",
+            ));
+        }
         let descriptors = match captured || policy == NetworkPolicy::None {
             true => Vec::new(),
             // Born without a network, it gets one now; that needs its processes to move.

@@ -170,7 +170,33 @@ fn strangers_and_garbage_do_not_disturb(place: &Place) {
         .collect();
     assert_eq!(place.note("answer"), "undisturbed\n");
     drop(sockets);
+    another_user_is_not_heard(place);
     kill(host);
+}
+
+/// The address is closed to others by its mode; if that is ever lost, the launcher still knows its user.
+fn another_user_is_not_heard(place: &Place) {
+    use std::os::unix::fs::PermissionsExt;
+
+    use sandstorm_sys::fork::{Forked, exit_now, fork};
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let path = place.path("launcher.sock");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    for open in [path.parent().unwrap(), &path] {
+        std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let reaped = match fork().unwrap() {
+        Forked::Parent { pid } => sandstorm_sys::process::reap(pid).unwrap(),
+        Forked::Child => {
+            let stranger = rustix::process::Uid::from_raw(54_321);
+            rustix::thread::set_thread_res_uid(stranger, stranger, stranger).unwrap();
+            let heard = sandstorm_jail::launcher::resident::connect(&path);
+            exit_now(if heard.is_err() { 0 } else { 1 })
+        }
+    };
+    assert_eq!(reaped.ending, sandstorm_sys::process::Ending::Code(0), "a stranger was welcome");
 }
 
 fn what_another_version_left_is_told(place: &Place) {

@@ -78,7 +78,9 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 /// What the program inside gets to see of a request.
 pub(crate) fn request(headers: &mut HeaderMap, mount: Mount, upgrade: bool) {
     strip_hop_by_hop(headers);
-    for name in [header::AUTHORIZATION.as_str(), API_KEY, "forwarded", "x-forwarded-for", "x-real-ip"] {
+    for name in
+        [header::AUTHORIZATION.as_str(), API_KEY, "expect", "forwarded", "x-forwarded-for", "x-real-ip"]
+    {
         headers.remove(name);
     }
     cookies::outbound(headers, mount);

@@ -1,6 +1,7 @@
 //! HTTP and WebSocket to a port inside a sandbox.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -87,11 +88,13 @@ async fn forward(
     let mount = Mount { sandbox, port };
     let upgrade = wants_websocket(&request);
     let client = upgrade.then(|| hyper::upgrade::on(&mut request));
-    let seat = app.control.open_stream(&caller)?;
+    // Held by the connection, and by the tunnel that it may become.
+    let seat = Arc::new(app.control.open_stream(&caller)?);
+    let tunnelled = Arc::clone(&seat);
     let connection =
         app.control.connect(&caller, sandbox, port).await.map_err(|error| match error.kind() {
             ErrorKind::FileSystem | ErrorKind::InvalidRequest => ApiError::new(
-                ErrorKind::Conflict,
+                ErrorKind::Provider,
                 format!("nothing can be reached on port {port} of this sandbox"),
             ),
             _ => error.into(),
@@ -121,7 +124,11 @@ async fn forward(
         let Some(client) = client else { return Err(bad_answer("an upgrade that nobody asked for")) };
         let program = hyper::upgrade::on(&mut answer);
         let stop = revoked(app.control.clone(), caller);
-        app.tasks.start("port tunnel", tunnel::carry(client, program, app.settings.idle, stop));
+        let idle = app.settings.idle;
+        app.tasks.start("port tunnel", async move {
+            tunnel::carry(client, program, idle, stop).await;
+            drop(tunnelled);
+        });
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *response.headers_mut() = headers::upgraded(answer.headers());

@@ -51,7 +51,7 @@ pub(crate) async fn open(
     mut query: Query,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> ApiResult<Response> {
-    let new = wanted(&mut query)?;
+    let new = wanted(&mut query, app.settings.longest_lifetime)?;
     query.finish()?;
     let upgrade = upgrade.map_err(|_| {
         ApiError::invalid("a terminal needs a WebSocket").status(http::StatusCode::UPGRADE_REQUIRED)
@@ -76,7 +76,8 @@ pub(crate) async fn open(
         }))
 }
 
-fn wanted(query: &mut Query) -> ApiResult<NewExec> {
+/// A terminal lives as long as its sandbox and its user want it to; `longest` is the most that may be asked for.
+fn wanted(query: &mut Query, longest: Duration) -> ApiResult<NewExec> {
     let rows = query.number("rows", 1, 1000)?.unwrap_or(24) as u16;
     let cols = query.number("cols", 1, 1000)?.unwrap_or(80) as u16;
     let command = match query.text("cmd")? {
@@ -106,8 +107,7 @@ fn wanted(query: &mut Query) -> ApiResult<NewExec> {
         tty: Some(Tty { rows, cols }.size()?),
         stdin: None,
         stdin_stream: true,
-        // A terminal lives as long as its sandbox and its user want it to.
-        timeout: Some(Duration::from_secs(24 * 3600)),
+        timeout: Some(longest),
         background: false,
         keep_on_disconnect: false,
     })

@@ -41,15 +41,16 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Output should be seen when it is written, not when a segment is full.
-                stream.set_nodelay(true)?;
+                // Output should be seen when it is written, not when a segment is full. It fails only for a connection
+                // that is gone already.
+                let _ = stream.set_nodelay(true);
                 let peer = Some(peer.ip().to_canonical());
                 Ok(Some(Accepted { stream: Stream::Tcp(stream), peer }))
             }
             Self::Unix { listener, users } => {
                 let (stream, _) = listener.accept().await?;
-                let user = stream.peer_cred()?.uid();
-                if !users.contains(&user) {
+                let user = stream.peer_cred().ok().map(|peer| peer.uid());
+                if user.is_none_or(|user| !users.contains(&user)) {
                     tracing::warn!(user, "a process of another user tried the socket");
                     return Ok(None);
                 }

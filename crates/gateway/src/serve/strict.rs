@@ -3,8 +3,8 @@
 //! hyper takes a request with both lengths as chunked and lines that end in a bare LF as lines; both are allowed to a
 //! server and both are how requests are smuggled past a proxy that reads them otherwise. This filter sits below hyper:
 //! it holds back each head until it is whole, looks at it, follows the body to find the next head, and lets everything
-//! through unchanged. A head that it refuses is replaced by bytes that are no HTTP, which hyper answers with 400 and the
-//! end of the connection.
+//! through unchanged. A head that it refuses is replaced by a request of our own, which only we can write and which is
+//! answered with the refusal and the end of the connection, in its turn behind the answers that are still due.
 
 mod framing;
 
@@ -13,18 +13,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::ServeLimits;
+use super::refusal::{Refusal, Refusals};
 use framing::{Body, judge};
 
 /// How HTTP/2 begins; it has frames of its own and none of these ambiguities.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What hyper refuses, whatever stands before it.
-const REFUSED: &[u8] = b"\0\r\n\r\n";
+/// What is no part of a chunked body: hyper ends it with an error.
+const NO_CHUNK: &[u8] = b"\0\r\n\r\n";
 const PIECE: usize = 8 << 10;
 
 /// A connection that lets only unambiguous HTTP/1 through.
@@ -32,6 +33,8 @@ const PIECE: usize = 8 << 10;
 pub(super) struct StrictHttp<I> {
     inner: I,
     max_head: usize,
+    max_headers: usize,
+    refusals: Refusals,
     /// Set when the server has agreed to speak another protocol from here on.
     upgraded: Arc<AtomicBool>,
     state: State,
@@ -58,10 +61,18 @@ enum State {
 }
 
 impl<I> StrictHttp<I> {
-    pub(super) fn new(inner: I, max_head: usize, head_time: Duration, upgraded: Arc<AtomicBool>) -> Self {
-        let (waiting, passed) = (BytesMut::new(), BytesMut::new());
-        let first = Some(Box::pin(tokio::time::sleep(head_time)));
-        Self { inner, max_head, upgraded, state: State::Head { searched: 0 }, waiting, passed, first }
+    pub(super) fn new(inner: I, limits: &ServeLimits, refusals: Refusals, upgraded: Arc<AtomicBool>) -> Self {
+        Self {
+            inner,
+            max_head: limits.head_bytes,
+            max_headers: limits.headers,
+            refusals,
+            upgraded,
+            state: State::Head { searched: 0 },
+            waiting: BytesMut::new(),
+            passed: BytesMut::new(),
+            first: Some(Box::pin(tokio::time::sleep(limits.head_time))),
+        }
     }
 
     /// Moves from `waiting` to `passed` what can be judged.
@@ -77,7 +88,11 @@ impl<I> StrictHttp<I> {
                             self.state = State::Head { searched: 0 };
                         }
                     }
-                    Err(()) => self.refuse(),
+                    Err(()) => {
+                        self.waiting.clear();
+                        self.passed.extend_from_slice(NO_CHUNK);
+                        self.state = State::Refused;
+                    }
                 },
                 State::Head { searched } => {
                     if PREFACE.starts_with(&self.waiting[..self.waiting.len().min(PREFACE.len())]) {
@@ -91,28 +106,47 @@ impl<I> StrictHttp<I> {
                     let from = searched.saturating_sub(3);
                     let end = self.waiting[from..].windows(4).position(|four| four == b"\r\n\r\n");
                     match end.map(|at| from + at + 4) {
-                        Some(end) if end <= self.max_head => match judge(&self.waiting[..end]) {
-                            Ok(body) => {
-                                self.passed.unsplit(self.waiting.split_to(end));
-                                self.state = body.map_or(State::Head { searched: 0 }, State::Body);
+                        Some(end) if end <= self.max_head => {
+                            match judge(&self.waiting[..end], self.max_headers) {
+                                Ok(body) => {
+                                    self.passed.unsplit(self.waiting.split_to(end));
+                                    self.state = body.map_or(State::Head { searched: 0 }, State::Body);
+                                }
+                                Err(refusal) => self.refuse(refusal),
                             }
-                            Err(()) => self.refuse(),
-                        },
-                        None if self.waiting.len() <= self.max_head && !hopeless(&self.waiting) => {
+                        }
+                        None if hopeless(&self.waiting) => self.refuse(Refusal::Malformed),
+                        None if self.waiting.len() <= self.max_head => {
                             *searched = self.waiting.len();
                             return;
                         }
-                        _ => self.refuse(),
+                        _ => self.refuse(Refusal::TooLarge),
                     }
                 }
             }
         }
     }
 
-    fn refuse(&mut self) {
+    fn refuse(&mut self, refusal: Refusal) {
         self.waiting.clear();
-        self.passed.extend_from_slice(REFUSED);
+        self.passed.extend_from_slice(&self.refusals.request(refusal));
         self.state = State::Refused;
+    }
+}
+
+impl<I: AsyncRead + Unpin> StrictHttp<I> {
+    /// Reads of a body whose length is known straight to where it is wanted: uploads need not be copied.
+    fn poll_plain(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>, left: u64) -> Poll<io::Result<()>> {
+        let most = buf.remaining().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        ready!(Pin::new(&mut self.inner).poll_read(cx, &mut part))?;
+        let length = part.filled().len();
+        buf.advance(length);
+        self.state = match left - length as u64 {
+            0 => State::Head { searched: 0 },
+            left => State::Body(Body::Sized(left)),
+        };
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -139,6 +173,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for StrictHttp<I> {
             }
             if matches!(this.state, State::Open) {
                 return Pin::new(&mut this.inner).poll_read(cx, buf);
+            }
+            if let State::Body(body) = &mut this.state
+                && let Some(left) = body.plain()
+            {
+                return this.poll_plain(cx, buf, left);
             }
             let mut piece = [0; PIECE];
             let mut piece = ReadBuf::new(&mut piece);
@@ -194,7 +233,10 @@ mod tests {
 
     use super::*;
 
-    const TIME: Duration = Duration::from_secs(5);
+    fn strict<I>(inner: I, upgraded: &Arc<AtomicBool>) -> StrictHttp<I> {
+        let limits = ServeLimits { head_bytes: 1024, headers: 10, ..ServeLimits::default() };
+        StrictHttp::new(inner, &limits, Refusals::new(), Arc::clone(upgraded))
+    }
 
     /// What comes out at the other end when `sent` goes in, in pieces of `piece` bytes.
     async fn through(sent: &[u8], piece: usize) -> Vec<u8> {
@@ -204,7 +246,7 @@ mod tests {
         }
         client.shutdown().await.unwrap();
         let mut out = Vec::new();
-        StrictHttp::new(server, 1024, TIME, Arc::default()).read_to_end(&mut out).await.unwrap();
+        strict(server, &Arc::default()).read_to_end(&mut out).await.unwrap();
         out
     }
 
@@ -245,6 +287,8 @@ mod tests {
             head(": a"),
             head("no colon"),
             head(&long),
+            head(&["X: a"; 12].join("\r\n")),
+            "GET /{x} HTTP/1.1\r\nHost: h\r\n\r\n".replace("{x}", "<\\>"),
             "GET / HTTP/1.1\nHost: h\n\n".to_owned(),
             "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(),
             "GET  / HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(),
@@ -261,7 +305,8 @@ mod tests {
             for piece in [1, 4096] {
                 let out = through(sent.as_bytes(), piece).await;
                 let text = String::from_utf8_lossy(&out).into_owned();
-                assert!(out.ends_with(REFUSED) && !text.contains("smuggled"), "{bad:?} gave {text:?}");
+                let refused = text.contains("connection: close\r\n\r\n") || out.ends_with(NO_CHUNK);
+                assert!(refused && !text.contains("smuggled"), "{bad:?} gave {text:?}");
             }
         }
     }
@@ -269,7 +314,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_head_has_its_time() {
         let (mut client, server) = tokio::io::duplex(4096);
-        let mut server = StrictHttp::new(server, 1024, TIME, Arc::default());
+        let mut server = strict(server, &Arc::default());
         client.write_all(b"GET / HTTP/1.1\r\nX: ").await.unwrap();
         let mut head = [0; 64];
         assert_eq!(server.read(&mut head).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -279,7 +324,7 @@ mod tests {
     async fn a_new_protocol_is_left_alone() {
         let (mut client, server) = tokio::io::duplex(4096);
         let upgraded = Arc::new(AtomicBool::new(false));
-        let mut server = StrictHttp::new(server, 1024, TIME, Arc::clone(&upgraded));
+        let mut server = strict(server, &upgraded);
         client.write_all(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n").await.unwrap();
         let mut head = [0; 64];
         let _ = server.read(&mut head).await.unwrap();

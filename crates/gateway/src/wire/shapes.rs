@@ -118,7 +118,6 @@ pub(crate) struct LanguageText(String);
 #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$", example = "data/in.csv")]
 pub(crate) struct PathText(String);
 
-
 /// A number of bytes, or a text such as `256M`.
 #[derive(ToSchema)]
 #[serde(untagged)]

@@ -22,6 +22,16 @@ async fn the_description_and_its_pages_come_from_here() {
 }
 
 #[tokio::test]
+async fn foreign_routes_are_an_addition() {
+    let world = World::new().await;
+    let none = crate::world::gateway(&world.control, &Default::default(), false);
+    assert!(none.extra.is_empty());
+    // Mounting nothing is not a mistake.
+    let _ = sandstorm_gateway::router(none);
+    world.send(world.request("GET", "/foreign/who"), "").await.refused(401);
+}
+
+#[tokio::test]
 async fn metrics_tell_nothing_of_tenants() {
     let world = World::new().await;
     let id = world.sandbox().await;

@@ -33,6 +33,15 @@ async fn a_repeated_request_gets_the_first_answer() {
 }
 
 #[tokio::test]
+async fn a_stream_takes_no_key() {
+    let world = World::new().await;
+    let request =
+        world.request("POST", "/v1/runs").header("x-api-key", &world.key).header("idempotency-key", "k");
+    let request = request.header("content-type", "application/json").header("accept", "text/event-stream");
+    world.send(request, r#"{"language": "bash", "code": ""}"#).await.refused(400);
+}
+
+#[tokio::test]
 async fn requests_at_once_make_one() {
     let world = World::new().await;
     let body = r#"{"enforcement": "best_effort"}"#;

@@ -217,7 +217,7 @@ async fn bound() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn gateway(control: &Control, settings: &GatewaySettings, extra: bool) -> Gateway {
+pub(crate) fn gateway(control: &Control, settings: &GatewaySettings, extra: bool) -> Gateway {
     let language = LanguageView {
         name: "bash".into(),
         version: None,

@@ -1,10 +1,79 @@
 //! Capturing the network of a jail that lives already.
+//!
+//! A child of the launcher enters the jail's user and network namespaces, does there what PID 1 would have done, and hands
+//! the sockets out. It never enters the jail's pid or mount namespace: nobody inside sees it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
-use crate::error::JailError;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{DumpableBehavior, Signal};
+use rustix::thread::ThreadNameSpaceType;
+use sandstorm_sys::fork::{Namespaces, Side};
+use serde::{Deserialize, Serialize};
+
+use super::timespec;
+use crate::error::{JailError, doing};
+use crate::{network, packet};
+
+/// A few netlink messages take milliseconds; a child that takes this long never will.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the child says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// Comes with the descriptors of the captured network.
+    Captured,
+    Failed(String),
+}
 
 /// Makes the captured network in the namespace of a jail's PID 1 and gives the host's ends of it.
-pub(super) fn from_outside(_pidfd: &OwnedFd) -> Result<Vec<OwnedFd>, JailError> {
-    Err(JailError::Launcher("the sandbox was made without a network and cannot get one".to_owned()))
+pub(super) fn from_outside(pidfd: &OwnedFd) -> Result<Vec<OwnedFd>, JailError> {
+    let (ours, theirs) = packet::pair().map_err(doing("make a socket"))?;
+    match sandstorm_sys::fork::clone(Namespaces::NONE, None).map_err(doing("fork"))? {
+        Side::Child => {
+            drop(ours);
+            let said = match enter_and_capture(pidfd) {
+                Ok(captured) => {
+                    let given: Vec<_> = captured.iter().map(AsFd::as_fd).collect();
+                    packet::send(theirs.as_fd(), &Word::Captured, &given)
+                }
+                Err(reason) => packet::send(theirs.as_fd(), &Word::Failed(reason), &[]),
+            };
+            sandstorm_sys::fork::exit_now(if said.is_ok() { 0 } else { 1 })
+        }
+        Side::Parent { pid, pidfd: child } => {
+            drop(theirs);
+            let heard = listen(&ours);
+            let _ = rustix::process::pidfd_send_signal(&child, Signal::KILL);
+            let _ = sandstorm_sys::process::reap(pid);
+            heard
+        }
+    }
+}
+
+fn listen(child: &OwnedFd) -> Result<Vec<OwnedFd>, JailError> {
+    let mut fds = [PollFd::new(child, PollFlags::IN)];
+    // Interrupted or too late: what is there is read without waiting either way.
+    let ready = poll(&mut fds, Some(&timespec(PATIENCE))).is_ok_and(|n| n > 0);
+    let said =
+        if ready { packet::receive(child.as_fd()).map_err(doing("capture the network"))? } else { None };
+    match said {
+        Some((Word::Captured, descriptors)) => Ok(descriptors),
+        Some((Word::Failed(reason), _)) => {
+            Err(JailError::Launcher(format!("the network could not be captured: {reason}")))
+        }
+        None => Err(JailError::Launcher("the network could not be captured: no answer".to_owned())),
+    }
+}
+
+fn enter_and_capture(pidfd: &OwnedFd) -> Result<Vec<OwnedFd>, String> {
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::NETWORK;
+    rustix::thread::move_into_thread_name_spaces(pidfd.as_fd(), both)
+        .map_err(|e| format!("its namespaces cannot be entered: {e}"))?;
+    network::capture_all().map(network::Captured::into_fds).map_err(|e| {
+        let cause = std::error::Error::source(&e).map(|cause| format!(": {cause}")).unwrap_or_default();
+        format!("{e}{cause}")
+    })
 }

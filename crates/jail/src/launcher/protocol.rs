@@ -113,6 +113,7 @@ impl From<&JailError> for Refusal {
             JailError::NoFreeIds(_) => RefusalKind::Capacity,
             JailError::Host { .. } => RefusalKind::Host,
             JailError::Gone => RefusalKind::Gone,
+            JailError::Name(_) | JailError::Target(_) => RefusalKind::Forbidden,
             JailError::Exists | JailError::Source(_) | JailError::NoFreezer | JailError::Frozen => {
                 RefusalKind::Forbidden
             }

@@ -32,6 +32,14 @@ impl Sources {
         if let Some(tree) = root.exposed.first() {
             return Err(refused(&tree.source));
         }
+        let targets = root.trees.iter().map(|tree| &tree.target);
+        let places =
+            targets.chain(root.links.iter().map(|(at, _)| at)).chain(root.files.iter().map(|(at, _)| at));
+        for place in places {
+            if !is_plain(place) {
+                return Err(JailError::Target(place.display().to_string()));
+            }
+        }
         for tree in &mut root.trees {
             tree.source = self.confined(&tree.source).ok_or_else(|| refused(&tree.source))?;
         }
@@ -39,8 +47,7 @@ impl Sources {
     }
 
     fn confined(&self, source: &Path) -> Option<PathBuf> {
-        // A path compares by its parts, among which `.` and doubled slashes do not show; `..` would.
-        if !source.is_absolute() || source.components().any(|part| part == Component::ParentDir) {
+        if !is_plain(source) {
             return None;
         }
         if let Some((_, real)) = self.exact.iter().find(|(named, _)| named == source) {
@@ -51,6 +58,11 @@ impl Sources {
             Some(if rest.as_os_str().is_empty() { real.clone() } else { real.join(rest) })
         })
     }
+}
+
+/// A path compares by its parts, among which `.` and doubled slashes do not show; `..` would climb.
+fn is_plain(path: &Path) -> bool {
+    path.is_absolute() && path.components().all(|part| part != Component::ParentDir)
 }
 
 fn refused(source: &Path) -> JailError {
@@ -95,6 +107,17 @@ mod tests {
             assert!(sources.confine(&mut spec(Path::new(refused))).is_err(), "{refused}");
         }
         sources.confine(&mut spec(Path::new("/usr"))).unwrap();
+        for target in ["/../out", "relative", "/opt/../../out"] {
+            let mut climbing = spec(Path::new("/usr"));
+            climbing.trees[0].target = target.into();
+            assert!(sources.confine(&mut climbing).is_err(), "{target}");
+            let mut climbing = spec(Path::new("/usr"));
+            climbing.files.push((target.into(), Vec::new()));
+            assert!(sources.confine(&mut climbing).is_err(), "{target}");
+            let mut climbing = spec(Path::new("/usr"));
+            climbing.links.push((target.into(), "/".into()));
+            assert!(sources.confine(&mut climbing).is_err(), "{target}");
+        }
         let mut exposed = spec(Path::new("/usr"));
         exposed.exposed = exposed.trees.clone();
         assert!(sources.confine(&mut exposed).is_err());

@@ -59,6 +59,7 @@ impl State {
             self.tell_end(ended);
         }
         if self.clients.welcome(&sockets) {
+            self.take_back_pauses();
             for ended in std::mem::take(&mut self.unheard) {
                 self.tell_end(ended);
             }
@@ -127,6 +128,11 @@ impl State {
     }
 
     fn may_launch(&mut self, spec: &mut JailSpec) -> Result<(), JailError> {
+        // It becomes part of paths on the host.
+        let letters = spec.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if spec.name.is_empty() || spec.name.len() > 64 || !letters {
+            return Err(JailError::Name(spec.name.clone()));
+        }
         if self.ward(&spec.name).is_ok() {
             return Err(JailError::Exists);
         }
@@ -162,6 +168,15 @@ impl State {
                 Ok(None) => self.pausing.push(name),
                 Ok(Some(settled)) => self.done(name, settled),
                 Err(e) => self.refuse(name, &e),
+            }
+        }
+    }
+
+    /// Who asked for them is gone and cannot be answered; the new client must not find jails that stop by themselves.
+    fn take_back_pauses(&mut self) {
+        for name in std::mem::take(&mut self.pausing) {
+            if let Ok(ward) = self.ward(&name) {
+                let _ = ward.resume();
             }
         }
     }

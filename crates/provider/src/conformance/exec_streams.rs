@@ -9,6 +9,7 @@ use super::{Case, case};
 use crate::{EndCause, ExecEvent, ExecRequest, ExecStatus};
 
 pub(super) const CASES: &[Case] = &[
+    case!("exec_streams", a_listener_that_does_not_read_holds_up_nobody, needs [exec, files]),
     case!("exec_streams", output_and_success, needs[exec]),
     case!("exec_streams", streams_are_kept_apart, needs[exec]),
     case!("exec_streams", starts_once_and_ends_once, needs[exec]),
@@ -133,6 +134,26 @@ async fn many_at_once(t: &Trial<'_>) -> Verdict {
     });
     for (number, out) in try_join_all(runs).await? {
         same_bytes("the output of one of many", out, format!("{number}\n{number}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+async fn a_listener_that_does_not_read_holds_up_nobody(t: &Trial<'_>) -> Verdict {
+    let id = t.sandbox().await?;
+    // Many small pieces, and then as many bytes as nobody keeps.
+    t.write(&id, "much", vec![b'x'; 3 << 20]).await?;
+    let lines: String = (0..500).map(|n| format!("echo {n}; ")).collect();
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(t.provider.exec(&t.cx, &id, ExecRequest::shell(format!("{lines} cat much"))).await?);
+    }
+    for _ in 0..3 {
+        let out = t.output(&id, ExecRequest::program(["/bin/echo", "on"])).await?;
+        same_bytes("the output beside it", out, b"on\n")?;
+    }
+    for exec in silent {
+        let whole = exec.collect().await?.stdout;
+        ensure!(whole.ends_with(b"xxx") && whole.len() > 3 << 20, "{} bytes came in the end", whole.len());
     }
     Ok(())
 }

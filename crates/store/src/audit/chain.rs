@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use sandstorm_types::Timestamp;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::record::{self, Canonical, Record, genesis};
 use super::{Audit, AuditKey, anchor};
@@ -23,7 +24,7 @@ pub(crate) struct Chain {
     every: u64,
     opened: Instant,
     /// Checkpoints that could not be anchored yet. Held while they are written, so that one writes at a time.
-    pending: tokio::sync::Mutex<Vec<Checkpoint>>,
+    pending: Mutex<Vec<Checkpoint>>,
 }
 
 /// Checkpoints that are kept for a file that cannot be written.
@@ -84,7 +85,7 @@ impl Chain {
         let anchored = anchor::newest(&self.anchor, &self.node)?;
         let behind = anchored.map_or(checkpoint.seq == 1, |seq| seq < checkpoint.seq);
         if ours && behind {
-            self.anchor(vec![checkpoint]).await;
+            self.anchor(self.pending.lock().await, vec![checkpoint]).await;
         }
         Ok(())
     }
@@ -185,10 +186,18 @@ impl Chain {
         Ok(())
     }
 
-    /// Writes committed checkpoints to the side file. The act is done by then, so a failure is reported and the next
-    /// checkpoint tries again; until then the report counts the records as not anchored.
-    pub(crate) async fn anchor(&self, checkpoints: Vec<Checkpoint>) {
-        let mut pending = self.pending.lock().await;
+    /// Commits, then writes the checkpoints that it made to the side file. One at a time, so that they are anchored in
+    /// their order.
+    pub(crate) async fn commit(&self, transaction: Transaction, checkpoints: Vec<Checkpoint>) -> Result<()> {
+        let pending = self.pending.lock().await;
+        transaction.commit().await?;
+        self.anchor(pending, checkpoints).await;
+        Ok(())
+    }
+
+    /// The act is done by now, so a failure is reported and the next checkpoint tries again; until then the report
+    /// counts the records as not anchored.
+    async fn anchor(&self, mut pending: MutexGuard<'_, Vec<Checkpoint>>, checkpoints: Vec<Checkpoint>) {
         pending.extend(checkpoints);
         let (key, node, path) = (self.key.clone(), self.node.clone(), self.anchor.clone());
         let (lines, log) = (pending.clone(), self.log.clone());

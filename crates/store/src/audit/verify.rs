@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sandstorm_types::Timestamp;
 
 use super::record::{Record, genesis};
 use super::{AuditKey, AuditReport, Checkpoint, Kind, Tampering, anchor, diagnosis};
@@ -10,6 +13,8 @@ use crate::database::{Database, Transaction, sql};
 
 /// Records that are read at a time.
 const BATCH: u32 = 1000;
+/// How long a busy disk may take to write the first line of an anchor.
+const UNDER_WAY: Duration = Duration::from_secs(5);
 
 /// What a walk along the records saw.
 #[derive(Debug, Default)]
@@ -44,9 +49,7 @@ pub(super) async fn verify(database: &Database, key: &AuditKey, anchor: &Path) -
     judge_tail(&walk, head.as_ref(), start, &signed, &mut report);
     judge_points(&walk, start, &signed, &mut report);
     report.unanchored = walk.last.saturating_sub(anchored.unwrap_or(0));
-    // With the first checkpoint alone it may be about to be written; so it may when it was not there a moment ago.
-    let expected = signed.points.keys().any(|seq| *seq > 1);
-    if anchored.is_none() && expected && anchor::newest(anchor, &node)?.is_none() {
+    if anchored.is_none() && !signed.points.is_empty() && !appears(anchor, &node, signed.oldest).await? {
         report.tampering.push(Tampering::AnchorMissing);
     }
     let others = other_nodes(transaction, &node).await?;
@@ -65,6 +68,25 @@ struct Signed {
     points: BTreeMap<u64, Vec<String>>,
     /// Where the old end was cut off last.
     cut: Option<(u64, String)>,
+    /// When the first checkpoint that is still here was made.
+    oldest: Option<Timestamp>,
+}
+
+/// Whether there is an anchor, or comes to be one while its first line may still be under way: it is written after the
+/// commit that it speaks of.
+async fn appears(anchor: &Path, node: &str, oldest: Option<Timestamp>) -> Result<bool> {
+    // By a clock that nobody sets: the moment may lie in the future of the other one.
+    let began = Instant::now();
+    loop {
+        if anchor::newest(anchor, node)?.is_some() {
+            return Ok(true);
+        }
+        let old = oldest.is_none_or(|oldest| Timestamp::now().since(oldest) > UNDER_WAY);
+        if old || began.elapsed() > UNDER_WAY {
+            return Ok(false);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 impl Signed {
@@ -90,6 +112,7 @@ impl Signed {
                 report.tampering.push(Tampering::BadCheckpoint { seq: checkpoint.seq });
                 continue;
             }
+            self.oldest = Some(self.oldest.map_or(checkpoint.at, |oldest| oldest.min(checkpoint.at)));
             if checkpoint.kind == Kind::Cut {
                 self.cut = Some((checkpoint.seq, checkpoint.hash.clone()));
             }

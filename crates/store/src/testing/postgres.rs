@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -137,7 +138,8 @@ fn keeper(directory: &Path) -> Result<Command, String> {
     } else {
         Command::new("sh")
     };
-    command.args(["-c", KEEPER, "keeper"]).current_dir("/");
+    // In a group of its own: an interrupt that ends the tests must leave it time to tidy up.
+    command.args(["-c", KEEPER, "keeper"]).current_dir("/").process_group(0);
     Ok(command)
 }
 

@@ -38,10 +38,6 @@ impl Server {
         Self { child, port, key, place, who, settings, arguments }
     }
 
-    pub fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap()
-    }
-
     pub fn state(&self) -> PathBuf {
         self.place.path().join("state")
     }

@@ -10,7 +10,7 @@ use crate::support::{Place, skip};
 #[derive(Debug)]
 pub struct Database {
     _server: Postgres,
-    place: Place,
+    _place: Place,
     file: PathBuf,
 }
 
@@ -18,10 +18,6 @@ impl Database {
     /// The address as the configuration takes it: by reference.
     pub fn reference(&self) -> String {
         format!("file:{}", self.file.display())
-    }
-
-    pub fn place(&self) -> &Place {
-        &self.place
     }
 }
 
@@ -38,5 +34,5 @@ pub fn database() -> Option<Database> {
     let url = runtime.block_on(server.database()).unwrap();
     let place = Place::new();
     let file = place.write("database.url", url);
-    Some(Database { _server: server, place, file })
+    Some(Database { _server: server, _place: place, file })
 }

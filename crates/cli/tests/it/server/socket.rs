@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -64,6 +64,7 @@ impl WebSocket {
         self.send(1, text.as_bytes());
     }
 
+    /// An empty message of bytes stands for a sign of life that brought nothing.
     pub fn read(&mut self) -> Message {
         loop {
             let mut head = [0; 2];
@@ -92,7 +93,10 @@ impl WebSocket {
                     let code = payload.first_chunk::<2>().map_or(1005, |code| u16::from_be_bytes(*code));
                     return Message::Closed(code);
                 }
-                9 => self.send(10, &payload),
+                9 => {
+                    self.send(10, &payload);
+                    return Message::Bytes(Vec::new());
+                }
                 _ => {}
             }
         }
@@ -101,7 +105,10 @@ impl WebSocket {
     /// Reads output until it holds this text.
     #[track_caller]
     pub fn read_until(&mut self, wanted: &str) {
+        let began = Instant::now();
         loop {
+            let seen = String::from_utf8_lossy(&self.seen);
+            assert!(began.elapsed() < Duration::from_secs(20), "{wanted} never came: {seen}");
             if let Some(at) = self.seen.windows(wanted.len()).position(|w| w == wanted.as_bytes()) {
                 self.seen.drain(..at + wanted.len());
                 return;
@@ -116,7 +123,9 @@ impl WebSocket {
     /// What the server says when the program ended.
     #[track_caller]
     pub fn read_exit(&mut self) -> Value {
+        let began = Instant::now();
         loop {
+            assert!(began.elapsed() < Duration::from_secs(20), "the exit is never told");
             match self.read() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
                 Message::Bytes(_) => {}

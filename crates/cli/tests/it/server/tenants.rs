@@ -168,7 +168,7 @@ fn one_tenant_cannot_see_anothers_objects() {
         ("POST", sandbox.clone(), "/pause".into(), Some(json!({}))),
         ("POST", sandbox.clone(), "/resume".into(), Some(json!({}))),
         ("POST", sandbox.clone(), "/extend".into(), Some(json!({ "lifetime": "10m" }))),
-        ("PUT", sandbox.clone(), "/network".into(), Some(json!("none"))),
+        ("PUT", sandbox.clone(), "/network".into(), Some(json!({ "network": "none" }))),
         ("POST", sandbox.clone(), "/exec".into(), Some(json!({ "command": "true" }))),
         ("GET", sandbox.clone(), "/execs".into(), None),
         ("GET", sandbox.clone(), format!("/execs/{exec}"), None),
@@ -283,7 +283,7 @@ fn the_audit_tells_what_happened_and_that_it_was_not_changed() {
     server.exec(&sandbox, "echo canary-in-command");
     assert_eq!(server.delete(&sandbox).status, 204);
     let listed = on_state(&server, &["audit", "list", "--json"]);
-    for action in ["sandbox.create", "exec.start", "sandbox.delete"] {
+    for action in ["sandbox.create", "exec.command", "sandbox.delete"] {
         assert!(listed.contains(action), "{action}: {listed}");
     }
     assert!(!listed.contains("canary-in-env"), "{listed}");

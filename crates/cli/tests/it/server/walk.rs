@@ -190,7 +190,9 @@ fn terminal(server: &Server, sandbox: &str) {
     socket.send_text(&json!({ "resize": { "rows": 50, "cols": 120 } }).to_string());
     socket.send_bytes(b"stty size\n");
     socket.read_until("50 120");
-    socket.send_bytes(b"cat\n");
+    // Ctrl-C means an interrupt once a program has the terminal; before that it is the shell's to read.
+    socket.send_bytes(b"echo st''art; cat\n");
+    socket.read_until("start");
     socket.send_bytes(&[3]);
     socket.send_bytes(b"exit 7\n");
     let exit = socket.read_exit();

@@ -1,5 +1,7 @@
 //! The grammar of heads and bodies, as far as it decides where a message ends.
 
+use crate::serve::refusal::Refusal;
+
 /// Longest line of a chunk's size with its extensions.
 const MAX_CHUNK_LINE: usize = 256;
 const MAX_TRAILERS: usize = 8 << 10;
@@ -24,9 +26,17 @@ pub(super) enum Chunks {
 }
 
 /// Looks at a whole head. Gives the body that follows, or refuses.
-pub(super) fn judge(head: &[u8]) -> Result<Option<Body>, ()> {
-    let text = head.strip_suffix(b"\r\n\r\n").ok_or(())?;
-    let mut lines = split_lines(text)?.into_iter();
+pub(super) fn judge(head: &[u8], max_fields: usize) -> Result<Option<Body>, Refusal> {
+    let text = head.strip_suffix(b"\r\n\r\n").ok_or(Refusal::Malformed)?;
+    let lines = split_lines(text).map_err(|()| Refusal::Malformed)?;
+    if lines.len() - 1 > max_fields {
+        return Err(Refusal::TooLarge);
+    }
+    body_of(&lines).map_err(|()| Refusal::Malformed)
+}
+
+fn body_of(lines: &[&[u8]]) -> Result<Option<Body>, ()> {
+    let mut lines = lines.iter().copied();
     let is_http_11 = request_line(lines.next().ok_or(())?)?;
     let (mut length, mut chunked) = (None, false);
     for line in lines {
@@ -72,8 +82,8 @@ fn split_lines(text: &[u8]) -> Result<Vec<&[u8]>, ()> {
 fn request_line(line: &[u8]) -> Result<bool, ()> {
     let parts: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let [method, target, version] = parts[..] else { return Err(()) };
-    let visible = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| byte.is_ascii_graphic());
-    if !visible(target) || method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+    if http::Uri::try_from(target).is_err() || method.is_empty() || !method.iter().all(|byte| is_token(*byte))
+    {
         return Err(());
     }
     match version {
@@ -99,6 +109,14 @@ fn is_token(byte: u8) -> bool {
 }
 
 impl Body {
+    /// How much is still to come, where that is known.
+    pub(super) fn plain(&self) -> Option<u64> {
+        match self {
+            Self::Sized(left) => Some(*left),
+            Self::Chunked(_) => None,
+        }
+    }
+
     /// How many of `bytes` belong to the body, and whether it is over with them.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, bool), ()> {
         match self {

@@ -102,3 +102,39 @@ fn a_limit_that_cannot_be_written_is_named() {
     let names: Vec<&str> = leaf.missing().iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["processes", "cpus"]);
 }
+
+#[test]
+fn a_jail_is_frozen_in_the_unified_tree_where_it_can_be() {
+    let root = tempfile::tempdir().unwrap();
+    let leaf = create(&unified(&root));
+    let dir = root.path().join("sandstorm/me/jail");
+    assert!(leaf.freeze(true).is_err(), "a kernel without the file froze something");
+    fs::write(dir.join("cgroup.freeze"), "0").unwrap();
+    fs::write(dir.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+    leaf.freeze(true).unwrap();
+    assert_eq!(fs::read_to_string(dir.join("cgroup.freeze")).unwrap(), "1");
+    assert!(!leaf.is_frozen(), "it stands still before the kernel says so");
+    fs::write(dir.join("cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+    assert!(leaf.is_frozen());
+    leaf.freeze(false).unwrap();
+    assert_eq!(fs::read_to_string(dir.join("cgroup.freeze")).unwrap(), "0");
+}
+
+#[test]
+fn a_jail_on_a_v1_host_is_frozen_there() {
+    let root = tempfile::tempdir().unwrap();
+    let mut hierarchies = v1(&root);
+    assert!(create(&hierarchies).freeze(true).is_err(), "there is no freezer");
+    let mount = root.path().join("freezer");
+    fs::create_dir_all(&mount).unwrap();
+    hierarchies.on_v1.insert(Controller::Freezer, mount.clone());
+    let leaf = Leaf::create(&hierarchies, Path::new("sandstorm/me"), "other", &limits());
+    let state = mount.join("sandstorm/me/other/freezer.state");
+    leaf.freeze(true).unwrap();
+    assert_eq!(fs::read_to_string(&state).unwrap(), "FROZEN");
+    assert!(leaf.is_frozen());
+    fs::write(&state, "FREEZING\n").unwrap();
+    assert!(!leaf.is_frozen());
+    leaf.freeze(false).unwrap();
+    assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
+}

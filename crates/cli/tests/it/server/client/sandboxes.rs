@@ -111,10 +111,9 @@ fn a_program_in_the_background_is_found_again() {
 fn ctrl_c_interrupts_and_then_kills() {
     let server = Server::start(Who::Root);
     let id = sandbox(&server);
-    for (script, signals) in [
-        ("echo up; exec sleep 60", 1),
-        ("trap 'echo no' INT; echo up; while :; do sleep 0.1; done", 2),
-    ] {
+    for (script, signals) in
+        [("echo up; exec sleep 60", 1), ("trap 'echo no' INT; echo up; while :; do sleep 0.1; done", 2)]
+    {
         let mut child = client(&server)
             .args(["sandbox", "exec", &id, "--", "sh", "-c", script])
             .stdout(Stdio::piped())
