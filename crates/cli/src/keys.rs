@@ -135,8 +135,10 @@ pub(crate) fn tenants(shared: &Shared, command: TenantsCommand) -> anyhow::Resul
 /// Opens the store of the state directory for one command.
 fn with(shared: &Shared, work: impl AsyncFnOnce(&Keys) -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     let loaded = configuration::load(shared)?;
+    // Before root's rights go: the configuration may name a file that only root can read.
+    let database = crate::serve::database(&loaded)?;
     let home = Home::visit(&loaded)?;
-    let config = home.store(crate::serve::database(&loaded)?)?;
+    let config = home.store(database)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let store = Store::open(&config).await.context("the database could not be opened")?;

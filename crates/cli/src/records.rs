@@ -1,17 +1,20 @@
 //! `sandstorm audit` and `sandstorm backup`: what a server wrote down, looked at from outside.
 
+use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use sandstorm_config::Loaded;
 use sandstorm_store::{AuditReport, AuditRow, Store, StoreConfig};
 
 use crate::arguments::Shared;
 use crate::complaint::{note, safe};
 use crate::configuration;
-use crate::serve::Home;
+use crate::serve::{Home, ServerUser};
 
 /// Rows that are read at once.
 const PAGE: u32 = 1000;
@@ -55,12 +58,43 @@ pub(crate) fn audit(shared: &Shared, command: AuditCommand) -> anyhow::Result<Ex
 }
 
 pub(crate) fn backup(shared: &Shared, command: &BackupCommand) -> anyhow::Result<ExitCode> {
-    with(shared, async |store, _| {
-        store.backup(&command.file).await.context("the backup was not made")?;
-        writeln!(std::io::stdout().lock(), "wrote {}", command.file.display())?;
-        note("secrets/ and audit.anchor of the state directory belong to a backup too; copy them beside it");
-        Ok(ExitCode::SUCCESS)
-    })
+    let loaded = configuration::load(shared)?;
+    let database = crate::serve::database(&loaded)?;
+    match ServerUser::choose(&loaded)? {
+        None => {
+            let home = Home::visit(&loaded)?;
+            opened(&home, database, async |store, _| Ok(store.backup(&command.file).await?))
+                .context("the backup was not made")?;
+        }
+        Some(user) => backup_as_root(&loaded, user, database, &command.file).context("the backup was not made")?,
+    }
+    writeln!(std::io::stdout().lock(), "wrote {}", command.file.display())?;
+    note("secrets/ and audit.anchor of the state directory belong to a backup too; copy them beside it");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server's user can write no file where root wants it, and root opens no database in that user's directory: the
+/// user makes a draft there, and root copies what it was handed.
+fn backup_as_root(loaded: &Loaded, user: ServerUser, database: Option<String>, to: &Path) -> anyhow::Result<()> {
+    let home = Home::open(loaded, Some(user))?;
+    let draft = home.draft();
+    let mut content = user.act(|| {
+        let made = opened(&home, database, async |store, _| Ok(store.backup(&draft).await?));
+        let content = made.and_then(|()| File::open(&draft).context("could not read the draft"));
+        let _ = std::fs::remove_file(&draft);
+        content
+    })?;
+    let mut name = to.as_os_str().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(name);
+    let failed = || format!("could not write {}", to.display());
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
+    let written = std::io::copy(&mut content, &mut file)
+        .and_then(|_| file.sync_all())
+        // A link, unlike a rename, does not replace what is there.
+        .and_then(|()| std::fs::hard_link(&partial, to));
+    let _ = std::fs::remove_file(&partial);
+    written.with_context(failed)
 }
 
 /// Opens the store of the state directory for one command.
@@ -69,8 +103,17 @@ fn with(
     work: impl AsyncFnOnce(&Store, &StoreConfig) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     let loaded = configuration::load(shared)?;
-    let home = Home::visit(&loaded)?;
-    let config = home.store(crate::serve::database(&loaded)?)?;
+    // Before root's rights go: the configuration may name a file that only root can read.
+    let database = crate::serve::database(&loaded)?;
+    opened(&Home::visit(&loaded)?, database, work)
+}
+
+fn opened<T>(
+    home: &Home,
+    database: Option<String>,
+    work: impl AsyncFnOnce(&Store, &StoreConfig) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let config = home.store(database)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let store = Store::open(&config).await.context("the database could not be opened")?;

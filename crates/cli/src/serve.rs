@@ -32,10 +32,10 @@ use crate::{configuration, local, run};
 pub(crate) use arguments::ServeCommand;
 pub(crate) use home::Home;
 pub(crate) use settings::database;
+pub(crate) use user::ServerUser;
 use languages::Languages;
 use listeners::Listeners;
 use stop::{How, Stop};
-use user::ServerUser;
 
 pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<ExitCode> {
     let mut flags = Vec::new();

@@ -199,11 +199,26 @@ impl Shared {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads the answers of one connection. `strangers`: what the launcher has is nobody's and ends before anybody asks.
+    async fn listen(&self, connection: &Arc<Connection>, strangers: bool) {
+        let reading = connection.read();
+        tokio::pin!(reading);
+        if strangers {
+            tokio::select! {
+                () = &mut reading => return,
+                () = connection.end_everything() => {}
+            }
+        }
+        *self.current() = Some(Arc::clone(connection));
+        reading.await;
+    }
+
     /// Reads answers for as long as there is a launcher.
     async fn keep(&self, first: Arc<Connection>) {
         let mut connection = first;
+        let mut strangers = false;
         loop {
-            connection.read().await;
+            self.listen(&connection, strangers).await;
             // From here on nobody asks it; whoever waits hears it by the closed channel.
             *self.current() = None;
             connection.close();
@@ -227,8 +242,9 @@ impl Shared {
                     Err(_) => return,
                 }
             };
-            tracing::info!("there is a new launcher");
-            *self.current() = Some(Arc::clone(&connection));
+            tracing::info!("there is a launcher again");
+            // If it is the old one, it has jails that everybody was told are gone.
+            strangers = true;
         }
     }
 }

@@ -48,7 +48,7 @@ async fn admit(app: &App, rules: Rules, request: &mut Request) -> ApiResult<()> 
         None => app.control.developer(),
     };
     let caller = match mark {
-        Some(mark) => known.with_request(&mark.request_id, mark.trace),
+        Some(mark) => known.with_request(&mark.request_id, mark.traceparent.as_deref()),
         None => known,
     };
     app.control.count_request(&caller)?;

@@ -27,10 +27,8 @@ const MAX_REQUEST_ID: usize = 128;
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) request_id: String,
-    /// The W3C trace that it belongs to; zero is none.
-    pub(crate) trace: u128,
-    /// Where it stands in that trace, for whoever reads the answer.
-    traceparent: Option<String>,
+    /// Where it stands in its trace, for whoever reads the answer and for programs that it starts.
+    pub(crate) traceparent: Option<String>,
 }
 
 /// Marks an answer as coming from inside a sandbox: it keeps its own headers.
@@ -45,8 +43,8 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
     let origin = origin::allowed(&app.settings, request.headers()).map(str::to_owned);
     let upgrade = request.headers().contains_key(header::UPGRADE);
     let span = tracing::info_span!("request", %request_id, %method, %route);
-    let (trace, traceparent) = join_trace(&span, request.headers());
-    let mark = Mark { request_id, trace, traceparent };
+    let traceparent = join_trace(&span, request.headers());
+    let mark = Mark { request_id, traceparent };
     let mut response = match preflight(origin.as_deref(), &request) {
         Some(answer) => answer,
         None => {
@@ -78,17 +76,15 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
     response
 }
 
-/// Makes the request's span part of its caller's trace. Gives the trace's id and our own place in it.
-fn join_trace(span: &tracing::Span, headers: &HeaderMap) -> (u128, Option<String>) {
+/// Makes the request's span part of its caller's trace. Gives our own place in it.
+fn join_trace(span: &tracing::Span, headers: &HeaderMap) -> Option<String> {
     let caller = sandstorm_telemetry::extract(headers);
     if let Some(caller) = &caller {
         caller.adopt(span);
     }
     // Without a collector nothing of ours is recorded, and the caller's own place is the best that can be told.
     let here = span.in_scope(sandstorm_telemetry::current_traceparent);
-    let here = here.or_else(|| caller.as_ref().map(ToString::to_string));
-    let id = here.as_deref().and_then(|here| here.split('-').nth(1));
-    (id.and_then(|id| u128::from_str_radix(id, 16).ok()).unwrap_or(0), here)
+    here.or_else(|| caller.as_ref().map(ToString::to_string))
 }
 
 /// The template, such as `/v1/runs/{run}`: ids in logs and metrics would tell tenants apart.

@@ -23,27 +23,42 @@ use super::user::ServerUser;
 pub(crate) struct Home(PathBuf);
 
 impl Home {
-    /// Makes what is missing and gives it to the server's user.
+    /// Makes what is missing, for the server's user. Root makes and gives away the directory itself and nothing in it:
+    /// what is below is done with that user's rights, who may have put links there.
     pub(crate) fn open(loaded: &Loaded, user: Option<ServerUser>) -> anyhow::Result<Self> {
         let home = Self(loaded.state_dir()?.to_owned());
-        let serve = home.0.join("serve");
-        // Layers too: the launcher mounts from what is there when it starts.
-        for dir in [home.0.clone(), home.secrets(), serve, home.journals(), home.cache(), home.layers()] {
-            private(&dir)?;
-            if let Some(user) = user {
-                user.own(&dir)?;
+        match user {
+            Some(user) => {
+                user.own(&home.0)?;
+                user.act(|| home.furnish())?;
+            }
+            None => {
+                private(&home.0)?;
+                home.furnish()?;
             }
         }
-        // Made while root can still give them away.
-        home.pepper()?;
-        home.audit_key()?;
         Ok(home)
     }
 
-    /// For commands that work on the state directory of a server that may be running.
+    fn furnish(&self) -> anyhow::Result<()> {
+        // Layers too: the launcher mounts from what is there when it starts.
+        for dir in [self.secrets(), self.0.join("serve"), self.journals(), self.cache(), self.layers()] {
+            private(&dir)?;
+        }
+        self.pepper()?;
+        self.audit_key()?;
+        Ok(())
+    }
+
+    /// For commands that work on the state directory of a server that may be running. Root becomes the server's user
+    /// for good: it has no other business there. Only while there is one thread.
     pub(crate) fn visit(loaded: &Loaded) -> anyhow::Result<Self> {
         let user = ServerUser::choose(loaded)?;
-        Self::open(loaded, user)
+        let home = Self::open(loaded, user)?;
+        if let Some(user) = user {
+            user.become_it()?;
+        }
+        Ok(home)
     }
 
     fn secrets(&self) -> PathBuf {
@@ -68,6 +83,11 @@ impl Home {
 
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.0.join("admin.sock")
+    }
+
+    /// Where the server's user puts what root is about to copy.
+    pub(crate) fn draft(&self) -> PathBuf {
+        self.0.join(format!("backup-{}.draft", std::process::id()))
     }
 
     pub(crate) fn pepper(&self) -> anyhow::Result<Pepper> {

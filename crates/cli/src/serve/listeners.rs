@@ -39,12 +39,14 @@ impl Listeners {
             None => None,
         };
         let path = home.admin_socket();
-        let socket = unix(&path)?;
         let mut users = vec![rustix::process::geteuid().as_raw()];
-        if let Some(user) = user {
-            user.own(&path)?;
-            users.push(user.uid);
-        }
+        let socket = match user {
+            Some(user) => {
+                users.push(user.uid);
+                user.act(|| unix(&path))?
+            }
+            None => unix(&path)?,
+        };
         let operators = serve.admin_listen.map(tcp).transpose()?;
         Ok(Self { public, address, operators, socket: (socket, path, users), tls })
     }

@@ -38,12 +38,6 @@ fn make(path: &Path) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(&secret)?;
     file.sync_all()?;
-    // Root makes it for the user that the server becomes.
-    if let Some(dir) = path.parent().and_then(|dir| std::fs::metadata(dir).ok())
-        && rustix::process::geteuid().is_root()
-    {
-        std::os::unix::fs::fchown(&file, Some(dir.uid()), Some(dir.gid()))?;
-    }
     let linked = std::fs::hard_link(&draft, path);
     std::fs::remove_file(&draft)?;
     linked

@@ -1,11 +1,13 @@
 //! Who the server is once it needs no privilege any more.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use rustix::fs::OFlags;
 use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sandstorm_config::{Loaded, Origin};
 
 /// The user that a server started by root becomes.
@@ -38,23 +40,47 @@ impl ServerUser {
         Ok(Some(Self { uid: id, gid: id }))
     }
 
-    /// Makes a directory, or finds it, and gives it to this user alone.
+    /// Makes a directory, or finds it, and gives it to this user alone. By descriptor: once it is theirs, so is every
+    /// name in it, and root must not act on a name that somebody else can turn into a link.
     pub(crate) fn own(self, dir: &Path) -> anyhow::Result<()> {
-        let found = fs::symlink_metadata(dir).with_context(|| format!("could not look at {}", dir.display()))?;
-        if (found.uid(), found.gid()) != (self.uid, self.gid) {
-            chown(dir, Some(self.uid), Some(self.gid))
-                .with_context(|| format!("could not give {} to the server's user", dir.display()))?;
+        let failed = || format!("could not give {} to the server's user", dir.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(failed)?;
+        let flags = OFlags::NOFOLLOW | OFlags::DIRECTORY;
+        let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(dir).with_context(failed)?;
+        let found = opened.metadata().with_context(failed)?;
+        if found.uid() != self.uid && found.uid() != 0 {
+            bail!("{} belongs to user {}, who is neither root nor the server's user", dir.display(), found.uid());
         }
-        Ok(())
+        if (found.uid(), found.gid()) != (self.uid, self.gid) {
+            fchown(&opened, Some(self.uid), Some(self.gid)).with_context(failed)?;
+        }
+        opened.set_permissions(fs::Permissions::from_mode(0o700)).with_context(failed)
+    }
+
+    /// Works with this user's rights and takes root's back afterwards. For everything that root has to do below a
+    /// directory of this user: links there lead no further than the user could go. Only while there is one thread;
+    /// threads that start meanwhile keep this user's rights.
+    pub(crate) fn act<T>(self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let groups = rustix::process::getgroups().context("could not look at supplementary groups")?;
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        set_thread_groups(&[]).context("could not give up supplementary groups")?;
+        set_thread_res_gid(own_gid, gid, own_gid).context("could not act for the server's group")?;
+        set_thread_res_uid(own_uid, uid, own_uid).context("could not act for the server's user")?;
+        let done = work();
+        set_thread_res_uid(own_uid, own_uid, own_uid).context("could not take root's rights back")?;
+        set_thread_res_gid(own_gid, own_gid, own_gid).context("could not take root's group back")?;
+        set_thread_groups(&groups).context("could not take supplementary groups back")?;
+        done
     }
 
     /// Becomes this user for good. Only while there is one thread: the others would keep their rights.
     pub(crate) fn become_it(self) -> anyhow::Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-        rustix::thread::set_thread_groups(&[]).context("could not give up supplementary groups")?;
-        rustix::thread::set_thread_res_gid(gid, gid, gid).context("could not become the server's group")?;
-        rustix::thread::set_thread_res_uid(uid, uid, uid).context("could not become the server's user")?;
-        if rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_ok() {
+        set_thread_groups(&[]).context("could not give up supplementary groups")?;
+        set_thread_res_gid(gid, gid, gid).context("could not become the server's group")?;
+        set_thread_res_uid(uid, uid, uid).context("could not become the server's user")?;
+        if set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_ok() {
             bail!("the server could take root's rights back");
         }
         Ok(())

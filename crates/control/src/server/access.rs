@@ -39,8 +39,8 @@ pub struct Caller {
     pub(super) scopes: Scopes,
     /// For audit and logs.
     pub(super) request_id: String,
-    /// The W3C trace that the request belongs to; zero is none.
-    pub(super) trace: u128,
+    /// Where the request stands in its trace, as W3C writes it.
+    pub(super) traceparent: Option<String>,
 }
 
 impl Caller {
@@ -62,15 +62,17 @@ impl Caller {
         }
     }
 
-    pub fn with_request(mut self, request_id: &str, trace: u128) -> Self {
+    pub fn with_request(mut self, request_id: &str, traceparent: Option<&str>) -> Self {
         request_id.clone_into(&mut self.request_id);
-        self.trace = trace;
+        self.traceparent = traceparent.map(str::to_owned);
         self
     }
 
     /// The context of an operation for this caller.
     pub(super) fn operation(&self) -> OpContext {
-        OpContext::new(self.tenant).with_trace(TraceId(self.trace))
+        let id = self.traceparent.as_deref().and_then(|here| here.split('-').nth(1));
+        let id = id.and_then(|id| u128::from_str_radix(id, 16).ok()).unwrap_or(0);
+        OpContext::new(self.tenant).with_trace(TraceId(id))
     }
 
     /// The record of something that this caller does.
@@ -301,7 +303,7 @@ impl Control {
             key: DEVELOPER.to_owned(),
             scopes: Scopes::all(),
             request_id: String::new(),
-            trace: 0,
+            traceparent: None,
         }
     }
 }

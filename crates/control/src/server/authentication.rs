@@ -99,7 +99,7 @@ impl Control {
         inner.known_keys.used(&key.id);
         inner.learn_quota(key.tenant).await?;
         let KeyView { id, tenant, scopes, .. } = key;
-        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), trace: 0 })
+        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), traceparent: None })
     }
 
     /// Whether the key behind a long-lived connection is still good; asked once a second by whoever holds one. A store

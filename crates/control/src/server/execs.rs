@@ -140,10 +140,10 @@ impl Control {
         };
         job.set_stdin(new.stdin, new.stdin_stream)?;
         job.add_env(&new.env)?;
-        if let Some(trace) = traceparent(caller.trace) {
+        if let Some(trace) = &caller.traceparent {
             let mut env = EnvMap::new();
             let name: EnvName = "TRACEPARENT".parse().expect("it is a good name");
-            if new.env.get(name.as_str()).is_none() && env.insert(name, trace).is_ok() {
+            if new.env.get(name.as_str()).is_none() && env.insert(name, trace.clone()).is_ok() {
                 job.add_env(&env)?;
             }
         }
@@ -381,18 +381,6 @@ pub(super) fn new_row(caller: &Caller, sandbox: SandboxId, id: ExecId, new: &New
         result: None,
         detail: None,
     }
-}
-
-/// The W3C trace that a program belongs to, as its variable has it: a span of its own in the caller's trace.
-pub(super) fn traceparent(trace: u128) -> Option<String> {
-    if trace == 0 {
-        return None;
-    }
-    let mut span = [0_u8; 8];
-    getrandom::fill(&mut span).ok()?;
-    // A span of zeros is none.
-    let span = u64::from_be_bytes(span).max(1);
-    Some(format!("00-{trace:032x}-{span:016x}-01"))
 }
 
 impl Inner {

@@ -14,7 +14,7 @@ use super::create::within_ceiling;
 use super::cursor::{self, List, Place};
 use super::ended::status_named;
 use super::events::body;
-use super::execs::traceparent;
+
 use super::failure::{conflict, not_found, stored};
 use super::one_shot::{self, OneShot};
 use super::sandboxes::{LARGEST_PAGE, PAGE};
@@ -98,12 +98,12 @@ impl Control {
         let begun = body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) });
         stored(self.0.store.insert_run(&row, &[begun], &caller.audit("run.create", id)).await)?;
         self.0.events.wake(caller.tenant);
-        if let Some(trace) = traceparent(caller.trace)
+        if let Some(trace) = &caller.traceparent
             && spec.env.get("TRACEPARENT").is_none()
         {
             let name = "TRACEPARENT".parse().expect("it is a good name");
             // An environment that is full goes without.
-            let _ = spec.env.insert(name, trace);
+            let _ = spec.env.insert(name, trace.clone());
         }
         let shot = OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits };
         Ok(one_shot::start(&self.0, shot))

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
@@ -22,6 +23,7 @@ use crate::tasks::Tasks;
 pub(crate) struct AgentClient {
     link: Arc<Link>,
     next: Arc<AtomicU32>,
+    stop: CancellationToken,
 }
 
 impl AgentClient {
@@ -33,18 +35,22 @@ impl AgentClient {
         let (outbound, messages) = mpsc::unbounded_channel();
         let link = Arc::new(Link::new(outbound));
         let reader = Arc::clone(&link);
+        let stop = CancellationToken::new();
+        let (stop_reading, stop_writing) = (stop.clone(), stop.clone());
         tasks.start("agent reader", async move {
-            let error = match read(reading, &reader).await {
-                Ok(()) => AgentError::Gone,
-                Err(error) => {
+            let error = match stop_reading.run_until_cancelled(read(reading, &reader)).await {
+                Some(Ok(())) | None => AgentError::Gone,
+                Some(Err(error)) => {
                     tracing::warn!(%error, "an agent's connection is given up");
                     error
                 }
             };
             reader.lose(error);
         });
-        tasks.start("agent writer", write(writing, messages));
-        Ok(Self { link, next: Arc::new(AtomicU32::new(1)) })
+        tasks.start("agent writer", async move {
+            stop_writing.run_until_cancelled(write(writing, messages)).await;
+        });
+        Ok(Self { link, next: Arc::new(AtomicU32::new(1)), stop })
     }
 
     /// Waits until the agent is up and has told what it held.
@@ -58,6 +64,11 @@ impl AgentClient {
             LinkState::Lost(error) => Err(error.clone()),
             _ => Ok(()),
         }
+    }
+
+    /// Closes the connection. An agent that waits for no other host ends with it.
+    pub(crate) fn close(&self) {
+        self.stop.cancel();
     }
 
     /// Waits until the connection is over.

@@ -106,6 +106,19 @@ impl Connection {
         }
     }
 
+    /// Ends every jail that the launcher keeps.
+    pub(super) async fn end_everything(&self) {
+        let (sender, mut listed) = mpsc::unbounded_channel();
+        let done = self.expect_list(sender);
+        if self.send(&Request::List, &[]).await.is_err() || done.await.is_err() {
+            return;
+        }
+        while let Ok(one) = listed.try_recv() {
+            tracing::warn!(jail = one.name, "a jail that was given up is ended");
+            let _ = self.send(&Request::Kill { name: one.name }, &[]).await;
+        }
+    }
+
     pub(super) fn send_now(&self, request: &Request) {
         let _ = packet::send(self.socket.as_fd(), request, &[]);
     }

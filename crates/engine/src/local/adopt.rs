@@ -30,7 +30,9 @@ impl LocalProvider {
     /// that are gone is removed.
     pub async fn adopt(&self) -> Result<Vec<SandboxId>> {
         let (listed, ended) = self.launcher.list().await.map_err(refused)?;
-        let adopting = stream::iter(listed).map(|listed| async {
+        let known: HashSet<String> = self.sandboxes().keys().map(|id| id.bare()).collect();
+        let unknown = listed.into_iter().filter(|listed| !known.contains(&listed.name));
+        let adopting = stream::iter(unknown).map(|listed| async {
             let name = listed.name.clone();
             match self.adopt_one(listed).await {
                 Ok(id) => Some(id),
@@ -61,9 +63,6 @@ impl LocalProvider {
         let id = SandboxId::from_bare(&listed.name).map_err(|_| broken("its name is none of ours"))?;
         let Cookie { spec, created_at, walls } = Cookie::read(listed.cookie)?;
         let walls = walls.ok_or_else(|| broken("its maker died before it was ready"))?;
-        if self.sandboxes().contains_key(&id) {
-            return Err(broken("there is such a sandbox already"));
-        }
         let dir =
             self.journals.as_ref().ok_or_else(|| broken("nothing was written down of it"))?.join(id.bare());
         let (mut descriptors, ended) = self.launcher.adopt(&listed.name).await.map_err(refused)?;

@@ -88,6 +88,8 @@ impl LocalProvider {
                 watched.step(Step::Fail { reason: reason.clone() });
             }
             watched.ended.send_replace(Some(ended));
+            // Where only the launcher was lost sight of, the sandbox must not live on without anybody who knows it.
+            watched.agent.close();
             if failed {
                 events.tell(ProviderEvent::Ended { sandbox: watched.id, reason });
             }

@@ -14,6 +14,8 @@ use crate::place::{Host, Place, kill, life};
 pub(crate) const CASES: &[Case] = &[
     ("a_dead_agent_takes_one_sandbox_with_it", a_dead_agent_takes_one_sandbox_with_it),
     ("a_dead_launcher_is_replaced_and_leaves_nothing", a_dead_launcher_is_replaced_and_leaves_nothing),
+    ("a_lost_connection_leaves_no_strangers", a_lost_connection_leaves_no_strangers),
+    ("orphans_end_and_so_does_their_launcher", orphans_end_and_so_does_their_launcher),
     ("trees_that_are_not_ours_are_refused", trees_that_are_not_ours_are_refused),
     ("strangers_and_garbage_do_not_disturb", strangers_and_garbage_do_not_disturb),
     ("what_another_version_left_is_told", what_another_version_left_is_told),
@@ -35,6 +37,9 @@ fn is_first(pid: &Pid) -> bool {
 
 fn a_dead_agent_takes_one_sandbox_with_it(place: &Place) {
     place.live(life!(|host| {
+        if !host.groups {
+            return;
+        }
         let (doomed, other) = (host.sandbox().await, host.sandbox().await);
         let exec = host.background(&doomed, "sleep 1000").await;
         let mut events = host.provider.events();
@@ -78,6 +83,56 @@ fn a_dead_launcher_is_replaced_and_leaves_nothing(place: &Place) {
             host.provider.destroy(&host.cx, sandbox).await.unwrap();
         }
     }));
+}
+
+/// The launcher gives up on a host that does not read; the host fails what it had, and what still lives of that must end.
+fn a_lost_connection_leaves_no_strangers(place: &Place) {
+    place.live(life!(|host| {
+        let kept = host.sandbox().await;
+        let spec = SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() };
+        let options = CreateOptions { ephemeral: true, ..CreateOptions::default() };
+        let one_shot = host.provider.create(&host.cx, &spec, options).await.unwrap().id;
+        let mut events = host.provider.events();
+        // As if the launcher had closed it: the same launcher is there when the host comes back.
+        rustix::net::shutdown(&host.connection, rustix::net::Shutdown::Both).unwrap();
+        let mut ended = [next_end(&mut events).await, next_end(&mut events).await];
+        ended.sort();
+        let mut wanted = [kept, one_shot];
+        wanted.sort();
+        assert_eq!(ended, wanted);
+        let again = replaced(host).await;
+        assert_eq!(host.output(&again, "echo new").await, "new\n");
+        let give_up = Instant::now() + Duration::from_secs(2);
+        while wanted.iter().any(|id| !groups(id).is_empty()) {
+            assert!(Instant::now() < give_up, "a sandbox lives that nobody knows");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // What is known already is not taken over again.
+        assert_eq!(host.provider.adopt().await.unwrap(), []);
+        assert_eq!(host.output(&again, "echo lives").await, "lives\n");
+    }));
+}
+
+fn orphans_end_and_so_does_their_launcher(place: &Place) {
+    place.orphan_after.set(Duration::from_secs(1));
+    let host = place.fork_host(life!(|host| {
+        let sandbox = host.sandbox().await;
+        host.background(&sandbox, "sleep 1000").await;
+        host.tell("launcher", host.launcher);
+        host.tell("sandbox", sandbox);
+    }));
+    let sandbox: SandboxId = place.note("sandbox").parse().unwrap();
+    let launcher = place.note("launcher");
+    kill(host);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(Path::new(&format!("/proc/{launcher}")).exists(), "it did not wait for a host");
+    let give_up = Instant::now() + Duration::from_secs(4);
+    while place.path("launcher.sock").exists() {
+        assert!(Instant::now() < give_up, "the launcher waits for ever");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!Path::new(&format!("/proc/{launcher}")).exists());
+    assert_eq!(groups(&sandbox), Vec::<String>::new());
 }
 
 /// Makes a sandbox as soon as there is a launcher again; until then the answer says when to ask again.

@@ -1,5 +1,6 @@
 //! Where a case happens: a launcher's address, journals, and the hosts that come and go.
 
+use std::cell::Cell;
 use std::fs;
 use std::future::Future;
 use std::path::PathBuf;
@@ -36,11 +37,13 @@ pub(crate) use life;
 
 pub(crate) struct Place {
     dir: tempfile::TempDir,
+    /// How long the launcher waits for a host.
+    pub(crate) orphan_after: Cell<Duration>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { dir: tempfile::tempdir().unwrap(), orphan_after: Cell::new(Duration::from_secs(60)) }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -57,7 +60,7 @@ impl Place {
                 runtime_dir: self.path("run"),
                 agent: AGENT,
             },
-            orphan_after: Duration::from_secs(60),
+            orphan_after: self.orphan_after.get(),
             mount_sources: vec![self.path("layers")],
         }
     }
@@ -94,6 +97,7 @@ impl Place {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let launcher = resident.pid;
+            let connection = resident.socket.try_clone().unwrap();
             let provider = LocalProvider::new(LocalConfig {
                 name: "local".to_owned(),
                 launcher: resident.socket,
@@ -107,6 +111,8 @@ impl Place {
                 cx: OpContext::new(TenantId::LOCAL),
                 notes: self.path("notes"),
                 launcher,
+                groups: resident.abilities.control_groups,
+                connection,
             };
             let lived = tokio::time::timeout(Duration::from_secs(50), life(&host)).await;
             lived.expect("the case takes too long")
@@ -155,6 +161,10 @@ pub(crate) struct Host {
     pub(crate) cx: OpContext,
     notes: PathBuf,
     pub(crate) launcher: u32,
+    /// Whether processes are counted and found by their control groups.
+    pub(crate) groups: bool,
+    /// Another hand on the connection to the launcher.
+    pub(crate) connection: std::os::fd::OwnedFd,
 }
 
 impl Host {

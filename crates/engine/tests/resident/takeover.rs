@@ -299,7 +299,7 @@ fn many_sandboxes_are_taken_over_quickly(place: &Place) {
         assert_eq!(host.provider.adopt().await.unwrap().len(), 60);
         let one = host.provider.list(&host.cx, Default::default()).next().await.unwrap().unwrap().id;
         let usage = host.provider.usage(&host.cx, &one).await.unwrap();
-        assert!(usage.processes >= 1 && usage.memory.as_u64() > 0, "{usage:?}");
+        assert!(!host.groups || usage.processes >= 1 && usage.memory.as_u64() > 0, "{usage:?}");
         let took = began.elapsed();
         println!("  60 sandboxes taken over in {took:?}");
         assert!(took < Duration::from_secs(1), "{took:?}");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use sandstorm_control::server::{KeyForm, KeyView, NewKey, NewTenant, Quota, Scope, Scopes, TenantView};
-use sandstorm_store::{AuditRow, Decision};
+use sandstorm_control::server::{
+    AuditRow, Decision, KeyForm, KeyView, NewKey, NewTenant, Quota, Scope, Scopes, TenantView,
+};
 use sandstorm_types::{TenantId, Timestamp, duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

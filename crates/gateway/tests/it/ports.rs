@@ -72,7 +72,7 @@ async fn answers_that_are_no_http_are_our_502() {
     let world = World::new().await;
     let id = world.sandbox().await;
     let path = format!("/v1/sandboxes/{id}/ports/8000/");
-    world.call("GET", &path, "").await.refused(409);
+    world.call("GET", &path, "").await.refused(502);
     for answer in [
         &b"nonsense\r\n\r\n"[..],
         b"",

@@ -16,6 +16,7 @@ use crate::cgroup::Leaf;
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
 use crate::instance::private_directory;
+use crate::launcher::capture::Entrance;
 use crate::launcher::protocol::Launched;
 use crate::launcher::ward::Ward;
 use crate::launcher::{Workshop, timespec};
@@ -40,7 +41,7 @@ pub(super) fn launch(
         || deliver(workshop, spec, None),
         |leaf| deliver(workshop, spec, Some(leaf)).inspect_err(|_| drop(leaf.remove())),
     );
-    let Born { pid, pidfd, identity, control, door, measured, mut descriptors } = born?;
+    let Born { pid, pidfd, identity, control, door, namespaces, measured, mut descriptors } = born?;
     let scratch = descriptors.remove(0);
     let filter = seccomp::payload(Arch::host(), spec.strict_filter);
     let report = report(workshop, spec, &identity, leaf.as_ref(), measured, &filter);
@@ -50,7 +51,7 @@ pub(super) fn launch(
     let ready = check(spec, &report)
         .and_then(|()| introduce(&control, &filter, rlimits(spec, grouped)))
         // Nobody at the door: the agent ends with its only host.
-        .and_then(|()| cookie.map_or(Ok(()), |cookie| ward.keep(door, cookie, &descriptors)));
+        .and_then(|()| cookie.map_or(Ok(()), |cookie| ward.keep(door, cookie, namespaces, &descriptors)));
     if let Err(e) = ready {
         ward.discard();
         return Err(e);
@@ -92,6 +93,7 @@ struct Born {
     identity: Identity,
     control: OwnedFd,
     door: OwnedFd,
+    namespaces: Option<Entrance>,
     measured: Measured,
     descriptors: Vec<OwnedFd>,
 }
@@ -129,13 +131,15 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
         }
     };
     drop((their_sync, their_control, their_door, entrances));
+    // Before it is released it is a copy of this process, whose namespaces may be looked at; the agent's may not.
+    let namespaces = Entrance::of(pid).ok();
     let built = identity
         .apply(pid)
         .and_then(|()| rustix::io::write(&sync, b"1").map(drop).map_err(doing("release PID 1")))
         .and_then(|()| listen(&sync));
     match built {
         Ok((measured, descriptors)) => {
-            Ok(Born { pid, pidfd, identity, control, door, measured, descriptors })
+            Ok(Born { pid, pidfd, identity, control, door, namespaces, measured, descriptors })
         }
         Err(e) => {
             let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);

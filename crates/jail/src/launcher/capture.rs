@@ -3,12 +3,14 @@
 //! A child of the launcher enters the jail's user and network namespaces, does there what PID 1 would have done, and hands
 //! the sockets out. It never enters the jail's pid or mount namespace: nobody inside sees it.
 
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, Signal};
-use rustix::thread::ThreadNameSpaceType;
+use rustix::thread::LinkNameSpaceType;
 use sandstorm_sys::fork::{Namespaces, Side};
 use serde::{Deserialize, Serialize};
 
@@ -27,13 +29,32 @@ enum Word {
     Failed(String),
 }
 
-/// Makes the captured network in the namespace of a jail's PID 1 and gives the host's ends of it.
-pub(super) fn from_outside(pidfd: &OwnedFd) -> Result<Vec<OwnedFd>, JailError> {
+/// The user and network namespaces of a jail.
+#[derive(Debug)]
+pub(super) struct Entrance {
+    user: OwnedFd,
+    network: OwnedFd,
+}
+
+impl Entrance {
+    /// Those of a process that is a child of this one and not collected.
+    pub(super) fn of(pid: i32) -> io::Result<Self> {
+        let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
+        Ok(Self { user: open("user")?, network: open("net")? })
+    }
+
+    /// Makes the captured network there and gives the host's ends of it.
+    pub(super) fn capture(&self) -> Result<Vec<OwnedFd>, JailError> {
+        from_outside(self)
+    }
+}
+
+fn from_outside(entrance: &Entrance) -> Result<Vec<OwnedFd>, JailError> {
     let (ours, theirs) = packet::pair().map_err(doing("make a socket"))?;
     match sandstorm_sys::fork::clone(Namespaces::NONE, None).map_err(doing("fork"))? {
         Side::Child => {
             drop(ours);
-            let said = match enter_and_capture(pidfd) {
+            let said = match enter_and_capture(entrance) {
                 Ok(captured) => {
                     let given: Vec<_> = captured.iter().map(AsFd::as_fd).collect();
                     packet::send(theirs.as_fd(), &Word::Captured, &given)
@@ -67,11 +88,13 @@ fn listen(child: &OwnedFd) -> Result<Vec<OwnedFd>, JailError> {
     }
 }
 
-fn enter_and_capture(pidfd: &OwnedFd) -> Result<Vec<OwnedFd>, String> {
+fn enter_and_capture(entrance: &Entrance) -> Result<Vec<OwnedFd>, String> {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::NETWORK;
-    rustix::thread::move_into_thread_name_spaces(pidfd.as_fd(), both)
-        .map_err(|e| format!("its namespaces cannot be entered: {e}"))?;
+    let steps = [(&entrance.user, LinkNameSpaceType::User), (&entrance.network, LinkNameSpaceType::Network)];
+    for (namespace, kind) in steps {
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))
+            .map_err(|e| format!("its namespaces cannot be entered: {e}"))?;
+    }
     network::capture_all().map(network::Captured::into_fds).map_err(|e| {
         let cause = std::error::Error::source(&e).map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{e}{cause}")

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use crate::cgroup::{Counters, Leaf};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
+use crate::launcher::capture::Entrance;
 use crate::launcher::protocol::{EndCause, Ended};
 use crate::spec::JailSpec;
 
@@ -54,6 +55,8 @@ struct Kept {
     door: OwnedFd,
     /// What the client wants to remember of it.
     cookie: OwnedFd,
+    /// The way to its network, while that is not captured.
+    namespaces: Option<Entrance>,
     /// The descriptors of its captured network.
     captured: Vec<OwnedFd>,
 }
@@ -111,9 +114,12 @@ impl Ward {
         &mut self,
         door: OwnedFd,
         cookie: OwnedFd,
+        namespaces: Option<Entrance>,
         captured: &[OwnedFd],
     ) -> Result<(), JailError> {
-        self.kept = Some(Kept { door, cookie, captured: copies(captured)? });
+        // What is captured already needs no way in.
+        let namespaces = namespaces.filter(|_| captured.is_empty());
+        self.kept = Some(Kept { door, cookie, namespaces, captured: copies(captured)? });
         Ok(())
     }
 
@@ -147,7 +153,11 @@ impl Ward {
     pub(super) fn capture(&mut self) -> Result<Vec<OwnedFd>, JailError> {
         let kept = self.kept.as_mut().filter(|_| self.cause.is_none()).ok_or(JailError::Gone)?;
         if kept.captured.is_empty() {
-            kept.captured = super::capture::from_outside(&self.pidfd)?;
+            let entrance = kept.namespaces.as_ref().ok_or_else(|| {
+                JailError::Launcher("the network could not be captured: there is no way in".to_owned())
+            })?;
+            kept.captured = entrance.capture()?;
+            kept.namespaces = None;
         }
         copies(&kept.captured)
     }

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use sandstorm_types::NetworkPolicy;
+use sandstorm_types::{ErrorKind, NetworkPolicy, SandboxId};
 use tokio::io::AsyncReadExt;
 
-use super::trial::{Failure, Trial, Verdict, ensure, read_output, same, same_bytes};
+use super::trial::{Failure, Trial, Verdict, ensure, fails, read_output, same, same_bytes};
 use super::{Case, case};
 use crate::{ExecRequest, OpContext};
 
 pub(super) const CASES: &[Case] = &[
     case!("network", none_is_loopback_only, needs [exec, network_none]),
+    case!("network", the_policy_of_what_lives_can_be_changed, needs [network_change, network_none, exec]),
     case!("network", a_closed_port_is_refused, needs[connect]),
     case!("network", an_open_port_is_reached, needs [connect, exec]),
 ];
@@ -30,6 +31,18 @@ async fn none_is_loopback_only(t: &Trial<'_>) -> Verdict {
     let names: Vec<_> =
         interfaces.iter().map(|(name, _)| name.trim()).filter(|name| !INERT.contains(name)).collect();
     same("the interfaces", names, vec!["lo"])
+}
+
+async fn the_policy_of_what_lives_can_be_changed(t: &Trial<'_>) -> Verdict {
+    let unknown = t.provider.set_network(&t.cx, &SandboxId::random(), NetworkPolicy::None).await;
+    fails("changing the network of no sandbox", unknown, ErrorKind::NotFound)?;
+    let id = t.sandbox().await?;
+    t.provider.set_network(&t.cx, &id, NetworkPolicy::None).await?;
+    same_bytes(
+        "the output afterwards",
+        t.output(&id, ExecRequest::program(["/bin/echo", "on"])).await?,
+        b"on\n",
+    )
 }
 
 async fn a_closed_port_is_refused(t: &Trial<'_>) -> Verdict {

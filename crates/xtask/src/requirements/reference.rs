@@ -25,7 +25,7 @@ pub(crate) fn problem(tree: &Tree, reference: &str) -> Option<String> {
 
 fn rust_problem(code: &str, name: &str) -> Option<&'static str> {
     let functions = words(code, name).filter_map(|at| code[..at].trim_end().strip_suffix("fn"));
-    // A program of tests without the usual harness lists what it runs.
+    // Some tests are listed: where the usual harness is not used, or where each runs on both databases.
     if listed_as_case(code, name) && words(code, name).any(|at| code[..at].trim_end().ends_with("fn")) {
         return None;
     }
@@ -48,8 +48,10 @@ fn rust_problem(code: &str, name: &str) -> Option<&'static str> {
 }
 
 fn listed_as_case(code: &str, name: &str) -> bool {
-    let list = code.split_once("cases![").and_then(|(_, rest)| rest.split_once(']')).map(|(list, _)| list);
-    list.is_some_and(|list| words(list, name).next().is_some())
+    [("cases![", ']'), ("on_both!(", ')')].into_iter().any(|(start, end)| {
+        let list = code.split_once(start).and_then(|(_, rest)| rest.split_once(end));
+        list.is_some_and(|(list, _)| words(list, name).next().is_some())
+    })
 }
 
 /// What stands between the end of the previous item and the `fn`, without
@@ -104,6 +106,10 @@ mod two {
         let found = |name: &str| problem(&Tree::of(&[("c.rs", file)]), &format!("c.rs::{name}"));
         assert_eq!(found("runs"), None);
         assert!(found("helps").is_some() && found("gone").is_some() && found("run").is_some());
+        let file = "on_both!(\n    runs,\n    gone\n);\nasync fn runs(case: Case) {}\nasync fn helps(case: Case) {}\n";
+        let found = |name: &str| problem(&Tree::of(&[("c.rs", file)]), &format!("c.rs::{name}"));
+        assert_eq!(found("runs"), None);
+        assert!(found("helps").is_some() && found("gone").is_some());
     }
 
     #[test]
