@@ -3,8 +3,9 @@
 #
 #   bench/run.sh [ROUNDS]
 #
-# Then what an honest sandbox notices of a hostile one beside it. Prints tables and keeps them, the raw samples and a
-# chart in bench/results/. The method is in bench/README.md.
+# Then what an honest sandbox notices of a hostile one beside it, and how a server passes on the output of 500 programs
+# at once. Prints tables and keeps them, the raw samples and a chart in bench/results/. The method is in
+# bench/README.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,3 +21,4 @@ fi
 # The interpreter by its full name: a shim on the PATH starts many times slower.
 /usr/bin/python3 -B bench/cold_start.py --binary "$binary" --rounds "${1:-200}"
 /usr/bin/python3 -B bench/neighbour.py --binary "$binary" --out "bench/results/$(date +%F)-neighbour.md"
+/usr/bin/python3 -B bench/streams.py --binary "$binary" --out "bench/results/$(date +%F)-streams.md"

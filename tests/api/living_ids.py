@@ -121,8 +121,3 @@ import atexit
 @atexit.register
 def told():
     for k,v in sorted(SEEN.items()): print(k,dict(sorted(v.items())))
-_old=after_call
-@schemathesis.hook("after_call")
-def log2(context, case, response):
-    if response.status_code==400 and case.meta and case.meta.generation.mode.is_positive:
-        open('/tmp/fz/pos','a').write(case.method+' '+case.path+' '+str(case.query)[:200]+' '+repr(case.body)[:600]+' => '+response.text[:400]+'\n')

@@ -14,7 +14,7 @@ use sandstorm_agent::frame::{Decoder, encode};
 use sandstorm_agent::protocol::{FromAgent, Program, Task, ToAgent};
 use sandstorm_engine::AGENT;
 use sandstorm_jail::launcher::{self, Answer, Launcher, LauncherConfig, Request};
-use sandstorm_jail::{IdRange, JailLimits, JailSpec, Network, Strictness, Tree, packet, template};
+use sandstorm_jail::{IdRange, JailLimits, JailSpec, Network, OnMemory, Strictness, Tree, packet, template};
 
 const SCRIPT: &str = "for place in granted exposed; do
     grep -q \" /$place ro,\" /proc/self/mountinfo && echo $place is mounted
@@ -52,6 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         },
         network: Network::Loopback,
         strictness: Strictness::BestEffort,
+        on_memory: OnMemory::EndAll,
         lifetime: None,
         strict_filter: false,
     };

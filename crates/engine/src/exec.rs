@@ -1,6 +1,7 @@
 //! Programs in a sandbox: started, followed, ended, and found again by the next host.
 
 mod adopt;
+mod blame;
 mod clock;
 mod follower;
 mod input;
@@ -18,6 +19,7 @@ use serde_bytes::ByteBuf;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use adopt::{Found, Waiting};
+pub(crate) use blame::{Blame, Tally};
 use clock::WallClock;
 use follower::Follower;
 
@@ -48,6 +50,7 @@ pub(crate) struct Followed {
     pub(crate) input: ExecInput,
     pub(crate) channel: Option<ChannelInput>,
     living: Arc<Living>,
+    began: Tally,
     /// The way to its task, once there is one: a program of a sandbox that stands still is found before its task.
     task: Arc<OnceLock<TaskInput>>,
     /// Cancelled when a caller wants the program ended.
@@ -60,6 +63,7 @@ pub(crate) struct Followed {
 impl Followed {
     fn new(
         living: &Arc<Living>,
+        began: Tally,
         log: ExecLog,
         journal: Option<ExecJournal>,
         (input, channel): (ExecInput, Option<ChannelInput>),
@@ -71,6 +75,7 @@ impl Followed {
             input,
             channel,
             living: Arc::clone(living),
+            began,
             task: Arc::default(),
             kill: CancellationToken::new(),
             sent: Sent::default(),
@@ -175,6 +180,7 @@ pub(crate) async fn start(
     };
     let timeout = request.timeout.unwrap_or(living.spec.limits.wall);
     let program = program(living, &request);
+    let began = living.tally().await;
     let mut starting = Starting {
         handle: None,
         journal: match &living.journals {
@@ -185,6 +191,7 @@ pub(crate) async fn start(
                     lasting: request.lasting,
                     input: request.stdin == Stdin::Stream,
                     channel: request.channel,
+                    began,
                 };
                 let journal = ExecJournal::create(dir.join(request.id.bare()), about).map_err(unwritten)?;
                 journal.set_clock(timeout, true).map_err(unwritten)?;
@@ -205,7 +212,7 @@ pub(crate) async fn start(
     };
     let (input, channel, feeding) = input::of_request(request.stdin, request.channel);
     let (handle, journal) = starting.succeed()?;
-    let followed = Followed::new(living, log, journal, (input.clone(), channel.clone()));
+    let followed = Followed::new(living, began, log, journal, (input.clone(), channel.clone()));
     // A foreground program ends when nobody listens any more.
     let guard = (!request.background).then(|| Box::new(followed.kill.clone().drop_guard()) as Box<_>);
     let events = followed.log.paced_events(guard);

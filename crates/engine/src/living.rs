@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use sandstorm_jail::OnMemory;
 use sandstorm_jail::cgroup::Counters;
 use sandstorm_jail::launcher::{EndCause as JailEnd, Ended};
 use sandstorm_provider::{Error, Result, Sandbox, Usage};
@@ -13,6 +14,7 @@ use sandstorm_types::{
 use tokio::sync::watch;
 
 use crate::agent::AgentClient;
+use crate::exec::{Blame, Tally};
 use crate::launcher::LauncherClient;
 use crate::network::Egress;
 
@@ -36,6 +38,7 @@ pub(crate) struct Living {
     pub(crate) ended: watch::Sender<Option<Ended>>,
     /// The way out. It goes with the sandbox.
     pub(crate) egress: Egress,
+    pub(crate) blame: Blame,
 }
 
 /// What a sandbox is made from.
@@ -50,6 +53,7 @@ pub(crate) struct Birth {
     pub(crate) journals: Option<PathBuf>,
     pub(crate) paused: bool,
     pub(crate) egress: Egress,
+    pub(crate) on_memory: OnMemory,
 }
 
 impl Living {
@@ -67,6 +71,7 @@ impl Living {
             met: watch::Sender::new(true),
             ended: watch::Sender::new(None),
             egress: birth.egress,
+            blame: Blame::new(birth.on_memory),
         });
         living.step(Step::Created);
         if birth.paused {
@@ -161,6 +166,14 @@ impl Living {
         }
     }
 
+    /// What a program that begins now is not to be blamed for.
+    pub(crate) async fn tally(&self) -> Tally {
+        match self.blame.needs_tally() {
+            true => Tally::of(&self.counters().await),
+            false => Tally::default(),
+        }
+    }
+
     /// Waits until nothing is left of the jail.
     pub(crate) async fn end(&self) -> Ended {
         let mut ended = self.ended.subscribe();
@@ -186,12 +199,12 @@ pub(crate) fn limit_of(cause: JailEnd) -> Option<LimitName> {
     }
 }
 
-/// Limits that were touched without ending anything.
-pub(crate) fn limits_hit(counters: &Counters) -> LimitSet {
+/// Limits that were touched since a program `began` without ending anything. Memory is not among them.
+pub(crate) fn limits_hit(counters: &Counters, began: Tally) -> LimitSet {
     [
         (counters.disk_full, LimitName::Disk),
         (counters.inodes_full, LimitName::Inodes),
-        (counters.process_refusals.is_some_and(|n| n > 0), LimitName::Processes),
+        (Tally::of(counters).process_refusals > began.process_refusals, LimitName::Processes),
     ]
     .into_iter()
     .filter_map(|(hit, name)| hit.then_some(name))

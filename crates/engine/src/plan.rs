@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandstorm_jail::template::{self, Additions};
-use sandstorm_jail::{JailLimits, JailSpec, Network, Strictness, Tree};
+use sandstorm_jail::{JailLimits, JailSpec, Network, OnMemory, Strictness, Tree};
 use sandstorm_provider::CreateOptions;
 use sandstorm_types::{Enforcement, NetworkPolicy, OnEnd, SandboxSpec};
 
@@ -34,6 +34,8 @@ pub(crate) fn jail(spec: &SandboxSpec, options: &CreateOptions, trees: Vec<Tree>
             Enforcement::Strict => Strictness::Strict,
             Enforcement::BestEffort => Strictness::BestEffort,
         },
+        // Where one program after the other runs, the end of one is not the end of the others.
+        on_memory: if options.ephemeral { OnMemory::EndAll } else { OnMemory::EndProcess },
         lifetime: if kept { None } else { lifetime(spec) },
         strict_filter: false,
     }

@@ -132,6 +132,10 @@ fn finish(path: &str, method: &str, operation: &mut Value) {
     if access == Some(Access::Open) || proxied {
         return;
     }
+    // No bytes are bytes too: an empty file, or the end of an input.
+    if matches!(operation["operationId"].as_str(), Some("write_file" | "write_stdin")) {
+        operation["requestBody"]["required"] = json!(false);
+    }
     let mut refusals = vec![400, 401, 403, 408, 421, 429, 431, 500, 503];
     if path.contains('{') {
         refusals.extend([404, 409, 501, 502, 504]);

@@ -41,8 +41,8 @@ pub(crate) fn wanted(headers: &HeaderMap) -> bool {
 pub(crate) fn last_event_id(headers: &HeaderMap) -> ApiResult<Option<u64>> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    match text.parse() {
-        Ok(number) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(number)),
+    match text.parse::<i64>() {
+        Ok(number) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(number.unsigned_abs())),
         _ => Err(ApiError::field("Last-Event-ID", "must be the id of an event of this stream")),
     }
 }

@@ -139,6 +139,8 @@ struct Workshop {
     agent: OwnedFd,
     agent_filter: Vec<sandstorm_sys::filter::Instruction>,
     namespaces: Vec<u64>,
+    /// Whether this process may mount in its own mount namespace.
+    may_mount: bool,
     /// What a jail may show of the host. `None`: the client has the same rights as this process.
     sources: Option<Sources>,
     /// Exists once the first jail needed groups.
@@ -160,6 +162,7 @@ impl Workshop {
             agent_filter: birth::instructions(&seccomp::agent(Arch::host())),
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
             instance: None,
+            may_mount: may_mount(),
             sources,
             config,
         })
@@ -181,6 +184,12 @@ impl Workshop {
 fn leave_terminal() {
     let _ = rustix::process::setsid();
     sandstorm_sys::process::ignore_broken_pipes();
+}
+
+fn may_mount() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    rustix::process::geteuid().is_root()
+        && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 /// Each jail needs about a dozen descriptors here.

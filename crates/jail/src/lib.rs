@@ -27,4 +27,4 @@ pub mod template;
 pub use error::JailError;
 pub use identity::{BLOCK, IdRange};
 pub use report::{Measured, NAMESPACES, Report};
-pub use spec::{JailLimits, JailSpec, Network, PAYLOAD_ID, RootSpec, Strictness, Tree};
+pub use spec::{JailLimits, JailSpec, Network, OnMemory, PAYLOAD_ID, RootSpec, Strictness, Tree};

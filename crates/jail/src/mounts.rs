@@ -57,7 +57,11 @@ pub(crate) fn attach(mount: &OwnedFd, target: &Path) -> Result<(), Errno> {
     rustix::mount::move_mount(mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// What every tree of the host gets.
+/// What every tree of the host gets. Private, because one that is cloned in the host's own mount namespace would go on
+/// hearing of what is mounted there.
 pub(crate) fn host_tree_attributes() -> MountAttributes {
-    MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEV
+    MountAttributes::READ_ONLY
+        | MountAttributes::NO_SUID
+        | MountAttributes::NO_DEV
+        | MountAttributes::PRIVATE
 }

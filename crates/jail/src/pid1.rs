@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::Measured;
 use crate::spec::{JailSpec, Network, PAYLOAD_ID};
 use crate::step::{Failed, Step};
+use crate::root::Taken;
 use crate::{landlock, network, packet, privileges, root};
 
 /// What PID 1 tells the launcher.
@@ -41,8 +42,16 @@ pub(crate) struct Setup<'a> {
     pub(crate) agent: OwnedFd,
     pub(crate) cgroup_entrances: Vec<OwnedFd>,
     pub(crate) filter: &'a [Instruction],
-    /// Whether links in the sources of trees may be followed.
-    pub(crate) follow_links: bool,
+    /// Where the trees come from.
+    pub(crate) trees: Trees<'a>,
+}
+
+/// Who takes the trees of the host.
+pub(crate) enum Trees<'a> {
+    /// The launcher did.
+    Taken(Taken<'a>),
+    /// PID 1 has to.
+    ToTake { follow_links: bool },
 }
 
 /// Builds the jail around this process and becomes the agent. Never returns.
@@ -67,7 +76,7 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
         agent,
         cgroup_entrances,
         filter,
-        follow_links,
+        trees,
     } = setup;
     wait_for_release(&waiting)?;
     drop(waiting);
@@ -78,7 +87,10 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step("private mounts")?;
-    let trees = root::take(&spec.root, follow_links)?;
+    let trees = match trees {
+        Trees::Taken(trees) => trees,
+        Trees::ToTake { follow_links } => root::take(&spec.root, follow_links)?,
+    };
     take_ids(init_id, drop_groups)?;
     join_cgroups(cgroup_entrances)?;
     sandstorm_sys::process::new_session_keyring().step("keyring")?;

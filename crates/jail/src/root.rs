@@ -28,8 +28,10 @@ const ASSEMBLY_POINTS: [&str; 3] = ["/tmp", "/mnt", "/srv"];
 /// Trees of the host, taken and tightened but not attached yet.
 pub(crate) struct Taken<'a>(Vec<(&'a Tree, OwnedFd)>);
 
-/// Takes the trees of the host that the jail shows. To be done while this process still is the launcher's user: some
-/// of them lie where only that user can look. `follow_links`: whoever chose the trees has that user's rights.
+/// Takes the trees of the host that the jail shows. To be done with the launcher's rights, since some of them lie where
+/// nobody else can look: by a launcher that is root itself, whose rights end at the border of a user namespace, and by
+/// PID 1 while it still is the launcher's user where only that one may mount. `follow_links`: whoever chose the trees has
+/// the launcher's rights.
 pub(crate) fn take(spec: &RootSpec, follow_links: bool) -> Result<Taken<'_>, Failed> {
     let mut trees = Vec::with_capacity(spec.trees.len());
     for tree in spec.trees.iter().chain(&spec.exposed) {

@@ -16,6 +16,8 @@ pub struct JailSpec {
     pub network: Network,
     /// What to do about a limit or wall that this host cannot give.
     pub strictness: Strictness,
+    /// What follows when the kernel ends a process because the jail's memory is used up.
+    pub on_memory: OnMemory,
     /// The launcher ends the jail after this time, whoever else forgot it.
     pub lifetime: Option<Duration>,
     /// The seccomp profile of the payload: the compatible one, or the one without locks and cache probes.
@@ -65,6 +67,15 @@ pub enum Network {
     Loopback,
     /// Loopback, and every other connection handed to sockets that the host holds.
     Captured,
+}
+
+/// What follows when the kernel ends a process because the jail's memory is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnMemory {
+    /// The jail ends: half a run is no run.
+    EndAll,
+    /// Nothing: the process is gone, and the jail lives on unless it was PID 1.
+    EndProcess,
 }
 
 /// What happens when a wall or limit cannot be had.

@@ -6,19 +6,28 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Attributes of a mount; `|` joins them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MountAttributes(u64);
+pub struct MountAttributes {
+    set: u64,
+    propagation: u64,
+}
 
 impl MountAttributes {
-    pub const READ_ONLY: Self = Self(libc::MOUNT_ATTR_RDONLY);
-    pub const NO_SUID: Self = Self(libc::MOUNT_ATTR_NOSUID);
-    pub const NO_DEV: Self = Self(libc::MOUNT_ATTR_NODEV);
-    pub const NO_EXEC: Self = Self(libc::MOUNT_ATTR_NOEXEC);
+    pub const READ_ONLY: Self = Self::set(libc::MOUNT_ATTR_RDONLY);
+    pub const NO_SUID: Self = Self::set(libc::MOUNT_ATTR_NOSUID);
+    pub const NO_DEV: Self = Self::set(libc::MOUNT_ATTR_NODEV);
+    pub const NO_EXEC: Self = Self::set(libc::MOUNT_ATTR_NOEXEC);
+    /// What is mounted or unmounted elsewhere does not show here, nor the other way round.
+    pub const PRIVATE: Self = Self { set: 0, propagation: libc::MS_PRIVATE };
+
+    const fn set(attribute: u64) -> Self {
+        Self { set: attribute, propagation: 0 }
+    }
 }
 
 impl std::ops::BitOr for MountAttributes {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self { set: self.set | other.set, propagation: self.propagation | other.propagation }
     }
 }
 
@@ -32,7 +41,8 @@ pub fn set_attributes(
 ) -> io::Result<()> {
     // SAFETY: `mount_attr` is plain data for which all zeroes means "no change".
     let mut change: libc::mount_attr = unsafe { std::mem::zeroed() };
-    change.attr_set = attributes.0;
+    change.attr_set = attributes.set;
+    change.propagation = attributes.propagation;
     let mut flags = libc::AT_EMPTY_PATH;
     if recursive {
         flags |= libc::AT_RECURSIVE;

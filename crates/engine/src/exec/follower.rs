@@ -11,6 +11,7 @@ use sandstorm_types::{LimitName, PerStream, Stream};
 use tokio_util::sync::CancellationToken;
 
 use super::clock::WallClock;
+use super::blame::{Memory, Tally};
 use super::{Followed, Sent};
 use crate::agent::{TaskEvent, TaskHandle};
 use crate::living::{Living, limit_of, limits_hit, usage_of};
@@ -24,6 +25,7 @@ pub(super) struct Follower {
     log: ExecLog,
     kill: CancellationToken,
     sent: Sent,
+    began: Tally,
     /// Bytes of each stream that are in the log already and come once more.
     known: [u64; 3],
     /// Set when an event could not be kept.
@@ -39,6 +41,7 @@ impl Follower {
             log: followed.log.clone(),
             kill: followed.kill.clone(),
             sent: followed.sent.clone(),
+            began: followed.began,
             known,
             broken: CancellationToken::new(),
         }
@@ -126,23 +129,28 @@ impl Follower {
     /// Decides what ended it, from the kernel's counters, and closes the log.
     async fn close(mut self, ended: Option<(Ending, Usage)>, forced: Option<EndCause>) {
         let counters = self.living.counters().await;
-        let over_memory = counters.memory_kills.is_some_and(|kills| kills > 0);
         let jail_limit = match (&ended, forced) {
             // The sandbox went first: its launcher knows why.
             (None, None) => limit_of(self.living.end().await.cause),
             _ => self.living.ended.borrow().as_ref().and_then(|ended| limit_of(ended.cause)),
         };
-        let cause = match (forced, jail_limit) {
-            (Some(forced), _) => forced,
-            (None, Some(limit)) => EndCause::Limit(limit),
-            // Whatever the program made of it: a shell turns the end of its child into an exit code, and the launcher,
-            // which ends the whole sandbox for it, may not have got there yet.
-            (None, None) if over_memory => EndCause::Limit(LimitName::Memory),
-            (None, None) => match ended {
-                None => EndCause::Sandbox,
-                Some((Ending::Signal(signal), _)) if self.sent.has(signal) => EndCause::Caller,
-                Some(_) => EndCause::Program,
-            },
+        let mut limits_hit = limits_hit(&counters, self.began);
+        let cause = match (forced, jail_limit, &ended) {
+            (Some(forced), ..) => forced,
+            (None, Some(limit), _) => EndCause::Limit(limit),
+            (None, None, Some((Ending::Signal(signal), _))) if self.sent.has(*signal) => EndCause::Caller,
+            (None, None, _) => {
+                let ending = ended.as_ref().map(|(ending, _)| *ending);
+                match self.living.blame.memory(self.began, Tally::of(&counters), ending) {
+                    Memory::EndedIt => EndCause::Limit(LimitName::Memory),
+                    memory => {
+                        if memory == Memory::Touched {
+                            limits_hit = limits_hit.with(LimitName::Memory);
+                        }
+                        if ended.is_some() { EndCause::Program } else { EndCause::Sandbox }
+                    }
+                }
+            }
         };
         let mut usage = usage_of(&counters);
         if counters.cpu_time.is_none()
@@ -157,7 +165,7 @@ impl Follower {
                 None => ExecStatus::Signal(9),
             },
             cause,
-            limits_hit: limits_hit(&counters),
+            limits_hit,
             written: PerStream::default(),
             truncated: PerStream::default(),
             usage,

@@ -7,6 +7,8 @@ use sandstorm_provider::{EndCause, ExecEnd, ExecEvent, ExecStatus, Keep, Usage};
 use sandstorm_types::{ByteSize, LimitName, LimitSet, PerStream, Stream};
 use serde::{Deserialize, Serialize};
 
+use crate::exec::Tally;
+
 /// Length and mark.
 pub(super) const HEADER: usize = 8;
 
@@ -56,6 +58,8 @@ pub(crate) struct About {
     /// Whether its input is written as it comes.
     pub(crate) input: bool,
     pub(crate) channel: bool,
+    /// What the kernel had counted when it began.
+    pub(crate) began: Tally,
 }
 
 impl About {

@@ -5,8 +5,15 @@ use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Keep, Usage};
 use sandstorm_types::{ByteSize, LimitName, LimitSet, Stream};
 
 use super::*;
+use crate::exec::Tally;
 
-const ABOUT: About = About { limit: Some(1 << 30), lasting: true, input: true, channel: true };
+const ABOUT: About = About {
+    limit: Some(1 << 30),
+    lasting: true,
+    input: true,
+    channel: true,
+    began: Tally { memory_kills: 2, process_refusals: 7 },
+};
 
 fn output(stream: Stream, offset: u64, text: &str) -> ExecEvent {
     ExecEvent::Output { stream, offset, bytes: Bytes::copy_from_slice(text.as_bytes()) }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use sandstorm_jail::OnMemory;
 use sandstorm_jail::launcher::EndCause;
 use sandstorm_provider::{Error, ProviderEvent, Result};
 use sandstorm_types::{ErrorKind, SandboxId};
@@ -88,6 +89,8 @@ impl LocalProvider {
             journals: Some(dir),
             paused: listed.paused,
             egress,
+            // Those for one run are not kept.
+            on_memory: OnMemory::EndProcess,
         });
         let (known, waiting) = found.sort(&living);
         for (exec, followed) in known {

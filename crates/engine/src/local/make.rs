@@ -32,7 +32,7 @@ impl LocalProvider {
         let trees = self.trees.iter().cloned().chain(mounts).collect();
         let journals = self.journals.as_ref().filter(|_| !options.ephemeral).map(|dir| dir.join(id.bare()));
         let jail = plan::jail(spec, &options, trees, journals.is_some());
-        let created_at = SystemTime::now();
+        let (created_at, on_memory) = (SystemTime::now(), jail.on_memory);
         let cookie = Cookie { spec: spec.clone(), created_at, walls: None };
         // What it is made of is with the launcher before it exists; its walls follow when they were measured.
         let noted = journals.as_ref().map(|_| cookie.write()).transpose()?;
@@ -59,6 +59,7 @@ impl LocalProvider {
             journals,
             paused: false,
             egress,
+            on_memory,
         });
         self.sandboxes().insert(id, Arc::clone(&living));
         guard.keep();

@@ -53,7 +53,7 @@ async fn subscribe(
     mut query: Query,
     sandbox: Option<SandboxId>,
 ) -> ApiResult<Response> {
-    let asked = query.number("after", 0, u64::MAX)?;
+    let asked = query.number("after", 0, i64::MAX as u64)?;
     query.finish()?;
     // A client that reconnects sends what it saw last, which is newer than what its address says.
     let after = sse::last_event_id(headers)?.or(asked);

@@ -146,7 +146,7 @@ pub(crate) async fn events(
     headers: HeaderMap,
     mut query: Query,
 ) -> ApiResult<Response> {
-    let asked = query.number("after", 0, u64::MAX)?;
+    let asked = query.number("after", 0, i64::MAX as u64)?;
     query.finish()?;
     let after = sse::last_event_id(&headers)?.or(asked);
     let seat = app.control.open_stream(&caller)?;

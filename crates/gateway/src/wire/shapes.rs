@@ -105,7 +105,7 @@ pub(crate) enum Span {
 pub(crate) struct Seconds(f64);
 
 #[derive(ToSchema)]
-#[schema(min_length = 1, max_length = 30, pattern = "^[0-9.]+((d|h|m|s|ms)([0-9.]+(h|m|s|ms))*)?$")]
+#[schema(pattern = "^[0-9.]+((d|h|m|s|ms)([0-9.]+(h|m|s|ms))*)?$")]
 pub(crate) struct SpanText(String);
 
 /// A language of `/v1/languages`, by name or alias.

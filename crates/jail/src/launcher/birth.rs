@@ -20,11 +20,12 @@ use crate::launcher::capture::Entrance;
 use crate::launcher::protocol::Launched;
 use crate::launcher::ward::Ward;
 use crate::launcher::{Workshop, timespec};
-use crate::pid1::{self, Setup, Word};
+use crate::pid1::{self, Setup, Trees, Word};
 use crate::report::{Measured, Report};
 use crate::seccomp::{self, Arch, Program};
 use crate::spec::{JailSpec, PAYLOAD_ID, Strictness};
-use crate::{landlock, packet};
+use crate::step::Failed;
+use crate::{landlock, packet, root};
 
 /// Building a jail takes milliseconds; one that takes this long never will.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -108,6 +109,7 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
             .map_err(doing("make a socket"))?;
     let (door, their_door) = packet::pair().map_err(doing("make a socket"))?;
     let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
+    let trees = trees(workshop, spec)?;
     let side = sandstorm_sys::fork::clone(Namespaces::JAIL, leaf.and_then(Leaf::birthplace))
         .map_err(no_namespaces)?;
     let (pid, pidfd) = match side {
@@ -126,13 +128,14 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
                 agent,
                 cgroup_entrances: entrances,
                 filter: &workshop.agent_filter,
-                follow_links: workshop.sources.is_none(),
+                trees,
             })
         }
     };
-    drop((their_sync, their_control, their_door, entrances));
+    drop((their_sync, their_control, their_door, entrances, trees));
     // Before it is released it is a copy of this process, whose namespaces may be looked at; the agent's may not.
     let namespaces = Entrance::of(pid).ok();
+    rank_for_memory(pid);
     let built = identity
         .apply(pid)
         .and_then(|()| rustix::io::write(&sync, b"1").map(drop).map_err(doing("release PID 1")))
@@ -147,6 +150,26 @@ fn deliver(workshop: &Workshop, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<
             Err(e)
         }
     }
+}
+
+/// Root takes the trees itself. In PID 1 it would be root of another user namespace, to which directories of the server's
+/// user are closed.
+fn trees<'a>(workshop: &Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, JailError> {
+    let follow_links = workshop.sources.is_none();
+    if !workshop.may_mount {
+        return Ok(Trees::ToTake { follow_links });
+    }
+    let taken = root::take(&spec.root, follow_links);
+    taken.map(Trees::Taken).map_err(|Failed { step: name, errno }| step(&name, errno))
+}
+
+/// When memory runs out, a payload goes before its PID 1: it raises its own score. Nobody inside can have a score below
+/// the ordinary one, even if this process has, and so hide behind processes of the host: who may set it at all sets the
+/// lowest that can be gone back to as well. A host that forbids it loses a preference and nothing else.
+fn rank_for_memory(pid: i32) {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    let own = std::fs::read_to_string(&path).ok().and_then(|score| score.trim().parse::<i32>().ok());
+    let _ = std::fs::write(&path, own.unwrap_or(0).max(0).to_string());
 }
 
 /// Hears whether the walls stand, then waits for the socket to close, which the exec of the agent does.

@@ -11,7 +11,7 @@ use crate::spec::JailSpec;
 pub type JailId = String;
 
 /// Version of these messages. A client and a resident launcher that have none in common do not work together.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
+use sandstorm_sys::process::Ending;
 
 use crate::cgroup::{Counters, Leaf};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
 use crate::launcher::capture::Entrance;
 use crate::launcher::protocol::{EndCause, Ended};
-use crate::spec::JailSpec;
+use crate::spec::{JailSpec, OnMemory};
 
 /// The processor budget is looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
@@ -21,7 +22,7 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 const STOP_LOOK: Duration = Duration::from_millis(1);
 
-/// How long after the memory alarm a kill is looked for.
+/// How long after the memory alarm a kill is looked for, and after a kill an end of PID 1 is put down to it.
 const ALARM_FADES: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -31,7 +32,9 @@ pub(super) struct Ward {
     pidfd: OwnedFd,
     leaf: Option<Leaf>,
     scratch: OwnedFd,
+    /// Rings when memory runs out, where that ends the jail.
     alarm: Option<crate::cgroup::Alarm>,
+    memory_kills: MemoryKills,
     /// Its ids stay reserved until everything that has them is gone.
     _identity: Identity,
     cpu_time: Option<Duration>,
@@ -41,11 +44,34 @@ pub(super) struct Ward {
     /// When the memory alarm rang without a kill to show for it yet.
     next_memory_look: Option<Instant>,
     alarm_fades_at: Option<Instant>,
+    on_memory: OnMemory,
     cause: Option<EndCause>,
     gone: bool,
     /// What makes it outlive its client.
     kept: Option<Kept>,
     still: Still,
+}
+
+/// Processes that the kernel ended for memory, as far as anybody looked.
+#[derive(Debug, Default)]
+struct MemoryKills {
+    seen: u64,
+    /// When the last of them were seen.
+    at: Option<Instant>,
+}
+
+impl MemoryKills {
+    fn note(&mut self, counters: &Counters) {
+        let now = counters.memory_kills.unwrap_or(0);
+        if now > self.seen {
+            *self = Self { seen: now, at: Some(Instant::now()) };
+        }
+    }
+
+    /// Whether one was only just.
+    fn are_fresh(&self) -> bool {
+        self.at.is_some_and(|at| at.elapsed() < ALARM_FADES)
+    }
 }
 
 /// What a kept jail is found again by.
@@ -86,7 +112,12 @@ impl Ward {
             name: spec.name.clone(),
             pid,
             pidfd,
-            alarm: leaf.as_ref().and_then(|leaf| leaf.memory_alarm().ok().flatten()),
+            alarm: leaf
+                .as_ref()
+                .filter(|_| spec.on_memory == OnMemory::EndAll)
+                .and_then(|leaf| leaf.memory_alarm().ok().flatten()),
+            memory_kills: MemoryKills::default(),
+            on_memory: spec.on_memory,
             leaf,
             scratch,
             _identity: identity,
@@ -244,8 +275,7 @@ impl Ward {
             }
         }
         let used = counters.cpu_time.unwrap_or_default();
-        if counters.memory_kills.is_some_and(|kills| kills > 0) {
-            // Half a run is no run: when the kernel had to end one process for memory, all of them go.
+        if self.on_memory == OnMemory::EndAll && counters.memory_kills.is_some_and(|kills| kills > 0) {
             self.kill(EndCause::Memory);
         } else if self.cpu_time.is_some_and(|budget| used >= budget) {
             self.kill(EndCause::CpuTime);
@@ -284,8 +314,9 @@ impl Ward {
     }
 
     /// What the kernel counted so far.
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn counters(&mut self) -> Counters {
         let mut counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
+        self.memory_kills.note(&counters);
         if let Ok(disk) = rustix::fs::fstatfs(&self.scratch) {
             let block = u64::try_from(disk.f_bsize).unwrap_or(0);
             counters.disk_used_bytes = Some(disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(block));
@@ -299,10 +330,18 @@ impl Ward {
     /// Waits for PID 1, whose end means that its whole namespace ended, and removes what is left on the host.
     pub(super) fn bury(mut self) -> Ended {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-        let _ = sandstorm_sys::process::reap(self.pid);
+        let reaped = sandstorm_sys::process::reap(self.pid);
         let counters = self.counters();
-        // The kernel may have ended the last process before the alarm was heard.
-        if self.cause.is_none() && counters.memory_kills.is_some_and(|kills| kills > 0) {
+        let for_memory = match self.on_memory {
+            // The kernel may have ended the last process before the alarm was heard.
+            OnMemory::EndAll => self.memory_kills.seen > 0,
+            // Others may have been ended before; this one was if it was killed, by nobody here, when one just was.
+            OnMemory::EndProcess => {
+                reaped.is_ok_and(|reaped| reaped.ending == Ending::Signal(Signal::KILL.as_raw()))
+                    && self.memory_kills.are_fresh()
+            }
+        };
+        if self.cause.is_none() && for_memory {
             self.cause = Some(EndCause::Memory);
         }
         let stuck = self.leaf.as_ref().map(Leaf::remove).unwrap_or_default();
