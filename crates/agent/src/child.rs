@@ -120,9 +120,7 @@ fn execute(
         terminal::make_controlling(stdio.input.as_fd()).step("controlling terminal")?;
     }
     set_limits(init)?;
-    // The payload is what the kernel should pick when memory runs out, not its PID 1. Raising one's own score needs
-    // no privilege; a host that forbids it only loses this preference.
-    let _ = fs::write("/proc/self/oom_score_adj", "500");
+    go_first_for_memory()?;
     become_user(uid, gid)?;
     rustix::process::chdir(program.cwd.as_str()).step("working directory")?;
     refuse_unreachable_directory()?;
@@ -197,6 +195,20 @@ fn resource(limit: Rlimit) -> Resource {
         Rlimit::RealTimeTime => Resource::Rttime,
         Rlimit::Stack => Resource::Stack,
     }
+}
+
+/// The payload is what the kernel should pick when memory runs out, not its PID 1. Raising one's own score needs no
+/// privilege; a host that forbids it only loses this preference.
+///
+/// The agent's program cannot be read, so its files in `/proc` belong to nobody here and cannot be written until this
+/// copy of it may be looked into. Nobody can meanwhile: it still has capabilities that no payload has.
+fn go_first_for_memory() -> Result<(), Broken> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if set_dumpable_behavior(DumpableBehavior::Dumpable).is_ok() {
+        let _ = fs::write("/proc/self/oom_score_adj", "500");
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).step("closing its memory")?;
+    }
+    Ok(())
 }
 
 /// Takes the payload's ids and gives up every capability. The bounding set is empty since before the agent began.

@@ -38,6 +38,8 @@ use listeners::Listeners;
 use stop::{How, Stop};
 
 pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<ExitCode> {
+    // Each client and each sandbox needs some, and what a shell allows is little.
+    sandstorm_jail::launcher::allow_descriptors();
     let mut flags = Vec::new();
     if let Some(listen) = &command.listen {
         flags.push(Flag::new("--listen", "serve.listen", listen));

@@ -7,6 +7,7 @@
 mod access;
 mod admission;
 mod authentication;
+mod bodies;
 mod cell_log;
 mod cells;
 mod clocks;
@@ -49,6 +50,7 @@ use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Limits, TenantId};
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
+pub use bodies::BodyRoom;
 pub use contexts::{ContextView, NewContext};
 pub use events::{ControlEvent, EventBodyView, EventFilter};
 pub use execs::{Attached, ExecView, ExecWork, NewExec};
@@ -143,6 +145,7 @@ struct Inner {
     keys: keys::Keys,
     known_keys: authentication::KnownKeys,
     quotas: quotas::Quotas,
+    bodies: bodies::Bodies,
     admission: admission::Admission,
     sandboxes: living::Register,
     making: living::Making,
@@ -183,6 +186,7 @@ impl Control {
             keys: keys::Keys::new(store.clone(), settings.pepper.clone()),
             known_keys: authentication::KnownKeys::default(),
             quotas: quotas::Quotas::new(settings.quota),
+            bodies: bodies::Bodies::default(),
             admission: admission::Admission::new(
                 settings.admission_memory,
                 settings.admission_wait,

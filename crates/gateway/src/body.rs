@@ -68,8 +68,14 @@ impl HttpBody for Paced {
     }
 }
 
-/// All of a body, refused as soon as it is longer than `limit` or takes longer than `time`.
-pub(crate) async fn collect(mut body: Body, limit: usize, time: Duration) -> ApiResult<Bytes> {
+/// All of a body, refused as soon as it is longer than `limit`, takes longer than `time`, or `grow` has no room for the
+/// next piece of it.
+pub(crate) async fn collect(
+    mut body: Body,
+    limit: usize,
+    time: Duration,
+    mut grow: impl FnMut(usize) -> Result<(), Error>,
+) -> ApiResult<Bytes> {
     if HttpBody::size_hint(&body).lower() > limit as u64 {
         return Err(ApiError::too_large(limit));
     }
@@ -80,6 +86,7 @@ pub(crate) async fn collect(mut body: Body, limit: usize, time: Duration) -> Api
             if all.len() + data.len() > limit {
                 return Err(ApiError::too_large(limit));
             }
+            grow(data.len())?;
             all.extend_from_slice(&data);
         }
         Ok(all.freeze())
@@ -163,7 +170,7 @@ mod tests {
     }
 
     async fn status(body: Body, limit: usize) -> u16 {
-        match collect(body, limit, TIME).await {
+        match collect(body, limit, TIME, |_| Ok(())).await {
             Ok(_) => 200,
             Err(error) => error.into_response().status().as_u16(),
         }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
+use sandstorm_control::server::{BodyRoom, Caller};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::app::App;
@@ -27,6 +28,8 @@ const SMALL: usize = 64 << 10;
 pub(crate) struct Json<T> {
     pub(crate) value: T,
     pub(crate) bytes: Bytes,
+    /// What it takes of the tenant's room, until it was dealt with.
+    pub(crate) room: BodyRoom,
 }
 
 impl<T: Wire> FromRequest<App> for Json<T> {
@@ -39,8 +42,10 @@ impl<T: Wire> FromRequest<App> for Json<T> {
             return Err(ApiError::media_type("application/json"));
         }
         let limit = if T::LARGE { app.settings.json_limit } else { app.settings.json_limit.min(SMALL) };
-        let bytes = body::collect(content, limit, app.settings.body_time).await?;
-        Ok(Self { value: read(&bytes)?, bytes })
+        let caller = parts.extensions.get::<Caller>().ok_or_else(ApiError::unauthenticated)?;
+        let mut room = app.control.body_room(caller);
+        let bytes = body::collect(content, limit, app.settings.body_time, |more| room.grow(more)).await?;
+        Ok(Self { value: read(&bytes)?, bytes, room })
     }
 }
 

@@ -192,8 +192,9 @@ fn may_mount() -> bool {
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Each jail needs about a dozen descriptors here.
-fn allow_descriptors() {
+/// Lets this process have as many descriptors as its user may give it: each jail needs about a dozen in its launcher, and
+/// some in its client. Payloads have a limit of their own.
+pub fn allow_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // A host that forbids it only has room for fewer jails.

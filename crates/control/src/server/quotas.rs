@@ -16,6 +16,7 @@ use sandstorm_provider::{Error, Result};
 use sandstorm_types::{ErrorKind, Limits, TenantId};
 
 use super::Quota;
+use super::bodies::Bodies;
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 
@@ -40,6 +41,7 @@ struct Held {
     streams: AtomicU32,
     cpu_milli: AtomicU64,
     memory_bytes: AtomicU64,
+    bodies: Bodies,
 }
 
 /// One of a tenant's open streams.
@@ -103,6 +105,11 @@ impl Tenant {
             Ok(_) => Ok(StreamGuard(Arc::clone(&self.held))),
             Err(_) => Err(over("too many open streams").with("allowed", most)),
         }
+    }
+
+    /// What its request bodies take.
+    pub(super) fn bodies(&self) -> Bodies {
+        self.held.bodies.clone()
     }
 
     /// Reserves what a run needs beside what the tenant's sandboxes are promised.

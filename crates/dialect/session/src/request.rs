@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use sandstorm_control::server::{BodyRoom, Caller};
+use sandstorm_provider::Error;
+use sandstorm_types::ErrorKind;
 use serde_json::{Map, Value};
 
 use crate::fields::{FieldError, Fields};
 use crate::refusal::Refusal;
+use crate::router::Dialect;
 use crate::session_id::SessionId;
 
 /// Code and file contents travel in JSON; larger files are uploaded.
@@ -56,28 +61,38 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryFields {
     }
 }
 
-/// The fields of a body, which must be a JSON object.
+/// The fields of a body, which must be a JSON object, and what the body takes of its tenant's room.
 #[derive(Debug)]
-pub(crate) struct BodyFields(pub(crate) Fields);
+pub(crate) struct BodyFields(pub(crate) Fields, pub(crate) BodyRoom);
 
-impl<S: Send + Sync> FromRequest<S> for BodyFields {
+impl FromRequest<Dialect> for BodyFields {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, dialect: &Dialect) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
-        let bytes = match Limited::new(body, MOST_JSON).collect().await {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
-                let detail = format!("a body of JSON may have {MOST_JSON} bytes; upload larger files");
-                return Err(Refusal::sandbox(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", detail));
-            }
-            Err(_) => return Err(Refusal::bad_request("the body could not be read")),
+        let Some(caller) = parts.extensions.get::<Caller>() else {
+            return Err(Error::new(ErrorKind::Unauthenticated, "a key is needed").into());
         };
+        let mut room = dialect.sessions.control.body_room(caller);
+        let mut body = Limited::new(body, MOST_JSON);
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let data = match frame {
+                Ok(frame) => frame.into_data().unwrap_or_default(),
+                Err(error) if error.is::<LengthLimitError>() => {
+                    let detail = format!("a body of JSON may have {MOST_JSON} bytes; upload larger files");
+                    return Err(Refusal::sandbox(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", detail));
+                }
+                Err(_) => return Err(Refusal::bad_request("the body could not be read")),
+            };
+            room.grow(data.len())?;
+            bytes.extend_from_slice(&data);
+        }
         if bytes.is_empty() {
             return Err(FieldError::new(["body"], "Field required", "missing").into());
         }
         let given = if is_json(&parts.headers) { object(&bytes)? } else { Err(not_an_object())? };
-        Ok(Self(Fields::new("body", given)))
+        Ok(Self(Fields::new("body", given), room))
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_lost_connection_leaves_no_strangers", a_lost_connection_leaves_no_strangers),
     ("orphans_end_and_so_does_their_launcher", orphans_end_and_so_does_their_launcher),
     ("trees_that_are_not_ours_are_refused", trees_that_are_not_ours_are_refused),
+    ("trees_of_the_servers_user_are_shown", trees_of_the_servers_user_are_shown),
     ("strangers_and_garbage_do_not_disturb", strangers_and_garbage_do_not_disturb),
     ("what_another_version_left_is_told", what_another_version_left_is_told),
 ];
@@ -28,7 +29,7 @@ async fn next_end(events: &mut (impl StreamExt<Item = ProviderEvent> + Unpin)) -
     }
 }
 
-fn is_first(pid: &Pid) -> bool {
+pub(crate) fn is_first(pid: &Pid) -> bool {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
     let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -194,6 +195,51 @@ fn trees_that_are_not_ours_are_refused(place: &Place) {
             assert!(refused.is_err(), "{source} is shown");
         }
         assert_eq!(host.output(&good, "echo lives").await, "lives\n");
+    }));
+}
+
+/// The launcher is root, the trees are those of a server that is not, in directories that nobody else may enter.
+fn trees_of_the_servers_user_are_shown(place: &Place) {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let layers = place.path("layers");
+    std::fs::create_dir_all(layers.join("closed/layer")).unwrap();
+    std::fs::write(layers.join("closed/layer/file"), "shown").unwrap();
+    std::fs::write(layers.join("closed/layer/private"), "secret").unwrap();
+    symlink("/root", layers.join("closed/sly")).unwrap();
+    symlink("layer", layers.join("closed/alias")).unwrap();
+    for (name, mode) in
+        [("closed/layer/private", 0o600), ("closed/layer", 0o755), ("closed", 0o700), ("", 0o700)]
+    {
+        let path = layers.join(name);
+        chown(&path, Some(54_321), Some(54_321)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    std::fs::create_dir_all(place.path("notes")).unwrap();
+    std::fs::write(place.path("notes/layers"), layers.display().to_string()).unwrap();
+    place.live(life!(|host| {
+        let closed = Path::new(&host.told("layers")).join("closed");
+        let spec = SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() };
+        let with = |source: &str| CreateOptions {
+            mounts: vec![HostMount { source: closed.join(source), target: "/opt/layer".into() }],
+            ..CreateOptions::default()
+        };
+        let sandbox = host.provider.create(&host.cx, &spec, with("layer")).await.unwrap().id;
+        assert_eq!(host.output(&sandbox, "cat /opt/layer/file").await, "shown");
+        // What may be read is still the matter of who asks.
+        assert_eq!(host.output(&sandbox, "cat /opt/layer/private; echo $?").await, "1\n");
+        let options = "grep ' /opt/layer ' /proc/self/mountinfo | cut -d' ' -f 6,7";
+        let options = host.output(&sandbox, options).await;
+        let words: Vec<&str> = options.trim().split([',', ' ']).collect();
+        for word in ["ro", "nosuid", "nodev", "-"] {
+            assert!(words.contains(&word), "{word} is missing: {options}");
+        }
+        for source in ["sly", "alias", "alias/file"] {
+            let refused = host.provider.create(&host.cx, &spec, with(source)).await;
+            assert!(refused.is_err(), "{source} is shown");
+        }
     }));
 }
 

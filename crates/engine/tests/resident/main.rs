@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
 mod faults;
+mod limits;
 mod network;
 mod place;
 mod takeover;
@@ -23,7 +24,7 @@ type Case = (&'static str, fn(&Place));
 
 fn main() -> ExitCode {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let cases = takeover::CASES.iter().chain(faults::CASES).chain(network::CASES);
+    let cases = takeover::CASES.iter().chain(faults::CASES).chain(limits::CASES).chain(network::CASES);
     let (mut passed, mut failed) = (0, 0);
     for (name, case) in cases.filter(|(name, _)| name.contains(&filter)) {
         let began = Instant::now();

@@ -31,7 +31,7 @@ pub(crate) async fn create(
     headers: HeaderMap,
     body: Json<CreateContext>,
 ) -> ApiResult<Response> {
-    let Json { value, bytes } = body;
+    let Json { value, bytes, room: _room } = body;
     let new = NewContext::from(value);
     let route = format!("/v1/sandboxes/{sandbox}/contexts");
     let location = format!("{route}/");

@@ -37,7 +37,7 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body: Json<StartExec>,
 ) -> ApiResult<Response> {
-    let Json { value, bytes } = body;
+    let Json { value, bytes, room: _room } = body;
     let background = value.is_background();
     let new = value.into_new()?;
     let route = format!("/v1/sandboxes/{sandbox}/exec");

@@ -32,7 +32,7 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body: Json<StartRun>,
 ) -> ApiResult<Response> {
-    let Json { value, bytes } = body;
+    let Json { value, bytes, room: _room } = body;
     let spec = value.into_spec()?;
     if !sse::wanted(&headers) {
         let creation = Creation { route: "/v1/runs", status: StatusCode::OK, location: "/v1/runs/" };

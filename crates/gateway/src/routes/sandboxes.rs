@@ -29,7 +29,7 @@ pub(crate) async fn create(
     headers: HeaderMap,
     body: Json<CreateSandbox>,
 ) -> ApiResult<Response> {
-    let Json { value, bytes } = body;
+    let Json { value, bytes, room: _room } = body;
     let new = NewSandbox::from(value);
     let creation =
         Creation { route: "/v1/sandboxes", status: StatusCode::CREATED, location: "/v1/sandboxes/" };

@@ -216,6 +216,37 @@ async fn who_sends_slowly_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn bodies_that_never_end_leave_room_for_others() {
+    let world = World::new().await;
+    let key = &world.key;
+    let head = format!(
+        "POST /v1/runs HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 15000000\r\n\r\n"
+    );
+    let part = [head.as_bytes(), &vec![b' '; 14_000_000]].concat();
+    let mut open = Vec::new();
+    let refused = loop {
+        assert!(open.len() < 40, "the server keeps whatever it is sent");
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        // A refusal may come before all of it was sent.
+        let _ = stream.write_all(&part).await;
+        let mut said = vec![0; 4096];
+        match tokio::time::timeout(Duration::from_millis(500), stream.read(&mut said)).await {
+            Ok(length) => break String::from_utf8_lossy(&said[..length.unwrap()]).into_owned(),
+            Err(_) => open.push(stream),
+        }
+    };
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("retry-after"), "{refused}");
+    assert!(open.len() > 4, "one tenant has room for more than {} bodies", open.len());
+    drop(open);
+    let whole = format!(r#"{{"language": "bash", "code": "{}"}}"#, " ".repeat(10_000_000));
+    let began = Instant::now();
+    while post(&world, "/v1/runs", "application/json", whole.clone()).await.status == 429 {
+        assert!(began.elapsed() < Duration::from_secs(10), "the room does not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
 async fn connections_are_counted() {
     let limits = ServeLimits { connections_per_peer: 3, ..ServeLimits::default() };
     let world = World::with(GatewaySettings::default(), limits, control_settings()).await;

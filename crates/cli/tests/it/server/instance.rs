@@ -38,6 +38,12 @@ impl Server {
         Self { child, port, key, place, who, settings, arguments }
     }
 
+    /// A server on a state that was put together by hand, with a key that is good there.
+    pub fn on(who: Who, place: Place, key: &str) -> Self {
+        let (child, port, _) = launch(who, &place, &Vec::new(), &[]);
+        Self { child, port, key: key.to_owned(), place, who, settings: Vec::new(), arguments: Vec::new() }
+    }
+
     pub fn state(&self) -> PathBuf {
         self.place.path().join("state")
     }

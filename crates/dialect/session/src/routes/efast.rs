@@ -12,7 +12,7 @@ use crate::request::{BodyFields, Target};
 pub(crate) async fn download(
     Extension(_caller): Extension<Caller>,
     _target: Target,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Refusal {
     let params = body.objects("file_params");
     if let Err(refusal) = body.done() {

@@ -16,7 +16,7 @@ pub(crate) async fn execute(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
     target: Target,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Result<Answer<Executed>, Refusal> {
     let mut line = body.text("command");
     for word in body.texts("args") {

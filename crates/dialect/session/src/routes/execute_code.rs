@@ -54,7 +54,7 @@ pub(crate) async fn execute_code(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
     target: Target,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Result<Answer<Executed>, Refusal> {
     let (code, filename, args) = (body.text("code"), body.optional_text("filename"), body.texts("args"));
     let kind = match body.optional_text("script_type").as_deref() {

@@ -105,7 +105,7 @@ pub(crate) async fn create(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
     target: Target,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Result<Answer<Written>, Refusal> {
     let (content, filename) = (body.text("content"), body.text("filename"));
     let mode = body.whole("mode", 0..=0o777, 0o644);

@@ -40,7 +40,7 @@ struct Metrics {
 pub(crate) async fn execute(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Result<Json<Handled>, HandlerRefusal> {
     let (code, event, context) = (body.text("handler_code"), body.object("event"), body.object("context"));
     body.done()?;

@@ -36,7 +36,7 @@ pub(crate) async fn create(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
     target: Target,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Result<Answer<Created>, Refusal> {
     let size: ByteSize = match body.optional_text("size").filter(|text| !text.is_empty()) {
         None => USUAL_SIZE,
@@ -133,7 +133,7 @@ pub(crate) struct CleanedUp {
 pub(crate) async fn clean_up(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
-    BodyFields(mut body): BodyFields,
+    BodyFields(mut body, _room): BodyFields,
 ) -> Result<Answer<CleanedUp>, Refusal> {
     let force = body.flag("force");
     body.done()?;

@@ -1,0 +1,115 @@
+//! What must not cross: from sandboxes to the server, from programs into records, from one share into more.
+
+use std::net::UdpSocket;
+
+use serde_json::{Value, json};
+
+use super::http::Request;
+use super::instance::Server;
+use super::tenants::{new_key, on_state};
+use crate::support::Who;
+
+/// Every address of this machine that a program could think of, and the sockets in the state directory.
+#[test]
+fn no_sandbox_reaches_the_server() {
+    let server = Server::start(Who::Root);
+    let mut addresses = vec!["127.0.0.1".to_owned(), "::1".to_owned(), "::ffff:127.0.0.1".to_owned()];
+    addresses.push("localhost".to_owned());
+    addresses.extend(own_address());
+    let code = format!(
+        "import socket\n\
+         def reached(connect):\n    try:\n        s = connect()\n        s.sendall(b'GET /healthz HTTP/1.0\\r\\n\\r\\n')\n\
+         \x20       s.settimeout(3)\n        return bool(s.recv(1))\n    except OSError:\n        return False\n\
+         for host in {addresses:?}:\n    print(host, reached(lambda: socket.create_connection((host, {port}), timeout=3)))\n\
+         for name in ['admin.sock', 'launcher.sock']:\n    def connect():\n\
+         \x20       s = socket.socket(socket.AF_UNIX)\n        s.connect({state:?} + '/' + name)\n        return s\n\
+         \x20   print(name, reached(connect))\n",
+        port = server.port,
+        state = server.state(),
+    );
+    // The server itself answers at the first of them.
+    assert_eq!(server.send(&Request::new("GET", "/healthz")).status, 200);
+    for network in [json!("none"), json!("open"), json!({ "allow": ["localhost", "127.0.0.0/8"] })] {
+        let sandbox = server.post("/v1/sandboxes", &json!({ "network": network }));
+        // A policy that names the inside needs the operator's leave and may be refused as such.
+        if sandbox.status == 400 && network["allow"].is_array() {
+            continue;
+        }
+        let path = format!("/v1/sandboxes/{}", sandbox.expect(201)["id"].as_str().unwrap());
+        let said = server.post(&format!("{path}/exec"), &json!({ "language": "python", "code": code })).expect(200);
+        let lines = said["stdout"].as_str().unwrap().trim().to_owned();
+        assert_eq!(lines.lines().count(), addresses.len() + 2, "{network}: {said:#}");
+        assert!(lines.lines().all(|line| line.ends_with(" False")), "{network}: {lines}");
+    }
+}
+
+/// An address of this machine that is not loopback: where a packet to anywhere would start from.
+fn own_address() -> Option<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip().to_string())
+}
+
+/// Whatever goes in and comes out of sandboxes, the audit knows only that it did.
+#[test]
+fn the_audit_holds_no_secret_content_or_output() {
+    let server = Server::start(Who::Root);
+    let sandbox = server.sandbox(&json!({ "env": { "TOKEN": "canary-env" }, "labels": { "of": "canary-label" } }));
+    let exec = format!("{sandbox}/exec");
+    server.post(&exec, &json!({ "command": "cat; echo canary''-output", "stdin": "canary-stdin" })).expect(200);
+    server.post(&exec, &json!({ "language": "python", "code": "x = 'canary-code'", "args": ["canary-arg"] })).expect(200);
+    let context = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
+    let cell = format!("{sandbox}/contexts/{}/execute", context["id"].as_str().unwrap());
+    server.post(&cell, &json!({ "code": "print('canary-cell')" })).expect(200);
+    assert_eq!(server.put(&format!("{sandbox}/files?path=canary-name"), b"canary-content").status, 200);
+    assert_eq!(server.get(&format!("{sandbox}/files?path=canary-name")).text(), "canary-content");
+    server.post("/v1/runs", &json!({ "language": "bash", "code": "echo canary-run", "files": { "f": "canary-file" } })).expect(200);
+    // What a request calls itself is written down, unless it could be taken for something else.
+    let called = |id: &str| server.send(&server.request("POST", "/v1/sandboxes").json(&json!({})).header("x-request-id", id));
+    called("mine-1").expect(201);
+    called("a\"},{\"seq\":1").expect(201);
+    assert_eq!(called("a\u{1b}[2J").status, 400);
+    let (_, named) = new_key(&server, &["--name", "a\n{\"seq\": 9}\u{1b}[2J"]);
+    assert!(named.starts_with("ss_"));
+    server.get("/v1/sandboxes/canary-path");
+    let listed = on_state(&server, &["audit", "list", "--json"]);
+    let records: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let actions: Vec<&str> = records.iter().map(|record| record["action"].as_str().unwrap()).collect();
+    for action in ["sandbox.create", "exec.command", "exec.code", "exec.cell", "context.create", "run.create"] {
+        assert!(actions.contains(&action), "{action} is not in {actions:?}");
+    }
+    let asked: Vec<&str> = records.iter().map(|record| record["request_id"].as_str().unwrap()).collect();
+    assert!(asked.contains(&"mine-1") && asked.iter().all(|id| !id.contains('"')), "{asked:?}");
+    let secret = server.key.rsplit('_').next().unwrap();
+    for record in &records {
+        let text = record.to_string();
+        assert!(!text.contains("canary") && !text.contains(secret), "{text}");
+        assert!(!text.contains("\\u001b") && !text.contains("[2J"), "{text}");
+    }
+    let plain = on_state(&server, &["audit", "list"]);
+    assert_eq!(plain.lines().count(), records.len(), "one line each: {plain}");
+    assert!(!plain.contains('\u{1b}'));
+}
+
+/// Many at once against a share of memory, and against one of processors: what fits gets in, and no more.
+#[test]
+fn memory_and_processors_of_a_tenant_are_promised_once() {
+    for (setting, value, wish) in [
+        ("SANDSTORM_QUOTAS_MEMORY", "512M", json!({ "limits": { "memory": "128M", "cpus": 0.1 } })),
+        ("SANDSTORM_QUOTAS_CPUS", "2", json!({ "limits": { "memory": "16M", "cpus": 0.5 } })),
+    ] {
+        let server = Server::with(Who::Root, &[(setting, value)], &[]);
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..24).map(|_| scope.spawn(|| server.post("/v1/sandboxes", &wish))).collect();
+            asked.into_iter().map(|answer| answer.join().unwrap()).collect()
+        });
+        assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 4, "{setting}");
+        for refused in answers.iter().filter(|answer| answer.status != 201) {
+            assert_eq!((refused.status, refused.json()["code"].as_str()), (429, Some("quota")), "{}", refused.text());
+            assert!(refused.header("retry-after").is_some());
+        }
+        // A run has no share left either.
+        let run = json!({ "language": "bash", "code": "true", "limits": wish["limits"] });
+        assert_eq!(server.post("/v1/runs", &run).status, 429, "{setting}");
+    }
+}
