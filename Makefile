@@ -34,6 +34,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	$(MAKE) lint
 	$(CARGO) test --workspace --locked
 	scripts/check-docs.sh
+	scripts/fuzz-api.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
@@ -42,6 +43,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	$(MAKE) lint
 	$(CARGO) test --workspace --locked -- --include-ignored
 	scripts/check-docs.sh
+	scripts/fuzz-api.sh 100
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	scripts/sanitize.sh
 	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"

@@ -75,9 +75,10 @@ def server(binary):
         probe.close()
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": folder, "SANDSTORM_STATE_DIR": f"{folder}/state"}
         key = json.loads(subprocess.run([binary, "keys", "create", "--json"], env=environment, check=True, capture_output=True, timeout=60).stdout)["key"]
-        running = subprocess.Popen([binary, "serve", "--listen", address], env=environment, stdout=subprocess.DEVNULL)
+        with open(f"{folder}/log", "wb") as log:
+            running = subprocess.Popen([binary, "serve", "--listen", address], env=environment, stdout=subprocess.DEVNULL, stderr=log)
         try:
-            answers(f"http://{address}/readyz", running)
+            answers(f"http://{address}/readyz", running, pathlib.Path(folder, "log"))
             yield {"SANDSTORM_URL": f"http://{address}", "SANDSTORM_API_KEY": key}
         finally:
             # Not SIGTERM: that would keep the sandboxes for the next server.
@@ -85,15 +86,15 @@ def server(binary):
             running.wait(timeout=60)
 
 
-def answers(address, running):
+def answers(address, running, log):
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5):
             return
         if running.poll() is not None:
-            sys.exit(f"check-docs: the server ended with {running.returncode}")
+            sys.exit(f"{log.read_text()}check-docs: the server ended with {running.returncode}")
         time.sleep(0.02)
-    sys.exit("check-docs: the server is not ready after 30 s")
+    sys.exit(f"{log.read_text()}check-docs: the server is not ready after 30 s")
 
 
 def check(page, binary):

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 version=4.32.5
 seed=7300
-examples=${1:-20}
+examples=${1:-12}
 binary=$(realpath "${2:-${CARGO_TARGET_DIR:-target}/debug/sandstorm}")
 if [[ ! -x $binary ]]; then
   echo "fuzz-api: $binary is missing; build it or name another" >&2

@@ -163,10 +163,11 @@ def before_call(context, case, kwargs):
     name = next((name for name in case.headers or {} if name.lower() == "idempotency-key"), None)
     if name and re.fullmatch(r"[!-~]{1,200}", str(case.headers[name])):
         case.headers[name] += "-%d" % next(NUMBERS)
-    if case.method.upper() == "DELETE" and case.path.endswith("/files") and isinstance((case.query or {}).get("path"), str):
-        # Something to remove.
-        path = urllib.parse.quote(case.query["path"], safe="")
-        ask("PUT", "/v1/sandboxes/%s/files?path=%s" % (urllib.parse.quote(found["sandbox"], safe=""), path), b"x", wanted=None)
+    path = (case.query or {}).get("path")
+    if case.path.endswith("/files") and case.method.upper() in ("GET", "HEAD", "DELETE") and isinstance(path, str):
+        # Something to read or remove, where such a path can be.
+        where = tuple(urllib.parse.quote(text, safe="") for text in (found["sandbox"], path))
+        ask("PUT", "/v1/sandboxes/%s/files?path=%s" % where, b"x", wanted=None)
 
 
 @schemathesis.hook

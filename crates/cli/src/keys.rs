@@ -167,7 +167,9 @@ async fn create(keys: &Keys, wanted: CreateKey) -> anyhow::Result<()> {
         Form::Native => KeyForm::Native,
         Form::E2b => KeyForm::E2b,
     };
-    let (key, secret) = keys.create(&Actor::command_line(), NewKey { tenant, name: wanted.name, scopes, form, expires_at }).await?;
+    let (key, secret) = keys
+        .create(&Actor::command_line(), NewKey { tenant, name: wanted.name, scopes, form, expires_at })
+        .await?;
     show_secret(&key, &secret, wanted.json)
 }
 
@@ -224,9 +226,7 @@ fn describe(key: &KeyView) -> serde_json::Value {
 
 fn show_tenants(tenants: &[TenantRow], json: bool) -> anyhow::Result<()> {
     if json {
-        let one = |tenant: &TenantRow| {
-            serde_json::json!({ "id": tenant.id, "name": tenant.name, "quota": tenant.quota, "created_at": tenant.created_at })
-        };
+        let one = |tenant: &TenantRow| serde_json::json!({ "id": tenant.id, "name": tenant.name, "quota": tenant.quota, "created_at": tenant.created_at });
         return print(&serde_json::json!({ "tenants": tenants.iter().map(one).collect::<Vec<_>>() }));
     }
     for tenant in tenants {

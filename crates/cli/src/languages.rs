@@ -96,7 +96,12 @@ pub(crate) async fn ask_versions(provider: &dyn Provider, found: &mut [Found]) -
     Ok(())
 }
 
-async fn output(provider: &dyn Provider, cx: &OpContext, id: &SandboxId, argv: &[String]) -> anyhow::Result<String> {
+async fn output(
+    provider: &dyn Provider,
+    cx: &OpContext,
+    id: &SandboxId,
+    argv: &[String],
+) -> anyhow::Result<String> {
     let mut exec = provider.exec(cx, id, ExecRequest::program(argv.to_vec())).await?;
     let mut said = Vec::new();
     while let Some(event) = exec.events.next().await {

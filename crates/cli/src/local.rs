@@ -26,7 +26,8 @@ impl Resident {
     /// Finds the launcher of a state directory or forks one: nothing before this may have started a thread.
     pub(crate) fn start(loaded: &Loaded, home: &Home, uid: Option<u32>) -> anyhow::Result<Self> {
         let config = &loaded.config;
-        let mut mount_sources: Vec<PathBuf> = config.template.mounts.iter().map(|m| m.source.clone()).collect();
+        let mut mount_sources: Vec<PathBuf> =
+            config.template.mounts.iter().map(|m| m.source.clone()).collect();
         mount_sources.push(home.layers());
         mount_sources.extend(toolchains(config));
         let launcher = resident::connect_or_start(&ResidentConfig {
@@ -51,7 +52,8 @@ impl Resident {
             trees: trees(config),
         })
         .context("the engine could not be started")?;
-        let adopted = provider.adopt().await.context("the sandboxes of an earlier server were not taken over")?;
+        let adopted =
+            provider.adopt().await.context("the sandboxes of an earlier server were not taken over")?;
         if !adopted.is_empty() {
             tracing::info!(sandboxes = adopted.len(), "sandboxes of an earlier server taken over");
         }
@@ -88,8 +90,8 @@ impl Local {
     /// Forks the launcher first: nothing before this may have started a thread.
     pub(crate) fn start(loaded: &Loaded) -> anyhow::Result<Self> {
         let config = &loaded.config;
-        let launcher = launcher::start(launcher_config(loaded))
-        .context("the launcher could not be started")?;
+        let launcher =
+            launcher::start(launcher_config(loaded)).context("the launcher could not be started")?;
         let pid = launcher.pid();
         let Launcher { socket, abilities, .. } = launcher;
         let runtime = tokio::runtime::Builder::new_current_thread()

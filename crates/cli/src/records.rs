@@ -66,7 +66,9 @@ pub(crate) fn backup(shared: &Shared, command: &BackupCommand) -> anyhow::Result
             opened(&home, database, async |store, _| Ok(store.backup(&command.file).await?))
                 .context("the backup was not made")?;
         }
-        Some(user) => backup_as_root(&loaded, user, database, &command.file).context("the backup was not made")?,
+        Some(user) => {
+            backup_as_root(&loaded, user, database, &command.file).context("the backup was not made")?
+        }
     }
     writeln!(std::io::stdout().lock(), "wrote {}", command.file.display())?;
     note("secrets/ and audit.anchor of the state directory belong to a backup too; copy them beside it");
@@ -75,7 +77,12 @@ pub(crate) fn backup(shared: &Shared, command: &BackupCommand) -> anyhow::Result
 
 /// The server's user can write no file where root wants it, and root opens no database in that user's directory: the
 /// user makes a draft there, and root copies what it was handed.
-fn backup_as_root(loaded: &Loaded, user: ServerUser, database: Option<String>, to: &Path) -> anyhow::Result<()> {
+fn backup_as_root(
+    loaded: &Loaded,
+    user: ServerUser,
+    database: Option<String>,
+    to: &Path,
+) -> anyhow::Result<()> {
     let home = Home::open(loaded, Some(user))?;
     let draft = home.draft();
     let mut content = user.act(|| {
@@ -88,7 +95,8 @@ fn backup_as_root(loaded: &Loaded, user: ServerUser, database: Option<String>, t
     name.push(format!(".{}.partial", std::process::id()));
     let partial = PathBuf::from(name);
     let failed = || format!("could not write {}", to.display());
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
     let written = std::io::copy(&mut content, &mut file)
         .and_then(|_| file.sync_all())
         // A link, unlike a rename, does not replace what is there.

@@ -31,11 +31,11 @@ use crate::complaint::misuse;
 use crate::{configuration, local, run};
 pub(crate) use arguments::ServeCommand;
 pub(crate) use home::Home;
-pub(crate) use settings::database;
-pub(crate) use user::ServerUser;
 use languages::Languages;
 use listeners::Listeners;
+pub(crate) use settings::database;
 use stop::{How, Stop};
+pub(crate) use user::ServerUser;
 
 pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<ExitCode> {
     // Each client and each sandbox needs some, and what a shell allows is little.
@@ -136,7 +136,9 @@ async fn run_server(
     match (Arc::into_inner(provider), how) {
         (Some(provider), How::ForGood) => provider.shut_down_launcher().await,
         (Some(provider), How::KeepSandboxes) => provider.detach().await,
-        (None, _) => tracing::warn!("somebody still uses the engine; the launcher takes care of what is left"),
+        (None, _) => {
+            tracing::warn!("somebody still uses the engine; the launcher takes care of what is left")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -37,14 +37,13 @@ mod runs;
 mod samples;
 mod sandboxes;
 mod steps;
-mod tasks;
 mod transitions;
 mod usage;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result};
+use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result, Tasks};
 use sandstorm_store::Store;
 use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Limits, TenantId};
 use tokio_util::sync::CancellationToken;
@@ -141,7 +140,7 @@ struct Inner {
     provider: Arc<dyn Provider>,
     runner: Runner,
     settings: Settings,
-    tasks: tasks::Tasks,
+    tasks: Tasks,
     keys: keys::Keys,
     known_keys: authentication::KnownKeys,
     quotas: quotas::Quotas,
@@ -192,7 +191,7 @@ impl Control {
                 settings.admission_wait,
                 settings.admission_queue,
             ),
-            tasks: tasks::Tasks::default(),
+            tasks: Tasks::default(),
             sandboxes: living::Register::default(),
             making: living::Making::default(),
             executions: executions::Executions::default(),

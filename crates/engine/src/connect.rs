@@ -2,14 +2,13 @@
 
 use sandstorm_agent::frame::Decoder;
 use sandstorm_agent::protocol::{CONNECTED, FileError, Stream, Task};
-use sandstorm_provider::{Duplex, Result};
+use sandstorm_provider::{Duplex, Result, Tasks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::agent::{AgentError, TaskEvent};
 use crate::exec::lost;
 use crate::files;
 use crate::living::Living;
-use crate::tasks::Tasks;
 
 /// Pieces that may come before the word that a connection is made.
 const MOST_EARLY: usize = 64;

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use sandstorm_agent::protocol::{PayloadWalls, Program, StartFailure, Tag, Task, TerminalSize, ToAgent};
 use sandstorm_provider::{
-    ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, ExecSignal, Keep, Result, Stdin, TtySize,
+    ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, ExecSignal, Keep, Result, Stdin, Tasks,
+    TtySize,
 };
 use sandstorm_types::{ErrorKind, ExecId, SandboxId, User};
 use serde_bytes::ByteBuf;
@@ -27,7 +28,6 @@ use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
 use crate::files;
 use crate::journal::{About, ExecJournal};
 use crate::living::Living;
-use crate::tasks::Tasks;
 
 /// Bytes of files that travel in the message that starts a program.
 const FILES_WITH_PROGRAM: usize = 128 * 1024;

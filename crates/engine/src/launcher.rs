@@ -5,6 +5,7 @@
 
 mod connection;
 
+use sandstorm_provider::Tasks;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -16,7 +17,6 @@ use sandstorm_jail::{JailSpec, cgroup::Counters};
 use tokio::sync::{mpsc, oneshot};
 
 use self::connection::Connection;
-use crate::tasks::Tasks;
 
 /// How often a launcher that is gone is looked for.
 const AGAIN: Duration = Duration::from_millis(100);

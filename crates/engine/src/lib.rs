@@ -14,11 +14,9 @@ mod living;
 mod local;
 mod network;
 mod plan;
-mod tasks;
 mod walls;
 
 pub use local::{LocalConfig, LocalProvider};
-pub use tasks::Tasks;
 
 /// The agent: a static program that becomes PID 1 of every sandbox.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandstorm-agent"));

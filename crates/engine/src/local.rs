@@ -19,7 +19,7 @@ use sandstorm_jail::launcher::{Abilities, RefusalKind};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
     FileOp, FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result,
-    Sandbox, SnapshotOptions, Usage, WatchOptions,
+    Sandbox, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy,
@@ -30,7 +30,6 @@ use self::execs::{Execs, Reserved};
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::living::{Living, usage_of};
 use crate::network::Surroundings;
-use crate::tasks::Tasks;
 use crate::{connect, exec, files};
 
 /// What the provider is made from.

@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_egress::{EgressProxy, Options, Sockets, SystemResolver, Upstream};
 use sandstorm_jail::network::Captured;
-use sandstorm_provider::{Error, Events, ProviderEvent, Result};
+use sandstorm_provider::{Error, Events, ProviderEvent, Result, Tasks};
 use sandstorm_types::{ErrorKind, NetworkPolicy, SandboxId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-
-use crate::tasks::Tasks;
 
 /// Denials that may wait to be told.
 const DENIALS: usize = 64;

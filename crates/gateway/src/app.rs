@@ -1,5 +1,6 @@
 //! What every handler has at hand.
 
+use sandstorm_provider::Tasks;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,7 +8,6 @@ use std::sync::Arc;
 use sandstorm_control::server::Control;
 
 use crate::settings::GatewaySettings;
-use crate::tasks::Tasks;
 use crate::wire::LanguageView;
 
 /// Shared by all handlers; cloning is cheap.

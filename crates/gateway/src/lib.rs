@@ -24,9 +24,9 @@ mod routes;
 mod serve;
 mod settings;
 mod sse;
-mod tasks;
 mod wire;
 
+use sandstorm_provider::Tasks;
 use std::fmt;
 
 use axum::Router;
@@ -37,7 +37,6 @@ use sandstorm_control::server::Control;
 use access::{OPERATOR, PUBLIC};
 use app::{App, Shared};
 use auth::Rules;
-use tasks::Tasks;
 
 pub use openapi::{document as openapi, json as openapi_json};
 pub use reference::page as reference_page;

@@ -11,6 +11,7 @@ mod stall;
 mod strict;
 mod tls;
 
+use sandstorm_provider::Tasks;
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
@@ -37,8 +38,6 @@ use seats::Seats;
 use stall::StallGuard;
 use strict::StrictHttp;
 pub use tls::Tls;
-
-use crate::tasks::Tasks;
 
 /// Why serving could not begin or go on.
 #[derive(Debug, thiserror::Error)]

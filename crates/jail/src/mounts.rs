@@ -60,8 +60,5 @@ pub(crate) fn attach(mount: &OwnedFd, target: &Path) -> Result<(), Errno> {
 /// What every tree of the host gets. Private, because one that is cloned in the host's own mount namespace would go on
 /// hearing of what is mounted there.
 pub(crate) fn host_tree_attributes() -> MountAttributes {
-    MountAttributes::READ_ONLY
-        | MountAttributes::NO_SUID
-        | MountAttributes::NO_DEV
-        | MountAttributes::PRIVATE
+    MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEV | MountAttributes::PRIVATE
 }

@@ -14,9 +14,9 @@ use sandstorm_sys::filter::Instruction;
 use serde::{Deserialize, Serialize};
 
 use crate::report::Measured;
+use crate::root::Taken;
 use crate::spec::{JailSpec, Network, PAYLOAD_ID};
 use crate::step::{Failed, Step};
-use crate::root::Taken;
 use crate::{landlock, network, packet, privileges, root};
 
 /// What PID 1 tells the launcher.

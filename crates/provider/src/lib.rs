@@ -20,6 +20,7 @@ mod provider;
 mod registry;
 mod sandbox;
 mod streams;
+mod tasks;
 
 pub use context::{OpContext, TraceId};
 pub use error::{Error, Result};
@@ -37,3 +38,4 @@ pub use sandbox::{
     CreateOptions, HostMount, ListFilter, ProviderEvent, Sandbox, SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};
+pub use tasks::Tasks;

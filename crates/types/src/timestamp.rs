@@ -105,8 +105,7 @@ impl FromStr for Timestamp {
             part.filter(digits).and_then(|part| part.parse::<u32>().ok()).ok_or(TimestampError)
         };
         let mut date = date.splitn(3, '-');
-        let (year, month, day) =
-            (number(date.next(), 4)?, number(date.next(), 2)?, number(date.next(), 2)?);
+        let (year, month, day) = (number(date.next(), 4)?, number(date.next(), 2)?, number(date.next(), 2)?);
         let (clock, fraction) = time.split_once('.').unwrap_or((time, "000"));
         let mut clock = clock.splitn(3, ':');
         let (hour, minute, second) =
@@ -135,7 +134,8 @@ mod tests {
         assert_eq!(Timestamp(0).to_string(), "1970-01-01T00:00:00.000Z");
         assert_eq!(Timestamp(1_709_164_800_000).to_string(), "2024-02-29T00:00:00.000Z");
         assert_eq!("2024-02-29T00:00:00Z".parse(), Ok(Timestamp(1_709_164_800_000)));
-        for bad in ["2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-02-29", "2024-02-29T24:00:00Z", ""] {
+        for bad in ["2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-02-29", "2024-02-29T24:00:00Z", ""]
+        {
             assert_eq!(bad.parse::<Timestamp>(), Err(TimestampError), "{bad}");
         }
     }

@@ -33,7 +33,9 @@ impl Listeners {
         let address = public.local_addr()?;
         let tls = match serve.tls.files() {
             Some((chain, key)) => {
-                let read = |path: &Path| std::fs::read(path).with_context(|| format!("could not read {}", path.display()));
+                let read = |path: &Path| {
+                    std::fs::read(path).with_context(|| format!("could not read {}", path.display()))
+                };
                 Some(Tls::from_pem(&read(chain)?, &read(key)?).context("`serve.tls`")?)
             }
             None => None,
@@ -107,7 +109,8 @@ fn tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// A socket file that an earlier server left is nobody's: the launcher's lock keeps two servers apart.
 fn unix(path: &Path) -> anyhow::Result<UnixListener> {
     let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -44,7 +44,11 @@ pub(super) fn control(loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> 
     })
 }
 
-pub(super) fn gateway(loaded: &Loaded, command: &ServeCommand, closing: CancellationToken) -> GatewaySettings {
+pub(super) fn gateway(
+    loaded: &Loaded,
+    command: &ServeCommand,
+    closing: CancellationToken,
+) -> GatewaySettings {
     let config = &loaded.config;
     let serve = &config.serve;
     GatewaySettings {

@@ -20,7 +20,8 @@ pub(crate) struct Stop(watch::Receiver<Option<How>>);
 impl Stop {
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("signals cannot be listened to");
-        let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let (mut terminate, mut interrupt) =
+            (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
         let (sender, receiver) = watch::channel(None);
         let listening = async move {
             loop {
@@ -35,7 +36,10 @@ impl Stop {
                 });
             }
         };
-        #[expect(clippy::disallowed_methods, reason = "lives as long as the process, and ends nothing when it does")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "lives as long as the process, and ends nothing when it does"
+        )]
         tokio::spawn(listening);
         Ok(Self(receiver))
     }

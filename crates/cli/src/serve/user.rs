@@ -46,10 +46,15 @@ impl ServerUser {
         let failed = || format!("could not give {} to the server's user", dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(failed)?;
         let flags = OFlags::NOFOLLOW | OFlags::DIRECTORY;
-        let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(dir).with_context(failed)?;
+        let opened =
+            OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(dir).with_context(failed)?;
         let found = opened.metadata().with_context(failed)?;
         if found.uid() != self.uid && found.uid() != 0 {
-            bail!("{} belongs to user {}, who is neither root nor the server's user", dir.display(), found.uid());
+            bail!(
+                "{} belongs to user {}, who is neither root nor the server's user",
+                dir.display(),
+                found.uid()
+            );
         }
         if (found.uid(), found.gid()) != (self.uid, self.gid) {
             fchown(&opened, Some(self.uid), Some(self.gid)).with_context(failed)?;
@@ -102,7 +107,8 @@ mod tests {
 
     #[test]
     fn finds_a_user_by_its_whole_name() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nsandstorm2:x:7:7::/:\nsandstorm:x:998:997::/:/bin/false\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\nsandstorm2:x:7:7::/:\nsandstorm:x:998:997::/:/bin/false\n";
         assert_eq!(find(passwd, "sandstorm"), Some(ServerUser { uid: 998, gid: 997 }));
         assert_eq!(find(passwd, "sand"), None);
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sandstorm_control::{Cell, CellStatus, Context, StartContext};
 use sandstorm_language::{Catalogue, Roots};
-use sandstorm_types::SandboxId;
+use sandstorm_provider::{AttachFrom, EndCause, ExecRequest, ExecStatus, ProviderExt};
+use sandstorm_types::{LimitName, LimitSet, SandboxId};
 
 use crate::world::{Case, World};
 
@@ -26,6 +27,7 @@ pub(crate) const CASES: &[Case] = cases![
     all_output_of_a_cell_comes_before_its_end,
     a_flood_of_output_is_interrupted_and_keeps_the_state,
     ending_the_process_is_noticed,
+    memory_ends_a_context_and_nothing_else,
     javascript_keeps_state_awaits_and_redefines,
     javascript_is_interrupted_in_a_loop,
     a_language_without_a_kernel_says_so,
@@ -33,22 +35,18 @@ pub(crate) const CASES: &[Case] = cases![
 
 impl World {
     async fn context(&self, language: &str) -> (SandboxId, Context) {
+        self.context_with(language, StartContext::default()).await
+    }
+
+    async fn context_with(&self, language: &str, start: StartContext) -> (SandboxId, Context) {
         let language = Catalogue::embedded().get(language).unwrap();
         let toolchain =
             language.detect(&Roots::host()).unwrap_or_else(|m| panic!("{} is missing: {m:?}", language.name));
         let sandbox = self.sandbox(&toolchain.mounts).await;
         let provider = Arc::clone(&self.provider);
-        let context = Context::start(
-            provider,
-            &self.cx,
-            &sandbox,
-            language,
-            &toolchain,
-            &self.limits,
-            StartContext::default(),
-        )
-        .await
-        .unwrap();
+        let context = Context::start(provider, &self.cx, &sandbox, language, &toolchain, &self.limits, start)
+            .await
+            .unwrap();
         (sandbox, context)
     }
 
@@ -255,6 +253,30 @@ async fn ending_the_process_is_noticed(world: &World) {
     let (sandbox, mut context) = world.context("python").await;
     let gone = context.execute("import os; os._exit(7)", &Context::interrupter(), None).await;
     assert!(gone.unwrap_err().to_string().contains("gone"));
+    world.end(sandbox, context).await;
+}
+
+async fn memory_ends_a_context_and_nothing_else(world: &World) {
+    // What a lasting one said can be heard again until it is committed, its end with it.
+    let start = StartContext { lasting: true, ..StartContext::default() };
+    let (sandbox, mut context) = world.context_with("python", start).await;
+    let mut waiting = ExecRequest::shell("while [ ! -e go ]; do sleep 0.05; done; echo went on");
+    waiting.background = true;
+    let waiting = world.provider.exec(&world.cx, &sandbox, waiting).await.unwrap();
+    let eat = format!("x = bytearray({})", world.limits.memory.as_u64() * 2);
+    let gone = context.execute(&eat, &Context::interrupter(), None).await;
+    assert!(gone.unwrap_err().to_string().contains("gone"));
+    let interpreter = world.provider.attach(&world.cx, &context.exec(), AttachFrom::START).await.unwrap();
+    let ended = interpreter.collect().await.unwrap().end;
+    if world.provider.usage(&world.cx, &sandbox).await.unwrap().peak_memory.as_u64() > 0 {
+        assert_eq!(ended.cause, EndCause::Limit(LimitName::Memory));
+    }
+    let next = ExecRequest::shell("touch go; echo next");
+    let next = world.provider.exec_collect(&world.cx, &sandbox, next).await.unwrap();
+    for (done, said) in [(next, "next\n"), (waiting.collect().await.unwrap(), "went on\n")] {
+        assert_eq!((text(&done.stdout).as_str(), done.end.cause), (said, EndCause::Program));
+        assert_eq!((done.end.status, done.end.limits_hit), (ExecStatus::Code(0), LimitSet::EMPTY));
+    }
     world.end(sandbox, context).await;
 }
 

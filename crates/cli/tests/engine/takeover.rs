@@ -18,7 +18,10 @@ use sandstorm_sys::process::{Ending, reap};
 
 use crate::world::World;
 
-pub(crate) const CASES: &[(&str, fn(&Path))] = &[
+/// What is tested, and its name.
+type Case = (&'static str, fn(&Path));
+
+pub(crate) const CASES: &[Case] = &[
     ("a_context_outlives_its_host", a_context_outlives_its_host),
     (
         "a_cell_that_was_never_sent_is_told_from_one_that_was",

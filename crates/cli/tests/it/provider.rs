@@ -6,8 +6,7 @@ use std::process::Command;
 use crate::support::{Place, Who, example, stderr, stdout};
 
 /// What the local provider does not claim, whoever runs it.
-const SKIPPED: [&str; 2] =
-    ["snapshots/files_come_back_as_they_were", "snapshots/unknown_ones_are_not_found"];
+const SKIPPED: [&str; 2] = ["snapshots/files_come_back_as_they_were", "snapshots/unknown_ones_are_not_found"];
 
 /// What users without control groups cannot have: nothing counts for all processes together, or stops them together.
 const NOT_COUNTED: [&str; 5] = [

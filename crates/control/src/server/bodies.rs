@@ -35,7 +35,8 @@ impl Bodies {
     /// Takes room unless others would have more than `most` then. A body without others always has room: how large one
     /// may be is decided elsewhere.
     fn take(&self, own: u64, more: u64, most: u64) -> bool {
-        let add = |used: u64| (used <= own || used.saturating_add(more) <= most).then(|| used.saturating_add(more));
+        let add =
+            |used: u64| (used <= own || used.saturating_add(more) <= most).then(|| used.saturating_add(more));
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
     }
 
@@ -55,7 +56,9 @@ impl BodyRoom {
         let more = bytes as u64;
         if !self.tenant.take(self.bytes, more, OF_TENANT) {
             let message = "too many large request bodies at the same time";
-            return Err(Error::new(ErrorKind::Quota, message).with("allowed", OF_TENANT).with_retry_after(LATER));
+            return Err(Error::new(ErrorKind::Quota, message)
+                .with("allowed", OF_TENANT)
+                .with_retry_after(LATER));
         }
         if !self.all.take(self.bytes, more, OF_ALL) {
             self.tenant.give_back(more);

@@ -90,6 +90,7 @@ impl Inner {
                 .with_retry_after(std::time::Duration::from_secs(5)));
         }
         let promise = cx.run("create", self.admission.admit(spec.limits.memory)).await?;
+        given.promise(caller.tenant, spec.limits);
         let (cpu_milli, memory_bytes) = tenant.left_by_runs();
         let ceiling = Reservation { sandboxes: tenant.quota.sandboxes, cpu_milli, memory_bytes };
         let now = Timestamp::now();
@@ -108,9 +109,8 @@ impl Inner {
             revision: 0,
         };
         stored(self.store.insert_sandbox(&row, Some(ceiling), &caller.audit("sandbox.create", id)).await)?;
-        drop(given);
         self.events.wake(caller.tenant);
-        match self.build(cx, &spec, row, promise).await {
+        match self.build(cx, &spec, row, promise, given).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -130,6 +130,7 @@ impl Inner {
         spec: &SandboxSpec,
         row: SandboxRow,
         promise: super::admission::Promise,
+        given: Given,
     ) -> Result<SandboxRow> {
         let id = row.id;
         let mut wanted = spec.clone();
@@ -142,6 +143,7 @@ impl Inner {
         wanted.lifetime.then = OnEnd::Pause;
         // Known from here on, so that a request to end it, and its own end, find it.
         self.sandboxes.add(Arc::new(Living::new(row.clone(), promise, layers)));
+        drop(given);
         let options = CreateOptions { id, mounts, ..CreateOptions::default() };
         let made = self.provider.create(cx, &wanted, options).await?;
         let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
@@ -154,6 +156,14 @@ impl Inner {
                 Err(super::steps::in_the_way(&row.state))
             }
         }
+    }
+
+    /// Processor and memory that the sandboxes of a tenant are promised, with those that are being made. Those first: one
+    /// that moves on meanwhile is counted twice rather than not at all.
+    pub(super) fn promised(&self, tenant: sandstorm_types::TenantId) -> (u64, u64) {
+        let (making_cpu, making_memory) = self.making.promised(tenant);
+        let (_, cpu, memory) = self.sandboxes.promised(tenant);
+        (cpu.saturating_add(making_cpu), memory.saturating_add(making_memory))
     }
 
     /// Whether the provider could hold it. Packages are this server's matter: the provider sees layers.

@@ -3,14 +3,14 @@
 //! The store is what counts; this is its image in memory, so that a request need not read it. Every step goes to the
 //! store first and is seen here after.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sandstorm_store::SandboxRow;
-use sandstorm_types::{SandboxId, State, TenantId, Timestamp};
+use sandstorm_types::{Limits, SandboxId, State, TenantId, Timestamp};
 
 use super::admission::Promise;
 use crate::layers::Layer;
@@ -228,9 +228,12 @@ impl Register {
     }
 }
 
-/// Ids that were given to sandboxes which have no row yet.
+/// Ids that were given to sandboxes which are not in the register yet, and what those are promised.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Making(Arc<Mutex<HashSet<SandboxId>>>);
+pub(super) struct Making(Arc<Mutex<HashMap<SandboxId, Promised>>>);
+
+/// Whose it will be and what it is promised, once that is known.
+type Promised = Option<(TenantId, Limits)>;
 
 /// An id that is being given.
 #[derive(Debug)]
@@ -241,12 +244,30 @@ pub(super) struct Given {
 
 impl Making {
     pub(super) fn begin(&self, id: SandboxId) -> Given {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, None);
         Given { id, making: self.clone() }
     }
 
     pub(super) fn contains(&self, id: SandboxId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
+    /// Processor and memory that sandboxes of a tenant are promised before the register knows of them.
+    pub(super) fn promised(&self, tenant: TenantId) -> (u64, u64) {
+        let making = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = making.values().flatten().filter(|(of, _)| *of == tenant);
+        own.fold((0, 0), |(cpu, memory), (_, limits)| {
+            (cpu + u64::from(limits.cpus.milli()), memory + limits.memory.as_u64())
+        })
+    }
+}
+
+impl Given {
+    /// Counts what it will be promised. To be done before what runs hold is looked at: a run does it the other way
+    /// round, so that of two at the same time at least one sees the other.
+    pub(super) fn promise(&self, tenant: TenantId, limits: Limits) {
+        let mut making = self.making.0.lock().unwrap_or_else(PoisonError::into_inner);
+        making.insert(self.id, Some((tenant, limits)));
     }
 }
 

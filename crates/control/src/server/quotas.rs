@@ -112,25 +112,27 @@ impl Tenant {
         self.held.bodies.clone()
     }
 
-    /// Reserves what a run needs beside what the tenant's sandboxes are promised.
-    pub(super) fn hold_run(&self, limits: &Limits, sandboxes: (u64, u64)) -> Result<RunGuard> {
+    /// Reserves what a run needs beside what the tenant's sandboxes are promised. That is looked at again once the run is
+    /// counted: a sandbox that is made meanwhile is either seen there or sees the run.
+    pub(super) fn hold_run(&self, limits: &Limits, sandboxes: impl Fn() -> (u64, u64)) -> Result<RunGuard> {
         let (cpu_milli, memory_bytes) = (u64::from(limits.cpus.milli()), limits.memory.as_u64());
-        let held = Arc::clone(&self.held);
-        let take = |counter: &AtomicU64, wanted: u64, beside: u64, most: u64| {
-            let add = |used: u64| {
-                let sum = used.checked_add(wanted)?;
-                (sum.saturating_add(beside) <= most).then_some(sum)
-            };
-            counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
+        let fits = |more_cpu: u64, more_memory: u64| {
+            let ((beside_cpu, beside_memory), (cpu, memory)) = (sandboxes(), self.held_by_runs());
+            if cpu.saturating_add(more_cpu).saturating_add(beside_cpu) > self.quota.cpu_milli {
+                return Err(over("the quota of cpu is used up").with("allowed", self.quota.cpu_milli));
+            }
+            if memory.saturating_add(more_memory).saturating_add(beside_memory) > self.quota.memory_bytes {
+                return Err(over("the quota of memory is used up").with("allowed", self.quota.memory_bytes));
+            }
+            Ok(())
         };
-        if !take(&held.cpu_milli, cpu_milli, sandboxes.0, self.quota.cpu_milli) {
-            return Err(over("the quota of cpu is used up").with("allowed", self.quota.cpu_milli));
-        }
-        if !take(&held.memory_bytes, memory_bytes, sandboxes.1, self.quota.memory_bytes) {
-            held.cpu_milli.fetch_sub(cpu_milli, Ordering::AcqRel);
-            return Err(over("the quota of memory is used up").with("allowed", self.quota.memory_bytes));
-        }
-        Ok(RunGuard { held, cpu_milli, memory_bytes })
+        // Who surely does not fit is not counted for a moment, in which others would be refused.
+        fits(cpu_milli, memory_bytes)?;
+        self.held.cpu_milli.fetch_add(cpu_milli, Ordering::AcqRel);
+        self.held.memory_bytes.fetch_add(memory_bytes, Ordering::AcqRel);
+        let guard = RunGuard { held: Arc::clone(&self.held), cpu_milli, memory_bytes };
+        fits(0, 0)?;
+        Ok(guard)
     }
 
     /// What runs leave to sandboxes: processor and memory.
@@ -227,14 +229,41 @@ mod tests {
         let quotas = Quotas::new(QUOTA);
         let tenant = quotas.of(TenantId::LOCAL);
         let limits = Limits::default();
-        let first = tenant.hold_run(&limits, (0, 0)).unwrap();
+        let first = tenant.hold_run(&limits, || (0, 0)).unwrap();
         assert_eq!(tenant.left_by_runs(), (1000, (1 << 30) - limits.memory.as_u64()));
-        assert!(tenant.hold_run(&limits, (1001, 0)).is_err());
-        assert!(tenant.hold_run(&limits, (0, (512 << 20) + 1)).is_err());
+        assert!(tenant.hold_run(&limits, || (1001, 0)).is_err());
+        assert!(tenant.hold_run(&limits, || (0, (512 << 20) + 1)).is_err());
         // The refusals took nothing.
-        let second = tenant.hold_run(&limits, (0, 0)).unwrap();
-        assert!(tenant.hold_run(&limits, (0, 0)).is_err());
+        let second = tenant.hold_run(&limits, || (0, 0)).unwrap();
+        assert!(tenant.hold_run(&limits, || (0, 0)).is_err());
         drop((first, second));
         assert_eq!(tenant.left_by_runs(), (2000, 1 << 30));
+    }
+
+    #[test]
+    fn a_sandbox_that_is_made_beside_a_run_is_seen_by_it() {
+        use super::super::living::Making;
+        let quotas = Quotas::new(QUOTA);
+        let tenant = quotas.of(TenantId::LOCAL);
+        let limits = Limits { cpus: "2".parse().unwrap(), ..Limits::default() };
+        let making = Making::default();
+        let given = making.begin(sandstorm_types::SandboxId::random());
+        let looks = std::cell::Cell::new(0);
+        // It comes when the run has been found to fit and is not counted yet.
+        let refused = tenant.hold_run(&limits, || {
+            looks.set(looks.get() + 1);
+            let promised = making.promised(TenantId::LOCAL);
+            if looks.get() == 1 {
+                given.promise(TenantId::LOCAL, limits);
+                assert_eq!(tenant.left_by_runs().0, 2000, "the sandbox does not see the run");
+            }
+            promised
+        });
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Quota);
+        assert_eq!(tenant.left_by_runs().0, 2000);
+        drop(given);
+        let run = tenant.hold_run(&limits, || making.promised(TenantId::LOCAL)).unwrap();
+        assert_eq!(tenant.left_by_runs().0, 0, "a sandbox that is made now sees the run");
+        drop(run);
     }
 }

@@ -77,8 +77,7 @@ impl Control {
         spec.enforcement.get_or_insert(self.0.settings.enforcement);
         let prepared = self.0.runner.prepare(&spec, None)?;
         tenant.count_run()?;
-        let (_, cpu, memory) = self.0.sandboxes.promised(caller.tenant);
-        let hold = tenant.hold_run(&limits, (cpu, memory))?;
+        let hold = tenant.hold_run(&limits, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
         let promise = self.0.admission.admit(limits.memory).await?;
         let waited = came.elapsed();

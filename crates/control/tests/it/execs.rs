@@ -284,7 +284,8 @@ async fn a_program_that_cannot_start_is_told_and_recorded() {
 async fn the_trace_reaches_the_program() {
     let world = World::new().await;
     let id = sandbox(&world).await;
-    let caller = world.caller().with_request("req", Some("00-00000000000000000000000000000abc-00000000000000d1-01"));
+    let caller =
+        world.caller().with_request("req", Some("00-00000000000000000000000000000abc-00000000000000d1-01"));
     let attached = world.control.exec(&caller, id, shell("echo $TRACEPARENT")).await.unwrap();
     let line = world.control.finish(attached).await.unwrap().stdout;
     assert!(line.starts_with("00-00000000000000000000000000000abc-"), "{line}");

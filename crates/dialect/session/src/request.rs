@@ -81,7 +81,11 @@ impl FromRequest<Dialect> for BodyFields {
                 Ok(frame) => frame.into_data().unwrap_or_default(),
                 Err(error) if error.is::<LengthLimitError>() => {
                     let detail = format!("a body of JSON may have {MOST_JSON} bytes; upload larger files");
-                    return Err(Refusal::sandbox(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large", detail));
+                    return Err(Refusal::sandbox(
+                        StatusCode::PAYLOAD_TOO_LARGE,
+                        "the body is too large",
+                        detail,
+                    ));
                 }
                 Err(_) => return Err(Refusal::bad_request("the body could not be read")),
             };

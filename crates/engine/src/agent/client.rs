@@ -1,5 +1,6 @@
 //! The connection: one task that reads the socket, one that writes it.
 
+use sandstorm_provider::Tasks;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
-use crate::tasks::Tasks;
 
 /// Speaks with one agent.
 #[derive(Debug, Clone)]

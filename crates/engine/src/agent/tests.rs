@@ -1,5 +1,6 @@
 //! A host and an agent that is played here, well or badly.
 
+use sandstorm_provider::Tasks;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -11,7 +12,6 @@ use sandstorm_agent::protocol::{
 use serde_bytes::ByteBuf;
 
 use super::{AgentClient, AgentError, TaskEvent, TaskInput};
-use crate::tasks::Tasks;
 
 struct Player {
     socket: UnixStream,

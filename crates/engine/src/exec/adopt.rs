@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use sandstorm_agent::protocol::Held;
-use sandstorm_provider::{EndCause, ExecEnd, ExecEvent, ExecLog, ExecStatus, Journal, Restored, Usage};
+use sandstorm_provider::{
+    EndCause, ExecEnd, ExecEvent, ExecLog, ExecStatus, Journal, Restored, Tasks, Usage,
+};
 use sandstorm_types::{ExecId, LimitSet, PerStream};
 
 use super::input::{self, Feeding};
@@ -16,7 +18,6 @@ use super::{Followed, check_walls, tag_of};
 use crate::agent::TaskHandle;
 use crate::journal::ExecJournal;
 use crate::living::Living;
-use crate::tasks::Tasks;
 
 /// Execs of one sandbox that a directory may hold.
 const MOST: usize = 16 * 1024;

@@ -82,7 +82,8 @@ impl Blame {
         if ending == Some(Ending::Code(0)) {
             return Memory::Touched;
         }
-        *claimed = Claimed { memory_kills: now.memory_kills.max(claimed.memory_kills), at: Some(Instant::now()) };
+        *claimed =
+            Claimed { memory_kills: now.memory_kills.max(claimed.memory_kills), at: Some(Instant::now()) };
         Memory::EndedIt
     }
 }

@@ -10,8 +10,8 @@ use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Usage};
 use sandstorm_types::{LimitName, PerStream, Stream};
 use tokio_util::sync::CancellationToken;
 
-use super::clock::WallClock;
 use super::blame::{Memory, Tally};
+use super::clock::WallClock;
 use super::{Followed, Sent};
 use crate::agent::{TaskEvent, TaskHandle};
 use crate::living::{Living, limit_of, limits_hit, usage_of};

@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 use sandstorm_agent::protocol::InputStream;
-use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin};
+use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin, Tasks};
 use tokio::sync::mpsc;
 
 use crate::agent::TaskInput;
-use crate::tasks::Tasks;
 
 /// What waits to be passed on to a program, until its task is there.
 #[derive(Debug)]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandstorm_provider::{Collected, CreateOptions, EndCause, ExecRequest, ExecStatus, Provider, ProviderExt};
+use sandstorm_provider::{
+    Collected, CreateOptions, EndCause, ExecRequest, ExecStatus, Provider, ProviderExt,
+};
 use sandstorm_types::{
     ByteSize, Enforcement, Lifetime, LimitName, LimitSet, Limits, OnEnd, SandboxId, SandboxSpec, State,
 };
@@ -63,7 +65,10 @@ fn memory_ends_a_program_and_not_its_sandbox(place: &Place) {
         let told = run(host, &sandbox, &format!("sh -c '{EAT}'; exit 7")).await.end;
         assert_eq!((told.status, told.cause), (ExecStatus::Code(7), OVER_MEMORY));
         let nevertheless = run(host, &sandbox, &format!("sh -c '{EAT}'; echo on")).await;
-        assert_eq!((nevertheless.end.status, nevertheless.end.cause), (ExecStatus::Code(0), EndCause::Program));
+        assert_eq!(
+            (nevertheless.end.status, nevertheless.end.cause),
+            (ExecStatus::Code(0), EndCause::Program)
+        );
         assert_eq!(nevertheless.end.limits_hit, LimitSet::EMPTY.with(LimitName::Memory));
         clean(&run(host, &sandbox, "echo clean").await, 0);
         // That nothing was counted is what tells these apart, not how they end.
@@ -128,7 +133,8 @@ fn memory_that_ends_the_agent_ends_the_sandbox(place: &Place) {
         assert_eq!(run(host, &sandbox, EAT).await.end.cause, OVER_MEMORY);
         std::fs::write(score(first), "1000").unwrap();
         let mut events = host.provider.events();
-        let shy = format!("echo 0 > /proc/self/oom_score_adj; {EAT}");
+        // Files count as memory of the sandbox and of no process, so that the agent weighs more than what eats.
+        let shy = format!("echo 0 > /proc/self/oom_score_adj; head -c 24M /dev/zero > /tmp/fill; {EAT}");
         assert_eq!(run(host, &sandbox, &shy).await.end.cause, OVER_MEMORY);
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &sandbox).await.unwrap().state;
@@ -171,8 +177,7 @@ fn refused_processes_are_not_held_against_the_next(place: &Place) {
 fn the_launcher_has_no_clock_for_what_is_kept(place: &Place) {
     place.live(life!(|host| {
         let lifetime = Lifetime { after: Duration::from_millis(200), then: OnEnd::Delete };
-        let spec =
-            SandboxSpec { enforcement: Enforcement::BestEffort, lifetime, ..SandboxSpec::default() };
+        let spec = SandboxSpec { enforcement: Enforcement::BestEffort, lifetime, ..SandboxSpec::default() };
         let make = async |ephemeral| {
             let options = CreateOptions { ephemeral, ..CreateOptions::default() };
             host.provider.create(&host.cx, &spec, options).await.unwrap().id

@@ -296,9 +296,9 @@ impl Ward {
         });
     }
 
-    /// Ends everything in the jail. The first cause stands.
+    /// Ends everything in the jail. The first cause stands: a client that lost its agent asks for an end that came before.
     pub(super) fn kill(&mut self, cause: EndCause) {
-        if self.cause.is_none() {
+        if self.cause.is_none() && !is_exiting(self.pid) {
             self.cause = Some(cause);
         }
         if let Some(leaf) = &self.leaf {
@@ -364,8 +364,34 @@ fn copies(descriptors: &[OwnedFd]) -> Result<Vec<OwnedFd>, JailError> {
     descriptors.iter().map(|fd| fd.try_clone().map_err(doing("copy a descriptor"))).collect()
 }
 
+/// Whether a process that was not reaped yet is on its way out, by itself or killed; its end takes until all others of
+/// its namespace are gone.
+fn is_exiting(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| exiting_flag(&stat))
+}
+
+/// The seventh word behind the name, which may hold anything.
+fn exiting_flag(stat: &str) -> bool {
+    const EXITING: u64 = 4;
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse().ok());
+    flags.is_some_and(|flags: u64| flags & EXITING != 0)
+}
+
 fn pidfd_is_done(pidfd: &OwnedFd) -> bool {
     use rustix::event::{PollFd, Timespec, poll};
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_on_its_way_out_is_told_by_its_flags() {
+        assert!(exiting_flag("7 (a ) 4 4 4) R 1 7 7 0 -1 4194564 0 0"));
+        assert!(!exiting_flag("7 (a ) 4 4 4) R 1 7 7 0 -1 4194560 4 4"));
+        assert!(!exiting_flag("7 (a"));
+        assert!(!is_exiting(i32::try_from(std::process::id()).unwrap()));
+    }
 }

@@ -81,8 +81,9 @@ impl Resident {
         let set = server.post(&format!("{context}/execute"), &json!({ "code": "x = 0" })).expect(200);
         assert_eq!(set["status"], "ok");
         let count = "n=0; while :; do n=$((n + 1)); echo $n; sleep 0.01; done";
-        let started =
-            server.post(&format!("{path}/exec"), &json!({ "command": count, "background": true })).expect(202);
+        let started = server
+            .post(&format!("{path}/exec"), &json!({ "command": count, "background": true }))
+            .expect(202);
         let exec = format!("{path}/execs/{}", started["id"].as_str().unwrap());
         Self { path, context, exec, cells: 0, under_way: None }
     }
@@ -90,9 +91,8 @@ impl Resident {
     fn is_as_it_was(&mut self, server: &Server, round: u32) {
         let view = server.get(&self.path).expect(200);
         assert_eq!(view["state"], "running", "round {round}: {view:#}");
-        let cell = server
-            .post(&format!("{}/execute", self.context), &json!({ "code": "x += 1\nx" }))
-            .expect(200);
+        let cell =
+            server.post(&format!("{}/execute", self.context), &json!({ "code": "x += 1\nx" })).expect(200);
         self.cells += 1;
         let x: u64 = cell["results"][0]["data"]["text/plain"].as_str().unwrap().parse().unwrap();
         assert_eq!(x, self.cells, "round {round}: {cell:#}");
@@ -174,7 +174,8 @@ impl Load {
             let authorization = authorization.clone();
             load.clients.push(std::thread::spawn(move || {
                 let ask = |method, target: &str, body: &Value| {
-                    let request = Request::new(method, target).header("authorization", &authorization).json(body);
+                    let request =
+                        Request::new(method, target).header("authorization", &authorization).json(body);
                     http::open(port.load(Ordering::SeqCst), &request).and_then(|stream| stream.finish()).ok()
                 };
                 let mut turn = 0u32;
@@ -216,8 +217,13 @@ fn runs(
     }
 }
 
-fn sandboxes(ask: &dyn Fn(&'static str, &str, &Value) -> Option<http::Answer>, done: &Mutex<Acknowledged>, turn: u32) {
-    let Some(answer) = ask("POST", "/v1/sandboxes", &json!({ "lifetime": "2h" })).filter(|a| a.status == 201) else {
+fn sandboxes(
+    ask: &dyn Fn(&'static str, &str, &Value) -> Option<http::Answer>,
+    done: &Mutex<Acknowledged>,
+    turn: u32,
+) {
+    let Some(answer) = ask("POST", "/v1/sandboxes", &json!({ "lifetime": "2h" })).filter(|a| a.status == 201)
+    else {
         return;
     };
     let path = format!("/v1/sandboxes/{}", answer.json()["id"].as_str().unwrap());
@@ -253,7 +259,9 @@ fn killing_an_agent_fails_its_sandbox_alone() {
     });
     let program = crate::support::processes_with("sleep 98765")[0];
     kill(parent_of(program));
-    eventually("it is failed", Duration::from_secs(2), || server.get(&victim).expect(200)["state"] == "failed");
+    eventually("it is failed", Duration::from_secs(2), || {
+        server.get(&victim).expect(200)["state"] == "failed"
+    });
     let view = server.get(&victim).expect(200);
     assert!(view["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{view:#}");
     eventually("its programs are gone", Duration::from_secs(2), || {

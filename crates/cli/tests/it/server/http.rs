@@ -126,7 +126,8 @@ impl Stream {
         if self.chunked && self.left == Some(0) {
             let mut line = String::new();
             self.reader.read_line(&mut line)?;
-            let size = usize::from_str_radix(line.trim(), 16).map_err(|_| broken("a chunk without a size"))?;
+            let size =
+                usize::from_str_radix(line.trim(), 16).map_err(|_| broken("a chunk without a size"))?;
             if size == 0 {
                 self.reader.read_line(&mut line)?;
                 self.done = true;

@@ -158,7 +158,13 @@ impl Drop for Server {
 
 type Settings = Vec<(String, String)>;
 
-fn launch(who: Who, place: &Place, settings: &Settings, arguments: &[String]) -> (Child, u16, Option<String>) {
+#[expect(clippy::zombie_processes, reason = "a server that started is waited for by its holder")]
+fn launch(
+    who: Who,
+    place: &Place,
+    settings: &Settings,
+    arguments: &[String],
+) -> (Child, u16, Option<String>) {
     let mut command = sandstorm(who);
     command.env_remove("SANDSTORM_STATE_DIR");
     for (name, value) in settings {
@@ -179,8 +185,9 @@ fn launch(who: Who, place: &Place, settings: &Settings, arguments: &[String]) ->
     loop {
         line.clear();
         if lines.read_line(&mut line).unwrap() == 0 {
+            let ended = child.wait().unwrap();
             let log = std::fs::read_to_string(place.path().join("log")).unwrap_or_default();
-            panic!("the server did not start: {log}");
+            panic!("the server did not start ({ended}): {log}");
         }
         if let Some(word) = line.split_whitespace().find(|word| word.starts_with("ss_")) {
             key = Some(word.to_owned());

@@ -37,7 +37,8 @@ fn a_sandbox_that_nobody_uses_ends() {
     eventually("the idle one ends", Duration::from_secs(5), || {
         // Listing asks nothing of a sandbox, as looking at this one alone would.
         let listed = server.get("/v1/sandboxes").expect(200);
-        let ids: Vec<&str> = listed["items"].as_array().unwrap().iter().filter_map(|s| s["id"].as_str()).collect();
+        let ids: Vec<&str> =
+            listed["items"].as_array().unwrap().iter().filter_map(|s| s["id"].as_str()).collect();
         !ids.contains(&idle.rsplit('/').next().unwrap())
     });
     assert_eq!(state(&server, &busy), "running");

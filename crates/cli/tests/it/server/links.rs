@@ -39,7 +39,8 @@ fn what_root_owns_stays_roots() {
         fs::create_dir_all(victim.join(dir)).unwrap();
     }
     for name in ["serve", "secrets", "serve/cache"] {
-        let mode = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.permissions().mode())).unwrap();
+        let mode =
+            |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.permissions().mode())).unwrap();
         let all = [victim.clone(), victim.join("cache"), victim.join("cache/layers"), victim.join("journal")];
         let before: Vec<_> = all.iter().map(|path| mode(path)).collect();
         let entries = || fs::read_dir(&victim).unwrap().count();

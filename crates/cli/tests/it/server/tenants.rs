@@ -200,7 +200,8 @@ fn one_tenant_cannot_see_anothers_objects() {
         assert_eq!(foreign.0, 404, "{method} {object}{rest}: {}", foreign.1);
         assert_eq!(foreign, never, "{method} {object}{rest}");
     }
-    let listed = with_key(&server, &other, Request::new("GET", "/v1/sandboxes?include_ended=true")).expect(200);
+    let listed =
+        with_key(&server, &other, Request::new("GET", "/v1/sandboxes?include_ended=true")).expect(200);
     assert_eq!(listed["items"], json!([]));
     assert_eq!(server.get(&sandbox).expect(200)["state"], "running");
 }
@@ -228,7 +229,9 @@ fn a_quota_holds_against_a_burst() {
     let server = Server::with(Who::Root, &settings, &[]);
     let answers: Vec<http::Answer> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..25)
-            .map(|_| scope.spawn(|| (0..20).map(|_| server.post("/v1/sandboxes", &json!({}))).collect::<Vec<_>>()))
+            .map(|_| {
+                scope.spawn(|| (0..20).map(|_| server.post("/v1/sandboxes", &json!({}))).collect::<Vec<_>>())
+            })
             .collect();
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     });
@@ -236,7 +239,12 @@ fn a_quota_holds_against_a_burst() {
     let refused: Vec<_> = answers.iter().filter(|answer| answer.status != 201).collect();
     assert_eq!(made, 20);
     for answer in refused {
-        assert_eq!((answer.status, answer.json()["code"].as_str()), (429, Some("quota")), "{}", answer.text());
+        assert_eq!(
+            (answer.status, answer.json()["code"].as_str()),
+            (429, Some("quota")),
+            "{}",
+            answer.text()
+        );
         assert!(answer.header("retry-after").is_some());
     }
     assert_eq!(server.get("/v1/usage").expect(200)["sandboxes"], 20);
@@ -297,14 +305,19 @@ fn open_pages_tell_nothing_of_tenants() {
     on_state(&server, &["tenants", "create", "canary-tenant"]);
     let (id, key) = new_key(&server, &["--tenant", "canary-tenant", "--name", "canary-key"]);
     let mine = Borrowed { server: &server, key };
-    let made = mine.post("/v1/sandboxes", &json!({ "labels": { "canary": "label" }, "env": { "CANARY": "env" } }));
+    let made =
+        mine.post("/v1/sandboxes", &json!({ "labels": { "canary": "label" }, "env": { "CANARY": "env" } }));
     let sandbox = made.expect(201)["id"].as_str().unwrap().to_owned();
-    mine.post(&format!("/v1/sandboxes/{sandbox}/exec"), &json!({ "command": "echo canary-output" })).expect(200);
+    mine.post(&format!("/v1/sandboxes/{sandbox}/exec"), &json!({ "command": "echo canary-output" }))
+        .expect(200);
     mine.get("/v1/sandboxes/canary-path");
     for target in ["/metrics", "/healthz", "/readyz", "/openapi.json", "/no/such/canary"] {
         let text = server.send(&Request::new("GET", target)).text().to_lowercase();
         let told = text.replace("/no/such/canary", "");
-        assert!(!told.contains("canary") && !told.contains(&sandbox) && !told.contains(&id), "{target}: {text}");
+        assert!(
+            !told.contains("canary") && !told.contains(&sandbox) && !told.contains(&id),
+            "{target}: {text}"
+        );
     }
 }
 

@@ -82,7 +82,10 @@ fn streams(server: &Server, sandbox: &str) {
         .collect();
     assert_eq!(again, rest);
     let view = server.get(&format!("{sandbox}/execs/{exec}")).expect(200);
-    assert_eq!((view["status"].as_str(), view["result"]["stdout"].as_str()), (Some("error"), Some("hello\n")));
+    assert_eq!(
+        (view["status"].as_str(), view["result"]["stdout"].as_str()),
+        (Some("error"), Some("hello\n"))
+    );
 }
 
 /// Variables persist, and a chart comes back as an image.
@@ -97,7 +100,10 @@ fn context(server: &Server, sandbox: &str) {
     let image = chart["results"].as_array().unwrap().iter().find_map(|r| r["data"]["image/png"].as_str());
     assert!(image.is_some_and(|png| png.starts_with("iVBORw0KGgo")), "{chart:#}");
     let failed = run("1 / 0");
-    assert_eq!((failed["status"].as_str(), failed["error"]["name"].as_str()), (Some("error"), Some("ZeroDivisionError")));
+    assert_eq!(
+        (failed["status"].as_str(), failed["error"]["name"].as_str()),
+        (Some("error"), Some("ZeroDivisionError"))
+    );
 
     // An interrupt ends the cell and keeps the variables.
     let request = server
@@ -147,7 +153,10 @@ fn files(server: &Server, sandbox: &str) {
             .header("content-type", "application/x-tar"),
     );
     assert!(back.status < 300, "{}", back.text());
-    assert_eq!(server.exec(sandbox, "cmp new/deep/moved.bin copy/deep/moved.bin && echo same")["stdout"], "same\n");
+    assert_eq!(
+        server.exec(sandbox, "cmp new/deep/moved.bin copy/deep/moved.bin && echo same")["stdout"],
+        "same\n"
+    );
     assert!(server.delete(&format!("{sandbox}/files?path=/workspace/new&recursive=true")).status < 300);
     assert_eq!(server.get(&format!("{sandbox}/files?path=/workspace/new/deep/moved.bin")).status, 404);
     let exists = server.get(&format!("{sandbox}/files/exists?path=/workspace/new")).expect(200);
@@ -158,9 +167,8 @@ fn watch(server: &Server, sandbox: &str) {
     let mut changes = server.stream(server.request("GET", format!("{sandbox}/files/watch?path=/workspace")));
     // The watch stands once the answer has begun; what happens from now on is seen.
     server.exec(sandbox, "echo 1 > seen.txt");
-    let change = changes
-        .find(|event| event.data["path"] == "/workspace/seen.txt")
-        .expect("the change is told");
+    let change =
+        changes.find(|event| event.data["path"] == "/workspace/seen.txt").expect("the change is told");
     assert!(["created", "modified"].contains(&change.data["change"].as_str().unwrap()), "{change:?}");
 }
 
@@ -239,10 +247,8 @@ fn pause(server: &Server, sandbox: &str) {
     assert_eq!(server.post(&format!("{sandbox}/exec"), &json!({ "command": "true" })).status, 409);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(server.post(&format!("{sandbox}/resume"), &json!({})).expect(200)["state"], "running");
-    let gap = server.exec(
-        sandbox,
-        "a=$(cat tick); while [ \"$(cat tick)\" = \"$a\" ]; do sleep 0.02; done; echo alive",
-    );
+    let gap = server
+        .exec(sandbox, "a=$(cat tick); while [ \"$(cat tick)\" = \"$a\" ]; do sleep 0.02; done; echo alive");
     assert_eq!(gap["stdout"], "alive\n");
 }
 
