@@ -35,7 +35,8 @@ pub(crate) struct ExecJournal(Arc<Mutex<Content>>);
 #[derive(Debug)]
 struct Content {
     path: PathBuf,
-    file: File,
+    /// Held while the program runs. A journal that is only kept is opened for each reading: there may be many.
+    file: Option<File>,
     length: u64,
     about: About,
     /// Number of the first event in the file, and of the next.
@@ -61,7 +62,7 @@ impl ExecJournal {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let mut content = Content {
             path,
-            file,
+            file: Some(file),
             length: 0,
             about,
             first: 0,
@@ -89,7 +90,7 @@ impl ExecJournal {
         };
         let mut content = Content {
             path: path.to_owned(),
-            file,
+            file: Some(file),
             length: 0,
             about: head.about,
             first: head.first,
@@ -109,8 +110,9 @@ impl ExecJournal {
         }
         content.length = at as u64;
         if at < bytes.len() {
-            content.file.set_len(at as u64)?;
+            content.opened()?.set_len(at as u64)?;
         }
+        content.let_go();
         Ok(Self(Arc::new(Mutex::new(content))))
     }
 
@@ -148,14 +150,40 @@ impl ExecJournal {
         Some(if clock.runs { clock.left.saturating_sub(now.saturating_sub(clock.at)) } else { clock.left })
     }
 
-    /// When something was last written to it.
-    pub(crate) fn touched(&self) -> Option<SystemTime> {
-        self.content().file.metadata().and_then(|found| found.modified()).ok()
+    /// Bytes in the file.
+    pub(crate) fn length(&self) -> u64 {
+        self.content().length
     }
 
-    /// Removes the file; what was opened can still be read.
+    /// When something was last written to it.
+    pub(crate) fn touched(&self) -> Option<SystemTime> {
+        fs::metadata(&self.content().path).and_then(|found| found.modified()).ok()
+    }
+
+    /// Removes the file. Whoever still reads can read to the end.
     pub(crate) fn remove(&self) {
-        let _ = fs::remove_file(&self.content().path);
+        let mut content = self.content();
+        if content.file.is_none() {
+            content.file = File::open(&content.path).ok();
+        }
+        let _ = fs::remove_file(&content.path);
+    }
+}
+
+/// A journal's file, held or opened for the moment.
+enum Opened<'a> {
+    Held(&'a File),
+    ForNow(File),
+}
+
+impl std::ops::Deref for Opened<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Self::Held(file) => file,
+            Self::ForNow(file) => file,
+        }
     }
 }
 
@@ -170,15 +198,32 @@ impl Content {
         }
     }
 
+    fn opened(&self) -> io::Result<Opened<'_>> {
+        match &self.file {
+            Some(file) => Ok(Opened::Held(file)),
+            None => OpenOptions::new().read(true).write(true).open(&self.path).map(Opened::ForNow),
+        }
+    }
+
+    /// The program ended: nothing more is written.
+    fn let_go(&mut self) {
+        if self.ended {
+            self.file = None;
+        }
+    }
+
     /// Appends a record. One that could not be written whole is taken back, so that what follows can be read.
     fn put(&mut self, record: &Record) -> io::Result<()> {
         let bytes = record.encode()?;
-        if let Err(error) = self.file.write_all_at(&bytes, self.length) {
-            let _ = self.file.set_len(self.length);
+        let file = self.opened()?;
+        if let Err(error) = file.write_all_at(&bytes, self.length) {
+            let _ = file.set_len(self.length);
             return Err(error);
         }
+        drop(file);
         self.note(record);
         self.length += bytes.len() as u64;
+        self.let_go();
         Ok(())
     }
 
@@ -212,12 +257,13 @@ impl Content {
     fn walk(&self, from: u64, mut take: impl FnMut(Option<u64>, Record) -> bool) -> io::Result<()> {
         let place = self.index.partition_point(|(number, _)| *number <= from).saturating_sub(1);
         let Some((mut number, mut at)) = self.index.get(place).copied() else { return Ok(()) };
+        let file = self.opened()?;
         while at < self.length {
             let mut header = [0; HEADER];
-            self.file.read_exact_at(&mut header, at)?;
+            file.read_exact_at(&mut header, at)?;
             let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
             let mut bytes = vec![0; HEADER + length];
-            self.file.read_exact_at(&mut bytes, at)?;
+            file.read_exact_at(&mut bytes, at)?;
             let (record, length) = Record::decode(&bytes)
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a record was damaged"))?;
             at += length as u64;
@@ -251,7 +297,7 @@ impl Content {
             .open(&beside)?;
         let mut anew = Self {
             path: self.path.clone(),
-            file,
+            file: Some(file),
             length: 0,
             first: self.base,
             next: self.base,

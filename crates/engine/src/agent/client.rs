@@ -4,7 +4,7 @@ use sandstorm_provider::Tasks;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use sandstorm_agent::frame::Decoder;
@@ -33,7 +33,8 @@ impl AgentClient {
         socket.set_nonblocking(true)?;
         let (reading, writing) = UnixStream::from_std(socket)?.into_split();
         let (outbound, messages) = mpsc::unbounded_channel();
-        let link = Arc::new(Link::new(outbound));
+        let unsent = Arc::new(AtomicUsize::new(0));
+        let link = Arc::new(Link::new(outbound, Arc::clone(&unsent)));
         let reader = Arc::clone(&link);
         let stop = CancellationToken::new();
         let (stop_reading, stop_writing) = (stop.clone(), stop.clone());
@@ -48,7 +49,7 @@ impl AgentClient {
             reader.lose(error);
         });
         tasks.start("agent writer", async move {
-            stop_writing.run_until_cancelled(write(writing, messages)).await;
+            stop_writing.run_until_cancelled(write(writing, messages, &unsent)).await;
         });
         Ok(Self { link, next: Arc::new(AtomicU32::new(1)), stop })
     }
@@ -166,7 +167,11 @@ fn told(link: &Arc<Link>, held: Held) -> Result<(), AgentError> {
     Ok(())
 }
 
-async fn write(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn write(
+    mut socket: OwnedWriteHalf,
+    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+    unsent: &AtomicUsize,
+) {
     while let Some(mut buffer) = frames.recv().await {
         while buffer.len() < 64 * 1024
             && let Ok(frame) = frames.try_recv()
@@ -176,5 +181,6 @@ async fn write(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<V
         if socket.write_all(&buffer).await.is_err() {
             return;
         }
+        unsent.fetch_sub(buffer.len(), Ordering::Relaxed);
     }
 }

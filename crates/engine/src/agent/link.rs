@@ -1,6 +1,7 @@
 //! What connects the reader of a socket with the tasks that wait for it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_agent::frame;
@@ -17,6 +18,9 @@ const WORDS: u32 = 16;
 /// Tasks that an agent may say an earlier host left it.
 pub(crate) const MOST_HELD: u32 = 4096;
 
+/// Bytes that may wait to be sent to one sandbox.
+const UNSENT: usize = 8 << 20;
+
 /// Shared by the two ends of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -24,6 +28,8 @@ pub(crate) struct Link {
     /// Tasks of an earlier host that nobody has taken over yet.
     held: Mutex<Vec<(Held, TaskHandle)>>,
     outbound: mpsc::UnboundedSender<Vec<u8>>,
+    /// Bytes that wait to be sent. Input has windows; this bounds everything else, however many ask.
+    unsent: Arc<AtomicUsize>,
     /// Set once: by `Ready`, or by the reason why there will be none.
     pub(crate) state: watch::Sender<LinkState>,
 }
@@ -58,9 +64,9 @@ impl Slot {
 }
 
 impl Link {
-    pub(crate) fn new(outbound: mpsc::UnboundedSender<Vec<u8>>) -> Self {
+    pub(crate) fn new(outbound: mpsc::UnboundedSender<Vec<u8>>, unsent: Arc<AtomicUsize>) -> Self {
         let state = watch::Sender::new(LinkState::Starting);
-        Self { slots: Mutex::default(), held: Mutex::default(), outbound, state }
+        Self { slots: Mutex::default(), held: Mutex::default(), outbound, unsent, state }
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<TaskId, Slot>> {
@@ -106,6 +112,10 @@ impl Link {
     /// Sends a message. One that does not fit into a frame is refused here, where somebody waits for it.
     pub(crate) fn say(&self, message: &ToAgent) -> Result<(), AgentError> {
         let frame = frame::encode(message).map_err(|_| AgentError::TooLong)?;
+        if self.unsent.fetch_add(frame.len(), Ordering::Relaxed) > UNSENT {
+            self.unsent.fetch_sub(frame.len(), Ordering::Relaxed);
+            return Err(AgentError::Protocol("it does not read what it is sent"));
+        }
         self.outbound.send(frame).map_err(|_| AgentError::Gone)
     }
 

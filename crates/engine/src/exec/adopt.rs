@@ -147,6 +147,7 @@ fn follow(
         tracing::error!(sandbox = %followed.sandbox, gap, "an exec cannot be taken over");
         followed.log.fail("the program could not be taken over from the host before");
         handle.forget(true);
+        return;
     }
     let known = std::array::from_fn(|at| have[at].saturating_sub(held.first[at]));
     let left = followed.journal.as_ref().and_then(ExecJournal::time_left).unwrap_or_default();

@@ -8,10 +8,15 @@ use sandstorm_provider::{Error, Result};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId};
 
 use crate::exec::Followed;
+use crate::journal::ExecJournal;
 
 /// How long what a program wrote is kept after its end, and how often that is looked at.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
-const LOOK: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How much of what ended is kept for one sandbox: a program that starts others without end must not fill the disk.
+const KEPT: usize = 1000;
+const KEPT_BYTES: u64 = 256 << 20;
 
 /// `None` is a program that is being started.
 #[derive(Debug, Default)]
@@ -50,13 +55,39 @@ impl Execs {
     pub(super) async fn drop_old(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;
-            let old = |exec: &Followed| exec.ended_for().is_some_and(|span| span > KEPT_FOR);
-            let gone: Vec<_> = self.all().extract_if(|_, exec| exec.as_ref().is_some_and(old)).collect();
-            for journal in gone.into_iter().filter_map(|(_, exec)| exec?.journal) {
+            let mut all = self.all();
+            let gone: Vec<_> = overdue(&all).iter().filter_map(|id| all.remove(id)?).collect();
+            drop(all);
+            for journal in gone.into_iter().filter_map(|exec| exec.journal) {
                 journal.remove();
             }
         }
     }
+}
+
+/// Those that ended too long ago, or before too many others of their sandbox.
+fn overdue(all: &HashMap<ExecId, Option<Followed>>) -> Vec<ExecId> {
+    let mut ended: HashMap<SandboxId, Vec<(Duration, ExecId, u64)>> = HashMap::new();
+    for (id, exec) in all {
+        if let Some(exec) = exec
+            && let Some(span) = exec.ended_for()
+        {
+            let bytes = exec.journal.as_ref().map_or(0, ExecJournal::length);
+            ended.entry(exec.sandbox).or_default().push((span, *id, bytes));
+        }
+    }
+    ended.into_values().flat_map(surplus).collect()
+}
+
+/// What of one sandbox's ended programs, each with its age and size, is not kept. The latest are.
+fn surplus(mut ended: Vec<(Duration, ExecId, u64)>) -> Vec<ExecId> {
+    ended.sort_unstable();
+    let mut bytes = 0u64;
+    let too_many = ended.into_iter().enumerate().filter(|(place, (span, _, size))| {
+        bytes = bytes.saturating_add(*size);
+        *span > KEPT_FOR || *place >= KEPT || bytes > KEPT_BYTES
+    });
+    too_many.map(|(_, (_, id, _))| id).collect()
 }
 
 /// An id that is free again unless its program was started.
@@ -78,5 +109,21 @@ impl Drop for Reserved<'_> {
         if let Some(id) = self.id {
             self.execs.all().remove(&id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_kept_within_bounds() {
+        let exec = |n: u64, bytes: u64| (Duration::from_secs(n), ExecId::from_bits(u128::from(n)), bytes);
+        assert!(surplus((0..1000).map(|n| exec(n, 10)).collect()).is_empty());
+        let old = exec(3601, 10).1;
+        assert_eq!(surplus(vec![exec(3601, 10), exec(1, 10)]), [old]);
+        assert_eq!(surplus((0..1003).map(|n| exec(n, 10)).collect()).len(), 3);
+        let large = vec![exec(1, KEPT_BYTES), exec(2, 1), exec(3, 1)];
+        assert_eq!(surplus(large), [exec(2, 1).1, exec(3, 1).1]);
     }
 }

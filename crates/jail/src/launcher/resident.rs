@@ -7,11 +7,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -68,7 +68,7 @@ pub fn connect_or_start(config: &ResidentConfig) -> Result<Resident, JailError> 
             Err(e) => return Err(e),
         }
         // Nobody answers. Whoever holds the lock is about to: it is coming up, or going.
-        if let Some(lock) = take_lock(&config.socket)? {
+        if let Some(lock) = take_lock(config)? {
             start(config, lock)?;
         } else {
             std::thread::sleep(Duration::from_millis(20));
@@ -121,10 +121,14 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 /// The lock of whoever makes or guards a launcher; `None`: somebody has it.
-fn take_lock(address: &Path) -> Result<Option<File>, JailError> {
-    let path = address.with_extension("lock");
-    let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let lock = open.map_err(doing(format!("open {}", path.display())))?;
+fn take_lock(config: &ResidentConfig) -> Result<Option<File>, JailError> {
+    let path = config.socket.with_extension("lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    // A link or a pipe of that name is somebody's trick.
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let opened = with_rights_of(config.allowed_uid, || options.open(&path));
+    let lock = opened.map_err(doing(format!("open {}", path.display())))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(lock)),
         Err(Errno::WOULDBLOCK) => Ok(None),
@@ -153,20 +157,35 @@ fn start(config: &ResidentConfig, lock: File) -> Result<(), JailError> {
 }
 
 fn listen(config: &ResidentConfig) -> io::Result<OwnedFd> {
-    // The lock is ours, so whatever is there is what a guardian left that was killed.
-    match fs::remove_file(&config.socket) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
     let listener = socket()?;
-    rustix::net::bind(&listener, &SocketAddrUnix::new(&config.socket)?)?;
-    fs::set_permissions(&config.socket, fs::Permissions::from_mode(0o600))?;
-    if rustix::process::geteuid().is_root() {
-        let owner = rustix::fs::Uid::from_raw(config.allowed_uid);
-        rustix::fs::chown(&config.socket, Some(owner), None)?;
-    }
+    with_rights_of(config.allowed_uid, || {
+        // The lock is ours, so whatever is there is what a guardian left that was killed.
+        match fs::remove_file(&config.socket) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = rustix::net::bind(&listener, &SocketAddrUnix::new(&config.socket)?);
+        rustix::process::umask(mask);
+        Ok(bound?)
+    })?;
+    // With our own rights again: who connects sees who listened.
     rustix::net::listen(&listener, 16)?;
     Ok(listener)
+}
+
+/// Does something with another user's rights, where we are root. The directory of the address belongs to that user, who
+/// may turn every name in it into something else at any moment: nothing is done there that this user could not do.
+fn with_rights_of<T>(user: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let root = rustix::process::geteuid();
+    if !root.is_root() || user == root.as_raw() {
+        return work();
+    }
+    let user = rustix::process::Uid::from_raw(user);
+    rustix::thread::set_thread_res_uid(root, user, root)?;
+    let done = work();
+    rustix::thread::set_thread_res_uid(root, root, root)?;
+    done
 }
 
 /// Keeps a launcher running until one ends as it should, then takes the address away.
@@ -204,7 +223,6 @@ fn outlive(launcher: i32) -> io::Result<Reaped> {
 
 /// Nothing of the client's stays: not its terminal, not its directory, not the pipes that somebody reads to the end.
 fn detach() {
-    use rustix::fs::{Mode, OFlags};
     let _ = rustix::process::setsid();
     // Jails whose launcher was killed come to the guardian, which is there to collect them.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
