@@ -16,6 +16,20 @@ const ABOUT: &str = "Runs code in sandboxes. Keys go into `Authorization: Bearer
     `application/problem+json` with a stable `code` and a `request_id`. Streams are server-sent events; their `id` \
     resumes them by `Last-Event-ID`.";
 
+/// Groups of operations, in the order in which a reader needs them.
+const GROUPS: [(&str, &str); 10] = [
+    ("runs", "Code in, result out: a fresh sandbox for each."),
+    ("sandboxes", "Sandboxes that stay: made, listed, paused, ended."),
+    ("execs", "Programs in a sandbox."),
+    ("contexts", "Living interpreters, whose variables persist."),
+    ("files", "Files of a sandbox."),
+    ("terminals", "Interactive shells over WebSocket."),
+    ("ports", "HTTP and WebSocket to programs inside."),
+    ("events", "What happens, as it happens."),
+    ("server", "The server itself."),
+    ("admin", "For operators: on the socket in the state directory and on `--admin-listen` only."),
+];
+
 /// The description of the native API as pretty JSON, with a line end.
 pub fn json() -> String {
     let mut text = serde_json::to_string_pretty(&document()).expect("a document is JSON");
@@ -54,6 +68,8 @@ fn complete(document: &mut Value) {
         "description": ABOUT,
         "license": { "name": "MIT", "identifier": "MIT" },
     });
+    let group = |(name, description)| json!({ "name": name, "description": description });
+    document["tags"] = GROUPS.into_iter().map(group).collect();
     document["components"]["securitySchemes"] = json!({
         "bearer": { "type": "http", "scheme": "bearer" },
         "api_key": { "type": "apiKey", "in": "header", "name": "X-API-Key" },
@@ -213,6 +229,14 @@ mod tests {
         for reference in text.split("\"$ref\":\"#").skip(1) {
             let pointer = reference.split('"').next().unwrap();
             assert!(document.pointer(pointer).is_some(), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn every_operation_is_in_a_group_that_is_described() {
+        for (path, method, operation) in operations() {
+            let tag = operation["tags"][0].as_str().unwrap_or_default();
+            assert!(GROUPS.iter().any(|(name, _)| *name == tag), "{method} {path}: {tag}");
         }
     }
 
