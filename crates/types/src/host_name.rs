@@ -12,13 +12,6 @@ use thiserror::Error;
 
 use crate::text_form::serde_as_text;
 
-/// Second-level names under which registries of two-letter countries register, such as `co.uk`. A
-/// wildcard over one would cover strangers. It is a guard against slips, not the public suffix list.
-const SHARED_SECOND_LEVEL: [&str; 22] = [
-    "ac", "co", "com", "edu", "firm", "gen", "go", "gob", "gov", "gouv", "id", "info", "ltd", "me", "mil",
-    "ne", "net", "nom", "or", "org", "plc", "sch",
-];
-
 /// A host name: lower-case ASCII labels, no trailing dot, no IP address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostName(String);
@@ -126,12 +119,10 @@ impl FromStr for HostPattern {
             HostNameError::Character('*') => HostNameError::Wildcard,
             other => other,
         })?;
-        let labels: Vec<_> = base.labels().collect();
-        let shared = match labels.as_slice() {
-            [_] => true,
-            [second, top] => top.len() == 2 && SHARED_SECOND_LEVEL.contains(second),
-            _ => false,
-        };
+        // Below a public suffix, such as `co.uk` or that of a host for everybody's pages, anybody can have a name.
+        // Some registries share out everything below a name, so that what the wildcard covers is looked at too.
+        let is_suffix = |name: &str| psl::suffix_str(name).is_none_or(|suffix| suffix == name);
+        let shared = is_suffix(base.as_str()) || is_suffix(&format!("a.{base}"));
         if shared { Err(HostNameError::Wildcard) } else { Ok(Self::Below(base)) }
     }
 }
@@ -244,6 +235,8 @@ mod tests {
             "*.com",
             "*.co.uk",
             "*.com.au",
+            "*.kawasaki.jp",
+            "*.github.io",
             "*.*.example.com",
             "a.*.com",
             "a*.example.com",
@@ -251,7 +244,9 @@ mod tests {
         ] {
             assert!(text.parse::<HostPattern>().is_err(), "{text}");
         }
-        for text in ["*.example.com", "*.example.co.uk", "*.co.example"] {
+        for text in
+            ["*.example.com", "*.example.co.uk", "*.co.example", "*.me.github.io", "*.city.kawasaki.jp"]
+        {
             assert!(text.parse::<HostPattern>().is_ok(), "{text}");
         }
     }
