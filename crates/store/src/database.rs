@@ -54,7 +54,7 @@ impl Database {
             // Takes the write lock at once: a transaction that reads first and writes later could not get it any more
             // after another process wrote in between.
             Self::Sqlite(pools) => Transaction::Sqlite(pools.writer.begin_with("BEGIN IMMEDIATE").await?),
-            Self::Postgres(pool) => Transaction::Postgres(pool.begin().await?),
+            Self::Postgres(pool) => Transaction::Postgres(postgres::begin(pool, "BEGIN").await?),
         })
     }
 
@@ -64,7 +64,7 @@ impl Database {
             Self::Sqlite(pools) => Transaction::Sqlite(pools.readers.begin().await?),
             Self::Postgres(pool) => {
                 let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                Transaction::Postgres(pool.begin_with(begin).await?)
+                Transaction::Postgres(postgres::begin(pool, begin).await?)
             }
         })
     }

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{Postgres, Transaction};
 
 use crate::{Result, StoreError};
 
@@ -21,4 +22,17 @@ pub(super) async fn connect(url: &str, connections: u32) -> Result<PgPool> {
         .options([("statement_timeout", "60s"), ("lock_timeout", "20s")]);
     let pool = PgPoolOptions::new().max_connections(connections.max(2)).acquire_timeout(ACQUIRE);
     Ok(pool.connect_with(options).await?)
+}
+
+/// Begins a transaction in a task of its own, so that a caller who gives up does not interrupt it: a connection whose
+/// `BEGIN` was on its way would go back to the pool with a transaction that nobody ends, and what the next one writes
+/// there would never be kept. The task ends the transaction when nobody takes it.
+pub(super) async fn begin(
+    pool: &PgPool,
+    statement: &'static str,
+) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let pool = pool.clone();
+    #[expect(clippy::disallowed_methods, reason = "as short as one statement, and bounded by its time limit")]
+    let begun = tokio::spawn(async move { pool.begin_with(statement).await });
+    begun.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
