@@ -80,7 +80,8 @@ def main():
     parser.add_argument("--out", required=True, help="Markdown file; the figures go beside it as JSON")
     options = parser.parse_args()
     server = Server(options.binary, "SANDSTORM_QUOTAS_SANDBOXES=100000", "SANDSTORM_QUOTAS_CPUS=100000",
-                    "SANDSTORM_QUOTAS_MEMORY=1T", "SANDSTORM_ADMISSION_MEMORY=1T", "SANDSTORM_LOG_LEVEL=warn")
+                    "SANDSTORM_QUOTAS_MEMORY=1T", "SANDSTORM_QUOTAS_REQUESTS_PER_SECOND=100000",
+                    "SANDSTORM_ADMISSION_MEMORY=1T", "SANDSTORM_LOG_LEVEL=warn")
     try:
         delays, failures, samples = asyncio.run(
             measure(server, options.sandboxes, options.seconds, options.pause))
