@@ -18,8 +18,24 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::world::{World, control_settings};
 
-const CHAIN: &[u8] = include_bytes!("certificate/chain.pem");
-const KEY: &[u8] = include_bytes!("certificate/key.pem");
+/// A certificate for `localhost` and its key, made for this run.
+#[expect(clippy::disallowed_methods, reason = "a test starts a program, outside any wall")]
+fn certificate() -> (Vec<u8>, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-newkey", "ec"])
+        .args(["-pkeyopt", "ec_paramgen_curve:P-256", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&chain)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (std::fs::read(chain).unwrap(), std::fs::read(key).unwrap())
+}
 
 fn plain_routes() -> axum::Router {
     axum::Router::new().route("/", axum::routing::get(async || "here"))
@@ -57,10 +73,11 @@ async fn http2_is_spoken_without_and_with_tls() {
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let tls = Some(Tls::from_pem(CHAIN, KEY).unwrap());
+    let (chain, key) = certificate();
+    let tls = Some(Tls::from_pem(&chain, &key).unwrap());
     let _server = start(Listener::Tcp(listener), ServeOptions { tls, ..ServeOptions::default() });
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(CHAIN).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(&chain).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();

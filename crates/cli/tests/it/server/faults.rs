@@ -17,7 +17,7 @@ fn killing_the_server_loses_nothing() {
 }
 
 #[test]
-#[ignore = "takes ten minutes"]
+#[ignore = "takes four minutes"]
 fn killing_the_server_two_hundred_times_loses_nothing() {
     kill_the_server(200);
 }
@@ -59,7 +59,8 @@ fn kill_the_server(times: u32) {
         acknowledged.sandboxes.len(),
         residents.iter().map(|r| r.cells).sum::<u64>(),
     );
-    std::fs::write(std::env::temp_dir().join("sandstorm-kill-report.txt"), said).unwrap();
+    // The figures of the long run are wanted, and a test that passes shows nothing.
+    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/kill-report.txt"), said).unwrap();
 }
 
 /// A sandbox that lives through it all: a program that counts, and an interpreter that remembers.
