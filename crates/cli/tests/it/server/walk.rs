@@ -198,8 +198,9 @@ fn terminal(server: &Server, sandbox: &str) {
     socket.send_text(&json!({ "resize": { "rows": 50, "cols": 120 } }).to_string());
     socket.send_bytes(b"stty size\n");
     socket.read_until("50 120");
-    // Ctrl-C means an interrupt once a program has the terminal; before that it is the shell's to read.
-    socket.send_bytes(b"echo st''art; cat\n");
+    // Ctrl-C means an interrupt once a program has the terminal, so the program itself says that it began:
+    // a shell that is just starting one may swallow the interrupt.
+    socket.send_bytes(b"sh -c \"echo st''art; exec cat\"\n");
     socket.read_until("start");
     socket.send_bytes(&[3]);
     // What is typed while the terminal changes hands is lost, here as anywhere.
