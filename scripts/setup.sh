@@ -67,6 +67,8 @@ BENCH_PACKAGES=(
   bubblewrap=/usr/bin/bwrap
   runc=/usr/sbin/runc
   docker.io=/usr/sbin/dockerd
+  podman=/usr/bin/podman
+  python3-numpy
   gcc=/usr/bin/gcc
   libc6-dev
   make=/usr/bin/make
@@ -149,6 +151,39 @@ install_packages() {
   apt_install "${wanted[@]}" || { apt-get update -q && apt_install "${wanted[@]}"; }
 }
 
+# gVisor's runsc. Debian 12 has one that is too old for its kernels, and a good one in its backports, which most machines
+# do not list: it is asked for at the mirror that this machine already uses, and only for this. A machine that cannot have
+# it is no reason to stop, because the bench says of each peer that is missing what it lacks.
+install_runsc() {
+  [[ -x /usr/bin/runsc ]] && return
+  if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+    echo "setup: runsc is missing; the bench goes on without it" >&2
+    return
+  fi
+  local release mirror place options
+  release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' "Codename: $release" |
+    head -n 1)
+  if [[ -z $mirror ]]; then
+    echo "setup: apt knows no mirror of Debian here; the bench goes on without runsc" >&2
+    return
+  fi
+  place=$(mktemp -d)
+  # apt fetches as another user.
+  chmod 755 "$place"
+  cp -r /etc/apt/sources.list.d "$place/parts"
+  echo "deb $mirror $release-backports main" >"$place/parts/backports.list"
+  # The machine's own lists stay as they are: neither its sources nor its indices learn of the backports.
+  options=(-o "Dir::Etc::SourceParts=$place/parts" -o "Dir::State::Lists=$place/lists")
+  mkdir -p "$place/lists/partial"
+  echo "setup: installing runsc from $release-backports"
+  if ! { apt-get "${options[@]}" update -q &&
+    apt_install "${options[@]}" --target-release "$release-backports" runsc; }; then
+    echo "setup: runsc could not be installed; the bench goes on without it" >&2
+  fi
+  rm -rf "$place"
+}
+
 install_cargo_deny() {
   command -v cargo-deny >/dev/null && return
   [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo-deny ]] && return
@@ -183,6 +218,9 @@ if [[ ${#missing[@]} -gt 0 ]]; then
 fi
 if [[ $1 == test ]]; then
   install_cargo_deny
+fi
+if [[ $1 == bench ]]; then
+  install_runsc
 fi
 if [[ $1 != run ]]; then
   make_test_user

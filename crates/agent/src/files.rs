@@ -19,6 +19,7 @@ use crate::child::write_all;
 use crate::protocol::{CHUNK, FileError, FileTask};
 use crate::{archive, frame, watch};
 
+mod carry;
 mod list;
 mod remove;
 
@@ -37,6 +38,8 @@ pub(crate) fn perform(task: &FileTask) -> i32 {
         FileTask::Watch { path, recursive } => watch::watch(as_path(path), *recursive),
         FileTask::Pack { path, exclude } => pack(as_path(path), exclude),
         FileTask::Unpack { path } => unpack(as_path(path)),
+        FileTask::Export { paths } => export(paths),
+        FileTask::Import => import(),
     };
     match done {
         Ok(()) => 0,
@@ -218,4 +221,22 @@ fn unpack(path: &Path) -> Result<(), FileError> {
     // The sandbox's own disk, inode and time limits bound what is written here.
     let input = io::BufReader::with_capacity(CHUNK, io::stdin().lock());
     archive::unpack(input, dir.as_fd(), archive::Bounds::SANDBOX).map(drop).map_err(|e| e.at(path))
+}
+
+fn export(paths: &[ByteBuf]) -> Result<(), FileError> {
+    let paths: Vec<&Path> = paths.iter().map(as_path).collect();
+    let mut output = io::BufWriter::with_capacity(CHUNK, io::stdout().lock());
+    carry::export(&paths, &mut output, name_left)
+}
+
+fn import() -> Result<(), FileError> {
+    let mut input = io::BufReader::with_capacity(CHUNK, io::stdin().lock());
+    carry::import(Path::new("/"), &mut input, name_left)
+}
+
+/// Names something that stayed behind, on the error stream.
+fn name_left(left: FileError) {
+    if let Ok(bytes) = frame::encode(&left) {
+        let _ = write_all(rustix::stdio::stderr(), &bytes);
+    }
 }

@@ -3,8 +3,6 @@
 //! The reader never believes the length: a frame past [`LIMIT`] is an error before a byte of it is stored, and trailing
 //! bytes inside a frame are an error too, so that both sides always agree on where the next one begins.
 
-use std::collections::VecDeque;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -24,57 +22,79 @@ pub enum FrameError {
 
 /// Encodes one message with its length in front.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
-    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(|_| FrameError::Malformed)?;
-    let length = frame.len() - 4;
-    if length > LIMIT {
-        return Err(FrameError::TooLong(length));
-    }
-    frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    let mut frame = Vec::new();
+    append(message, &mut frame)?;
     Ok(frame)
 }
+
+/// Encodes one message behind others. After an error they are as they were.
+pub fn append<T: Serialize>(message: &T, frames: &mut Vec<u8>) -> Result<(), FrameError> {
+    let begin = frames.len();
+    frames.extend([0; 4]);
+    let encoded = postcard::to_io(message, &mut *frames).map(drop).map_err(|_| FrameError::Malformed);
+    let length = frames.len() - begin - 4;
+    if let Err(error) = encoded.and(if length > LIMIT { Err(FrameError::TooLong(length)) } else { Ok(()) }) {
+        frames.truncate(begin);
+        return Err(error);
+    }
+    frames[begin..begin + 4].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(())
+}
+
+/// Bytes that are asked for in one reading, at least and at most.
+const LEAST_ROOM: usize = 16 * 1024;
+const MOST_ROOM: usize = CHUNK;
 
 /// Collects bytes and gives out whole messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    buffer: VecDeque<u8>,
+    buffer: Vec<u8>,
+    /// What is before this was given out.
+    begin: usize,
 }
 
 impl Decoder {
     /// Adds bytes as they came.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend(bytes);
+        self.room().extend_from_slice(bytes);
+    }
+
+    /// Where to append what comes next; there is some spare room, more for a long frame.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        self.buffer.drain(..self.begin);
+        self.begin = 0;
+        if self.buffer.is_empty() && self.buffer.capacity() > MOST_ROOM {
+            // It took a long frame once. That is over.
+            self.buffer = Vec::new();
+        }
+        let missing = match self.length() {
+            Ok(Some(length)) => (4 + length).saturating_sub(self.buffer.len()),
+            _ => 0,
+        };
+        self.buffer.reserve(missing.clamp(LEAST_ROOM, MOST_ROOM));
+        &mut self.buffer
     }
 
     /// The next whole message, if its last byte has arrived. After an error the stream is out of step: give it up.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(length) = self.length()? else { return Ok(None) };
-        if self.buffer.len() < 4 + length {
-            return Ok(None);
-        }
-        self.buffer.drain(..4);
-        let contiguous = self.buffer.make_contiguous();
-        let decoded = match postcard::take_from_bytes(&contiguous[..length]) {
+        let Some(frame) = self.buffer.get(self.begin + 4..self.begin + 4 + length) else { return Ok(None) };
+        let decoded = match postcard::take_from_bytes(frame) {
             Ok((message, [])) => Ok(Some(message)),
             Ok(_) | Err(_) => Err(FrameError::Malformed),
         };
-        self.buffer.drain(..length);
+        self.begin += 4 + length;
         decoded
     }
 
     /// Whether bytes of an unfinished frame are waiting.
     pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
+        self.begin == self.buffer.len()
     }
 
     fn length(&self) -> Result<Option<usize>, FrameError> {
-        let mut header = [0; 4];
-        for (slot, byte) in header.iter_mut().zip(self.buffer.iter().chain(std::iter::repeat(&0))) {
-            *slot = *byte;
-        }
-        if self.buffer.len() < 4 {
-            return Ok(None);
-        }
-        match u32::from_le_bytes(header) as usize {
+        let Some(header) = self.buffer[self.begin..].first_chunk() else { return Ok(None) };
+        match u32::from_le_bytes(*header) as usize {
             length if length > LIMIT => Err(FrameError::TooLong(length)),
             length => Ok(Some(length)),
         }

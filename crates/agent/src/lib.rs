@@ -10,18 +10,20 @@ mod connect;
 mod door;
 mod files;
 pub mod frame;
+mod guest;
 pub mod protocol;
 mod serve;
 mod task;
 mod terminal;
 mod watch;
 
-pub use door::knock;
+pub use door::{bring_guest, knock, tell_guest_end};
 pub use serve::serve;
 
 /// The descriptor at which PID 1 finds its control socket.
 pub const CONTROL_DESCRIPTOR: i32 = 3;
 
-/// The descriptor at which PID 1 finds its door: a socket through which the launcher hands it a new connection to a host.
+/// The descriptor at which PID 1 finds its door: a socket through which the launcher hands it a new connection to a host,
+/// or a guest interpreter.
 /// While somebody holds the other end, PID 1 waits for the next host when it loses one.
 pub const DOOR_DESCRIPTOR: i32 = 4;

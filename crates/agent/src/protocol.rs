@@ -13,12 +13,16 @@
 //! until the host says [`ToAgent::Forget`]. A new connection comes through the door ([`crate::DOOR_DESCRIPTOR`]) and
 //! begins with [`FromAgent::Ready`], one [`FromAgent::Held`] for each such task and all that was kept, in its order.
 //! Every other task ends with the connection that started it.
+//!
+//! A *guest* is an interpreter that the launcher put into the sandbox and that waits there for one program. The host is
+//! told of it by [`FromAgent::GuestReady`] and may give it the program of a task instead of having a process started
+//! ([`Program::guest`]). Guests that wait end with the connection, too.
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// Version of this protocol; the first thing that both sides compare.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Bytes that may be in flight on one stream.
 pub const WINDOW: u32 = 256 * 1024;
@@ -67,6 +71,8 @@ pub enum ToAgent {
     /// The host knows how a lasting task ended, or does not want to hear of a task any more: nothing of it has to be kept,
     /// and nothing that it still writes is passed on.
     Forget { id: TaskId },
+    /// A guest that waits is not wanted any more.
+    Dismiss { guest: u32 },
 }
 
 /// From the agent to the host. The host treats every one of these as hostile once user code has run.
@@ -88,6 +94,10 @@ pub enum FromAgent {
     Credit { id: TaskId, to: InputStream, bytes: u32 },
     /// The task's process ended. Sent after the output that it left behind.
     Exited { id: TaskId, ending: Ending, usage: TaskUsage },
+    /// A guest interpreter waits for a program behind these walls.
+    GuestReady { guest: u32, walls: PayloadWalls },
+    /// A guest will not run a program: it never came to wait, or it waits no more.
+    GuestFailed { guest: u32, failure: StartFailure },
 }
 
 /// What a host gave a lasting task to be known by.
@@ -177,7 +187,21 @@ pub struct Program {
     pub last: bool,
     /// Small files that the child writes, as the program's user, before it becomes the program.
     pub files: Vec<(ByteBuf, ByteBuf)>,
+    /// The guest that runs it, instead of a process that is started for it.
+    pub guest: Option<Guest>,
 }
+
+/// A guest interpreter, by its number, and what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Guest {
+    /// It waits and is given the program. One that does not wait is a failure at [`INTERPRETER`], and nothing was begun.
+    Run(u32),
+    /// It runs already, as a copy of another: its streams belong to this task from now on.
+    Transplanted(u32),
+}
+
+/// The step at which a task fails whose guest does not wait: it can be started in another way.
+pub const INTERPRETER: &str = "interpreter";
 
 /// A file operation. Paths are absolute inside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,6 +266,13 @@ pub enum FileTask {
     Unpack {
         path: ByteBuf,
     },
+    /// Everything below these directories to the output stream, as it is, for [`FileTask::Import`] in another sandbox. What
+    /// cannot be copied is named on the error stream, one [`FileError`] each, and the task succeeds all the same.
+    Export {
+        paths: Vec<ByteBuf>,
+    },
+    /// Makes what an export sent, from the input stream. What cannot be made is named as an export does.
+    Import,
 }
 
 /// One name in a directory. Encoded one after the other on the output stream, each behind its length.

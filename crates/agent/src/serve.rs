@@ -14,7 +14,8 @@ use rustix::thread::CapabilitySets;
 
 use crate::door::{self, Visit};
 use crate::frame::{self, Decoder};
-use crate::protocol::{FromAgent, Init, TaskId, ToAgent, VERSION};
+use crate::guest::Guests;
+use crate::protocol::{FromAgent, Init, Tag, Task, TaskId, ToAgent, VERSION};
 use crate::task::{self, Running};
 
 /// Past this many unsent bytes, no more output is taken from programs.
@@ -38,6 +39,7 @@ pub fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
         outbound: Vec::new(),
         init: None,
         tasks: BTreeMap::new(),
+        guests: Guests::default(),
         abandoned: Vec::new(),
     };
     while agent.turn()? {}
@@ -77,6 +79,8 @@ struct Agent {
     outbound: Vec<u8>,
     init: Option<Init>,
     tasks: BTreeMap<TaskId, Running>,
+    /// Interpreters that wait for a program.
+    guests: Guests,
     /// Pipes that outlived their task because a background process still holds the other end. They are read to
     /// nowhere: closing them would kill that process.
     abandoned: Vec<OwnedFd>,
@@ -89,6 +93,7 @@ enum Source {
     Door,
     Children,
     Task(TaskId, task::Port),
+    Guest(u32),
     Abandoned(usize),
 }
 
@@ -115,6 +120,10 @@ impl Agent {
                         self.pass_on(id)?;
                     }
                 }
+                Source::Guest(number) => {
+                    let said = self.guests.look(number);
+                    self.say_of_guest(said)?;
+                }
                 Source::Abandoned(index) => swallowed.push(index),
             }
         }
@@ -126,7 +135,7 @@ impl Agent {
         Ok(self.control.is_some() || self.door.is_some())
     }
 
-    /// Whoever comes through the door is the host from now on.
+    /// Whatever comes through the door. A host is the host from now on.
     fn open_door(&mut self) -> io::Result<()> {
         let Some(door) = &self.door else { return Ok(()) };
         match door::answer(door.as_fd())? {
@@ -140,6 +149,22 @@ impl Agent {
                     self.say(&FromAgent::Held(task))?;
                 }
             }
+            Visit::Guest(number, side) => {
+                // Without a host nobody would ever have use for it.
+                if self.control.is_some() {
+                    let said = self.guests.welcome(number, side);
+                    self.say_of_guest(said)?;
+                }
+            }
+            Visit::GuestEnded(number, end) => {
+                match self.tasks.values_mut().find(|task| task.guest == Some(number) && task.is_alive()) {
+                    Some(running) => running.ended(end),
+                    None => {
+                        let said = self.guests.ended(number);
+                        self.say_of_guest(said)?;
+                    }
+                }
+            }
             Visit::Nobody => {}
             Visit::Closed => self.door = None,
         }
@@ -151,6 +176,7 @@ impl Agent {
         self.control = None;
         self.outbound = Vec::new();
         self.decoder = Decoder::default();
+        self.guests.dismiss_all();
         for (_, mut running) in self.tasks.extract_if(.., |_, running| !running.is_lasting()) {
             running.signal(Signal::KILL.as_raw());
             self.abandoned.extend(running.abandon());
@@ -180,6 +206,10 @@ impl Agent {
                 fds.push(PollFd::from_borrowed_fd(fd, events));
             }
         }
+        for (number, fd) in self.guests.interests() {
+            sources.push(Source::Guest(number));
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
         for (index, fd) in self.abandoned.iter().enumerate() {
             sources.push(Source::Abandoned(index));
             fds.push(PollFd::new(fd, PollFlags::IN));
@@ -200,10 +230,9 @@ impl Agent {
 
     /// Reads what the host sent.
     fn receive(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 64 * 1024];
         let Some(control) = &self.control else { return Ok(()) };
-        match rustix::io::read(control, &mut buffer) {
-            Ok(n) if n > 0 => self.decoder.push(&buffer[..n]),
+        match rustix::io::read(control, rustix::buffer::spare_capacity(self.decoder.room())) {
+            Ok(n) if n > 0 => {}
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             // Closed, or broken, which is the same.
             Ok(_) | Err(_) => {
@@ -226,18 +255,7 @@ impl Agent {
                 self.init = Some(init);
                 self.say(&FromAgent::Ready { version: VERSION, held: 0 })
             }
-            ToAgent::Start { id, lasting, task } => {
-                let Some(init) = &self.init else {
-                    return Err(io::Error::from(io::ErrorKind::InvalidData));
-                };
-                match task::start(init, id, lasting, &task) {
-                    Ok(running) => {
-                        self.tasks.insert(id, running);
-                        Ok(())
-                    }
-                    Err(failure) => self.say(&FromAgent::Failed { id, failure }),
-                }
-            }
+            ToAgent::Start { id, lasting, task } => self.start(id, lasting, &task),
             ToAgent::Input { id, to, bytes } => match self.tasks.get_mut(&id) {
                 Some(running) => Ok(running.input(to, &bytes)?),
                 None => Ok(()),
@@ -247,12 +265,43 @@ impl Agent {
             ToAgent::Credit { id, stream, bytes } => self.with(id, |t| t.credit(stream, bytes)),
             ToAgent::Resize { id, size } => self.with(id, |t| t.resize(size)),
             ToAgent::Signal { id, signal } => self.with(id, |t| t.signal(signal)),
+            ToAgent::Dismiss { guest } => {
+                self.guests.dismiss(guest);
+                Ok(())
+            }
             ToAgent::Forget { id } => {
                 if let Some(running) = self.tasks.get_mut(&id) {
                     self.abandoned.extend(running.release());
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn start(&mut self, id: TaskId, lasting: Option<Tag>, task: &Task) -> io::Result<()> {
+        let Some(init) = &self.init else {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        };
+        let started = match task {
+            Task::Program(program) if let Some(guest) = program.guest => {
+                task::hand_over(&mut self.guests, id, lasting, program, guest)
+            }
+            task => task::start(init, id, lasting, task),
+        };
+        match started {
+            Ok(running) => {
+                self.tasks.insert(id, running);
+                Ok(())
+            }
+            Err(failure) => self.say(&FromAgent::Failed { id, failure }),
+        }
+    }
+
+    /// Tells the host of a guest. A guest of a host that is gone was dismissed with it.
+    fn say_of_guest(&mut self, said: Option<FromAgent>) -> io::Result<()> {
+        match said {
+            Some(message) if self.control.is_some() => self.say(&message),
+            _ => Ok(()),
         }
     }
 
@@ -281,7 +330,9 @@ impl Agent {
         let mut drained = [0; 1024];
         while rustix::io::read(&self.children, &mut drained).is_ok() {}
         while let Some(reaped) = sandstorm_sys::process::reap_any()? {
-            if let Some(running) = self.tasks.values_mut().find(|t| t.pid == reaped.pid && t.is_alive()) {
+            if let Some(running) =
+                self.tasks.values_mut().find(|t| t.pid == reaped.pid && t.guest.is_none() && t.is_alive())
+            {
                 running.ended(reaped);
             }
         }
@@ -323,8 +374,7 @@ impl Agent {
     }
 
     fn say(&mut self, message: &FromAgent) -> io::Result<()> {
-        self.outbound.extend(frame::encode(message).map_err(io::Error::other)?);
-        Ok(())
+        frame::append(message, &mut self.outbound).map_err(io::Error::other)
     }
 
     fn flush(&mut self) -> io::Result<()> {

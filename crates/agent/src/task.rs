@@ -1,5 +1,6 @@
-//! One task: a child process with its streams.
+//! One task: a child process, or a guest, with its streams.
 
+mod beginning;
 mod kept;
 mod streams;
 
@@ -12,13 +13,15 @@ use sandstorm_sys::fork::Forked;
 use sandstorm_sys::process::Reaped;
 use serde_bytes::ByteBuf;
 
+use self::beginning::Beginning;
 use self::kept::Kept;
 use self::streams::{Input, Output, Streams};
 use crate::child::{self, Status};
 use crate::frame::Decoder;
+use crate::guest::{Guests, Handing};
 use crate::protocol::{
-    CHUNK, Ending, FromAgent, Held, Init, InputStream, PIECE_COST, PayloadWalls, StartFailure, Stream, Tag,
-    Task, TaskId, TaskUsage, TerminalSize, WINDOW, cost,
+    CHUNK, Ending, FromAgent, Guest, Held, INTERPRETER, Init, InputStream, PIECE_COST, PayloadWalls, Program,
+    StartFailure, Stream, Tag, Task, TaskId, TaskUsage, TerminalSize, WINDOW, cost,
 };
 use crate::{connect, files, serve, terminal};
 
@@ -33,11 +36,12 @@ pub(crate) enum Port {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) pid: i32,
+    /// The guest that runs it. Its end is told by the launcher: it is no child of this process.
+    pub(crate) guest: Option<u32>,
     id: TaskId,
     /// What the next host knows it by. `None`: it ends with the host that started it.
     tag: Option<Tag>,
-    status: Option<OwnedFd>,
-    statuses: Decoder,
+    beginning: Beginning,
     walls: Option<PayloadWalls>,
     outputs: Vec<Output>,
     inputs: Vec<Input>,
@@ -86,26 +90,69 @@ pub(crate) fn start(init: &Init, id: TaskId, tag: Option<Tag>, task: &Task) -> R
         rustix::io::ioctl_fionbio(fd, true).map_err(fail("streams"))?;
     }
     rustix::io::ioctl_fionbio(&status_read, true).map_err(fail("status pipe"))?;
-    Ok(Running {
-        pid,
-        id,
-        tag,
-        status: Some(status_read),
-        statuses: Decoder::default(),
-        walls: None,
-        outputs,
-        inputs,
-        terminal,
-        last: matches!(task, Task::Program(program) if program.last),
-        ended: None,
-        kept: Kept::default(),
-        said: Vec::new(),
-        drained: false,
-        told: false,
-    })
+    let mut running = Running::new(pid, id, tag, Beginning::Child(status_read, Decoder::default()));
+    running.last = matches!(task, Task::Program(program) if program.last);
+    (running.outputs, running.inputs, running.terminal) = (outputs, inputs, terminal);
+    Ok(running)
+}
+
+/// Gives a program to a guest, or takes over one that runs as a copy of another.
+pub(crate) fn hand_over(
+    guests: &mut Guests,
+    id: TaskId,
+    tag: Option<Tag>,
+    program: &Program,
+    guest: Guest,
+) -> Result<Running, StartFailure> {
+    let refused = |errno: Errno| StartFailure { step: INTERPRETER.to_owned(), errno: errno.raw_os_error() };
+    if program.root || program.terminal.is_some() {
+        return Err(refused(Errno::INVAL));
+    }
+    let taken = match guest {
+        Guest::Run(number) => guests.take(number, false),
+        Guest::Transplanted(number) => guests.take(number, true),
+    };
+    let gone = || refused(Errno::SRCH);
+    let taken = taken.ok_or_else(gone)?;
+    let mut streams = Streams::of_guest(taken.pipes);
+    if program.side_channel {
+        streams.1.push(streams::side_input(&taken.side).map_err(refused)?);
+    }
+    let mut running = Running::new(taken.pid, id, tag, Beginning::Over);
+    (running.outputs, running.inputs) = streams;
+    (running.guest, running.last) = (Some(taken.number), program.last);
+    match guest {
+        Guest::Run(_) => {
+            let handing = Handing::new(program, taken.side).ok_or_else(gone)?;
+            running.beginning = Beginning::Guest(handing, taken.walls);
+        }
+        Guest::Transplanted(_) => running.begun(taken.walls, Some(taken.side)),
+    }
+    Ok(running)
 }
 
 impl Running {
+    /// A task without streams.
+    fn new(pid: i32, id: TaskId, tag: Option<Tag>, beginning: Beginning) -> Self {
+        Self {
+            pid,
+            guest: None,
+            id,
+            tag,
+            beginning,
+            walls: None,
+            outputs: Vec::new(),
+            inputs: Vec::new(),
+            terminal: false,
+            last: false,
+            ended: None,
+            kept: Kept::default(),
+            said: Vec::new(),
+            drained: false,
+            told: false,
+        }
+    }
+
     pub(crate) fn is_lasting(&self) -> bool {
         self.tag.is_some()
     }
@@ -113,8 +160,8 @@ impl Running {
     /// Which descriptors to poll, and for what. `roomy`: there is space for more output on the way to the host.
     pub(crate) fn interests(&self, roomy: bool) -> Vec<(Port, BorrowedFd<'_>, PollFlags)> {
         let mut interests = Vec::with_capacity(4);
-        if let Some(status) = &self.status {
-            interests.push((Port::Status, status.as_fd(), PollFlags::IN));
+        if let Some((status, events)) = self.beginning.interest() {
+            interests.push((Port::Status, status, events));
         }
         // While output waits for credit, the side channel waits too, or it would overtake it.
         let stuck =
@@ -126,7 +173,7 @@ impl Running {
             }
         }
         for input in &self.inputs {
-            if let (Some(fd), false) = (&input.fd, input.pending.is_empty()) {
+            if let (Some(fd), false) = (&input.fd, input.pending.is_empty() || self.must_wait(input.to)) {
                 interests.push((Port::Input(input.to), fd.as_fd(), PollFlags::OUT));
             }
         }
@@ -163,24 +210,28 @@ impl Running {
     }
 
     fn read_status(&mut self) {
-        let mut buffer = [0; 1024];
-        let Some(status) = &self.status else { return };
-        match rustix::io::read(status, &mut buffer) {
-            Ok(0) => self.status = None,
-            Ok(n) => self.statuses.push(&buffer[..n]),
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.status = None,
-        }
-        while let Ok(Some(message)) = self.statuses.take::<Status>() {
-            match message {
-                Status::Walls(walls) if self.walls.is_none() => {
-                    self.walls = Some(walls);
-                    self.said.push(FromAgent::Started { id: self.id, walls });
-                }
+        let (heard, mut side) = self.beginning.advance();
+        for status in heard {
+            match status {
+                Status::Walls(walls) if self.walls.is_none() => self.begun(walls, side.take()),
                 Status::Walls(_) => {}
                 Status::Failure(failure) => self.said.push(FromAgent::Failed { id: self.id, failure }),
             }
         }
+    }
+
+    /// Its program runs. `side`: the socket of a guest, which is the program's side channel now if it has one.
+    fn begun(&mut self, walls: PayloadWalls, side: Option<OwnedFd>) {
+        self.walls = Some(walls);
+        self.said.push(FromAgent::Started { id: self.id, walls });
+        if let Some(side) = side.filter(|_| self.inputs.iter().any(|input| input.to == InputStream::Side)) {
+            self.outputs.push(Output::new(Stream::Side, side));
+        }
+    }
+
+    /// A job goes before what is for the program that it brings.
+    fn must_wait(&self, to: InputStream) -> bool {
+        to == InputStream::Side && self.beginning.is_sending()
     }
 
     /// What a program says on its side channel comes after what it printed before. A pipe holds no more than one
@@ -244,9 +295,15 @@ impl Running {
     }
 
     fn write_input(&mut self, to: InputStream) {
+        if self.must_wait(to) {
+            return;
+        }
         let Some(input) = self.inputs.iter_mut().find(|i| i.to == to) else { return };
         let Some(fd) = input.fd.as_ref() else { return };
         let (front, _) = input.pending.as_slices();
+        if front.is_empty() {
+            return;
+        }
         let written = match rustix::io::write(fd, front) {
             Ok(n) => n,
             Err(Errno::AGAIN | Errno::INTR) => return,
@@ -282,6 +339,8 @@ impl Running {
             None => bytes.len() as u32,
         };
         self.say_credit(to, credit);
+        // Most often there is room at once.
+        self.write_input(to);
         Ok(())
     }
 
@@ -290,6 +349,7 @@ impl Running {
         if let Some(input) = self.inputs.iter_mut().find(|i| i.to == InputStream::Side && i.fd.is_some()) {
             input.commit();
         }
+        self.write_input(InputStream::Side);
     }
 
     pub(crate) fn close_input(&mut self, to: InputStream) {
@@ -348,12 +408,10 @@ impl Running {
         if self.ended.is_none() || self.drained || !roomy {
             return false;
         }
+        self.read_status();
         let streams: Vec<Stream> =
             self.outputs.iter().filter(|o| o.fd.is_some() && !o.empty).map(|o| o.stream).collect();
         let read: usize = streams.into_iter().map(|stream| self.read_output(stream)).sum();
-        if self.status.is_some() {
-            self.read_status();
-        }
         read > 0
     }
 
@@ -362,7 +420,7 @@ impl Running {
     /// not delay the end.
     pub(crate) fn let_go(&mut self) -> Vec<OwnedFd> {
         let drained = self.outputs.iter().all(|o| o.fd.is_none() || o.empty);
-        if self.ended.is_none() || self.status.is_some() || !drained || self.drained {
+        if self.ended.is_none() || !self.beginning.is_over() || !drained || self.drained {
             return Vec::new();
         }
         self.drained = true;

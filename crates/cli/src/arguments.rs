@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
 use crate::records::{AuditCommand, BackupCommand};
 use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup};
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Files(FilesGroup),
     /// See one-shot runs on a server
     Runs(RunsGroup),
+    /// Measure how fast sandboxes are here, beside what one would otherwise use
+    Bench(BenchCommand),
     /// Print completions for a shell
     Completions {
         /// The shell to print them for

@@ -7,6 +7,7 @@ mod matrix;
 mod probe;
 mod resources;
 mod table;
+mod warmth;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ fn show_checks(engine: &Local, loaded: &Loaded, json: bool) -> anyhow::Result<bo
     checks.extend(resources::checks(loaded, probe.walls()));
     checks.extend(languages(engine, loaded, works)?);
     checks.extend(engines::checks(&probe));
+    checks.extend(warmth::checks(&loaded.config));
     probe.end();
     let mut stdout = std::io::stdout().lock();
     if json {

@@ -138,7 +138,7 @@ fn with(shared: &Shared, work: impl AsyncFnOnce(&Keys) -> anyhow::Result<()>) ->
     // Before root's rights go: the configuration may name a file that only root can read.
     let database = crate::serve::database(&loaded)?;
     let home = Home::visit(&loaded)?;
-    let config = home.store(database)?;
+    let config = home.store(database, loaded.config.database.durability)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let store = Store::open(&config).await.context("the database could not be opened")?;

@@ -8,18 +8,22 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use sandstorm_config::{Config, Environment, Loaded};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
+use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig};
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
-use sandstorm_jail::launcher::{self, Abilities, Launcher, LauncherConfig};
+use sandstorm_jail::launcher::{self, Abilities, Launcher, LauncherConfig, ZygoteConfig};
 use sandstorm_jail::{IdRange, Tree};
 use sandstorm_language::{Catalogue, Roots};
+use sandstorm_provider::{CreateOptions, Expected, HostMount};
+use sandstorm_types::{Enforcement, SandboxSpec, TenantId};
 
 use crate::serve::Home;
+use crate::zygotes;
 
 /// A resident launcher that a server found or made, before it had threads.
 #[derive(Debug)]
 pub(crate) struct Resident {
     launcher: resident::Resident,
+    zygotes: Vec<ZygoteConfig>,
 }
 
 impl Resident {
@@ -30,15 +34,19 @@ impl Resident {
             config.template.mounts.iter().map(|m| m.source.clone()).collect();
         mount_sources.push(home.layers());
         mount_sources.extend(toolchains(config));
+        let zygotes = zygotes::configured(config).unwrap_or_else(|why| {
+            tracing::info!(why, "there are no warm interpreters");
+            Vec::new()
+        });
         let launcher = resident::connect_or_start(&ResidentConfig {
             socket: home.launcher_socket(),
             allowed_uid: uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-            launcher: launcher_config(loaded),
+            launcher: LauncherConfig { zygotes: zygotes.clone(), ..launcher_config(loaded) },
             orphan_after: config.serve.orphan_after,
             mount_sources,
         })
         .context("the launcher could not be started")?;
-        Ok(Self { launcher })
+        Ok(Self { launcher, zygotes })
     }
 
     /// The engine over this launcher, with every sandbox that an earlier server left.
@@ -50,6 +58,8 @@ impl Resident {
             resident: Some(home.launcher_socket()),
             journals: Some(home.journals()),
             trees: trees(config),
+            zygotes: self.zygotes,
+            pool: pool(config),
         })
         .context("the engine could not be started")?;
         let adopted =
@@ -57,8 +67,35 @@ impl Resident {
         if !adopted.is_empty() {
             tracing::info!(sandboxes = adopted.len(), "sandboxes of an earlier server taken over");
         }
+        keep_ready(config, &provider);
         Ok(Arc::new(provider))
     }
+}
+
+fn pool(config: &Config) -> Option<PoolConfig> {
+    let pool = &config.pool;
+    let max = usize::try_from(pool.max).unwrap_or(usize::MAX);
+    pool.enabled.then_some(PoolConfig { max, memory: pool.memory.as_u64(), max_age: pool.max_age })
+}
+
+/// Has ready what the first run of a new server will most likely need: Python with the default limits.
+fn keep_ready(config: &Config, provider: &LocalProvider) {
+    let Some(python) = zygotes::python(config) else { return };
+    let Some(interpreter) = python.programs.values().next().cloned() else { return };
+    let same = |path: PathBuf| HostMount { source: path.clone(), target: path };
+    let options = CreateOptions {
+        mounts: python.mounts.into_iter().map(same).collect(),
+        ephemeral: true,
+        expects: Some(Expected { interpreter, modules: Vec::new() }),
+        ..CreateOptions::default()
+    };
+    let spec = SandboxSpec {
+        limits: config.limits,
+        enforcement: config.enforcement.unwrap_or(Enforcement::Strict),
+        ..SandboxSpec::default()
+    };
+    let count = usize::try_from(config.pool.prefill).unwrap_or(usize::MAX);
+    provider.keep_ready(TenantId::LOCAL, &spec, &options, count);
 }
 
 /// Folders that the toolchains of this machine need beside the host's own.
@@ -75,6 +112,7 @@ fn launcher_config(loaded: &Loaded) -> LauncherConfig {
         cgroup_parent: PathBuf::from(config.cgroup_parent.as_deref().unwrap_or("sandstorm")),
         runtime_dir: runtime_dir(loaded),
         agent: AGENT,
+        zygotes: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! The launcher is forked here, before anything starts a thread; see `ARCHITECTURE.md`.
 
 mod arguments;
+mod bench;
 mod complaint;
 mod completions;
 mod configuration;
@@ -18,6 +19,7 @@ mod reference;
 mod remote;
 mod run;
 mod serve;
+mod zygotes;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Context(group) => remote::context(group),
         Command::Files(group) => remote::files(group),
         Command::Runs(group) => remote::runs(group),
+        Command::Bench(command) => bench::bench(&command),
         Command::Completions { shell } => completions::print(shell),
     };
     match done {

@@ -63,8 +63,10 @@ pub(crate) fn backup(shared: &Shared, command: &BackupCommand) -> anyhow::Result
     match ServerUser::choose(&loaded)? {
         None => {
             let home = Home::visit(&loaded)?;
-            opened(&home, database, async |store, _| Ok(store.backup(&command.file).await?))
-                .context("the backup was not made")?;
+            opened(&home.store(database, loaded.config.database.durability)?, async |store, _| {
+                Ok(store.backup(&command.file).await?)
+            })
+            .context("the backup was not made")?;
         }
         Some(user) => {
             backup_as_root(&loaded, user, database, &command.file).context("the backup was not made")?
@@ -86,7 +88,8 @@ fn backup_as_root(
     let home = Home::open(loaded, Some(user))?;
     let draft = home.draft();
     let mut content = user.act(|| {
-        let made = opened(&home, database, async |store, _| Ok(store.backup(&draft).await?));
+        let records = home.store(database, loaded.config.database.durability)?;
+        let made = opened(&records, async |store, _| Ok(store.backup(&draft).await?));
         let content = made.and_then(|()| File::open(&draft).context("could not read the draft"));
         let _ = std::fs::remove_file(&draft);
         content
@@ -113,19 +116,18 @@ fn with(
     let loaded = configuration::load(shared)?;
     // Before root's rights go: the configuration may name a file that only root can read.
     let database = crate::serve::database(&loaded)?;
-    opened(&Home::visit(&loaded)?, database, work)
+    let records = Home::visit(&loaded)?.store(database, loaded.config.database.durability)?;
+    opened(&records, work)
 }
 
 fn opened<T>(
-    home: &Home,
-    database: Option<String>,
+    config: &StoreConfig,
     work: impl AsyncFnOnce(&Store, &StoreConfig) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let config = home.store(database)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let store = Store::open(&config).await.context("the database could not be opened")?;
-        let done = work(&store, &config).await;
+        let store = Store::open(config).await.context("the database could not be opened")?;
+        let done = work(&store, config).await;
         store.close().await;
         done
     })

@@ -89,7 +89,8 @@ async fn run_server(
 ) -> anyhow::Result<ExitCode> {
     let config = &loaded.config;
     let provider = engine.provider(config, home).await?;
-    let store = Store::open(&home.store(database)?).await.context("the database could not be opened")?;
+    let records = home.store(database, config.database.durability)?;
+    let store = Store::open(&records).await.context("the database could not be opened")?;
     let layers = run::layers(loaded, &home.cache())?;
     let runner = Runner::new(Tools {
         provider: Arc::clone(&provider) as Arc<_>,

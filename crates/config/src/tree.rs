@@ -8,8 +8,10 @@ mod ids;
 mod limits;
 mod network;
 mod packages;
+mod pool;
 mod quotas;
 mod records;
+mod run_cache;
 mod sandboxes;
 mod serve;
 mod telemetry;
@@ -28,8 +30,10 @@ pub use ids::Ids;
 use limits::LimitsForm;
 pub use network::{Network, NetworkDefault};
 pub use packages::{Index, IndexError, Manager, PackageIndex, Packages};
+pub use pool::Pool;
 pub use quotas::{Admission, Quotas};
-pub use records::{Database, Retention};
+pub use records::{Database, Durability, Retention};
+pub use run_cache::RunCache;
 pub use sandboxes::{Ceiling, Sandboxes};
 pub use serve::{Serve, Tls};
 pub use telemetry::Telemetry;
@@ -103,6 +107,12 @@ pub struct Config {
 
     /// Sandboxes of a server.
     pub sandbox: Sandboxes,
+
+    /// Sandboxes that a server makes before anybody asks for them, so that a run need not wait for one.
+    pub pool: Pool,
+
+    /// Results of runs that asked for it with `cache`, for the same run again.
+    pub run_cache: RunCache,
 
     /// How long a server keeps its records.
     pub retention: Retention,

@@ -61,8 +61,12 @@ impl Runner {
             Some(warmth) => warmth.wait_for_first(cx).await?,
             None => None,
         };
-        let options =
-            CreateOptions { mounts: prepared.mounts(), ephemeral: true, ..CreateOptions::default() };
+        let options = CreateOptions {
+            pooled: prepared.layers.is_empty(),
+            mounts: prepared.mounts(),
+            ephemeral: true,
+            ..CreateOptions::default()
+        };
         let id = options.id;
         let sandbox = self.provider.create(cx, &spec, options).await?;
         let compiled = self.compile_in(cx, &sandbox, prepared, plan, warmth.as_ref()).await;

@@ -5,6 +5,7 @@ use futures_util::StreamExt;
 use sandstorm_provider::{Error, ExecEnd, ExecEvent, ExecInput, ExecRequest, OpContext, Provider, Result};
 use sandstorm_types::{ErrorKind, SandboxId, Stream};
 use tokio::sync::mpsc;
+use tracing::{Instrument, debug_span};
 
 use crate::run::{RunEvent, RunInput};
 
@@ -25,7 +26,7 @@ pub(crate) async fn execute(
     input: RunInput,
     events: Option<&mpsc::Sender<RunEvent>>,
 ) -> Result<Executed> {
-    let mut exec = provider.exec(cx, sandbox, request).await?;
+    let mut exec = provider.exec(cx, sandbox, request).instrument(debug_span!("start_program")).await?;
     let feeding = feed(exec.input.clone(), input);
     let following = async {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -64,11 +65,14 @@ pub(crate) async fn execute(
             }
         }
     };
-    tokio::pin!(feeding, following);
-    tokio::select! {
-        done = &mut following => done,
-        () = &mut feeding => following.await,
-    }
+    let program = async {
+        tokio::pin!(feeding, following);
+        tokio::select! {
+            done = &mut following => done,
+            () = &mut feeding => following.await,
+        }
+    };
+    program.instrument(debug_span!("program")).await
 }
 
 /// Waits for room with the listener, but not once the run is cancelled: a reader that does not read may be why.

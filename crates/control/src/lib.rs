@@ -9,6 +9,7 @@ mod compile;
 mod compile_cache;
 mod context;
 mod execute;
+mod expect;
 mod layers;
 mod outcome;
 mod prepare;

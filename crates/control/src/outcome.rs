@@ -107,6 +107,7 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
             }],
             cost_usd: 0.0,
         },
+        cached_from: None,
     };
     result.set_output(executed.stdout, executed.stderr);
     result

@@ -14,10 +14,12 @@ use sandstorm_types::{
     Stream,
 };
 use tokio::sync::mpsc;
+use tracing::{Instrument, debug_span};
 
 use crate::compile::{Compiled, environment};
 use crate::compile_cache::CompileCache;
 use crate::execute::execute;
+use crate::expect::expected;
 use crate::layers::{Layer, Layers};
 use crate::outcome::{self, Times};
 use crate::prepare::Prepared;
@@ -140,8 +142,14 @@ impl Runner {
                 }
             }
         }
-        let options =
-            CreateOptions { mounts: prepared.mounts(), ephemeral: true, ..CreateOptions::default() };
+        let options = CreateOptions {
+            // A layer may be gone by the time that somebody takes a sandbox made ahead.
+            pooled: prepared.layers.is_empty(),
+            mounts: prepared.mounts(),
+            ephemeral: true,
+            expects: expected(&prepared),
+            ..CreateOptions::default()
+        };
         let id = options.id;
         let ran =
             self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;
@@ -191,7 +199,7 @@ impl Runner {
         };
         let id = options.id;
         let create_began = Instant::now();
-        let sandbox = provider.create(cx, &wanted, options).await?;
+        let sandbox = provider.create(cx, &wanted, options).instrument(debug_span!("create_sandbox")).await?;
         if let Some(artifact) = artifact {
             self.place_artifact(cx, &id, artifact).await?;
         }

@@ -8,6 +8,7 @@ mod access;
 mod admission;
 mod authentication;
 mod bodies;
+mod cached_runs;
 mod cell_log;
 mod cells;
 mod clocks;
@@ -21,6 +22,7 @@ mod executions;
 mod failure;
 mod files;
 mod follower;
+mod fork;
 mod idempotency;
 mod interpreter;
 pub mod keys;
@@ -33,6 +35,7 @@ mod program;
 mod provider_events;
 mod quotas;
 mod recovery;
+mod run_cache;
 mod runs;
 mod samples;
 mod sandboxes;
@@ -45,7 +48,7 @@ use std::time::Duration;
 
 use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result, Tasks};
 use sandstorm_store::Store;
-use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Limits, TenantId};
+use sandstorm_types::{ByteSize, Capabilities, Enforcement, ErrorKind, Limits, TenantId};
 use tokio_util::sync::CancellationToken;
 
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
@@ -54,8 +57,10 @@ pub use contexts::{ContextView, NewContext};
 pub use events::{ControlEvent, EventBodyView, EventFilter};
 pub use execs::{Attached, ExecView, ExecWork, NewExec};
 pub use files::WrittenFile;
+pub use fork::{ForkView, NewFork};
 pub use idempotency::{Answer, Answered};
 pub use quotas::StreamGuard;
+pub use run_cache::RunCacheLimits;
 pub use runs::{RunQuery, RunView, Running};
 pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
 pub use usage::{Sample, UsageView};
@@ -96,6 +101,7 @@ pub struct Settings {
     /// The longest lifetime that may be asked for.
     pub longest_lifetime: Duration,
     pub retention: Retention,
+    pub run_cache: RunCacheLimits,
     /// Keys the hashes of API keys and the marks of list cursors. Kept in the state directory, never in the store.
     pub pepper: Pepper,
 }
@@ -152,6 +158,7 @@ struct Inner {
     ended_cells: cell_log::EndedCells,
     interpreters: interpreter::Interpreters,
     runs: one_shot::Runs,
+    run_cache: run_cache::RunCache,
     events: events::Wakers,
     clock: clocks::Clock,
     ledger: usage::Ledger,
@@ -198,6 +205,7 @@ impl Control {
             ended_cells: cell_log::EndedCells::default(),
             interpreters: interpreter::Interpreters::default(),
             runs: one_shot::Runs::default(),
+            run_cache: run_cache::RunCache::new(settings.run_cache),
             events: events::Wakers::default(),
             clock: clocks::Clock::default(),
             ledger: usage::Ledger::default(),
@@ -214,6 +222,11 @@ impl Control {
         inner.hear_provider(events);
         inner.start_clocks();
         Ok(Self(inner))
+    }
+
+    /// What the provider can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.0.provider.capabilities()
     }
 
     pub async fn readiness(&self) -> Readiness {

@@ -21,6 +21,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         cgroup_parent: PathBuf::from("sandstorm"),
         runtime_dir,
         agent: AGENT,
+        zygotes: Vec::new(),
     })?;
     let pid = launcher.pid();
     let Launcher { socket, abilities, .. } = launcher;

@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cgroup_parent: PathBuf::from("sandstorm"),
         runtime_dir,
         agent: AGENT,
+        zygotes: Vec::new(),
     })?;
     let tree = |source, target: &str| Tree { source, target: PathBuf::from(target) };
     let additions = template::Additions { trees: vec![tree(granted, "/granted")], name_server: None };
@@ -55,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         on_memory: OnMemory::EndAll,
         lifetime: None,
         strict_filter: false,
+        joinable: false,
     };
     packet::send(socket.as_fd(), &Request::Launch { spec: Box::new(spec), keep: false }, &[])?;
     let agent = match packet::receive::<Answer>(socket.as_fd())? {
@@ -98,5 +100,6 @@ fn program(argv: Vec<String>) -> Program {
         side_channel: false,
         last: false,
         files: Vec::new(),
+        guest: None,
     }
 }

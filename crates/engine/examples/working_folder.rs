@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         cgroup_parent: PathBuf::from("sandstorm"),
         runtime_dir,
         agent: AGENT,
+        zygotes: Vec::new(),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -6,6 +6,7 @@
 mod client;
 mod input;
 mod link;
+mod outbox;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,8 @@ mod tests;
 pub(crate) use client::AgentClient;
 pub(crate) use input::TaskInput;
 pub(crate) use task::{TaskEvent, TaskHandle};
+
+use sandstorm_agent::protocol::StartFailure;
 
 /// Why the agent cannot be used any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,4 +26,6 @@ pub(crate) enum AgentError {
     Protocol(&'static str),
     #[error("a message to the agent is too long")]
     TooLong,
+    #[error("the guest interpreter failed at the step {:?}", .0.step)]
+    Guest(StartFailure),
 }

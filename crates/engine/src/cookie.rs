@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, SandboxSpec, Walls};
+use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Walls};
 use serde::{Deserialize, Serialize};
 
 /// Longest cookie: a spec has at most half a mebibyte of variables.
@@ -17,6 +17,10 @@ const LONGEST: u64 = 8 << 20;
 /// A sandbox as its maker wanted it and found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cookie {
+    /// Whose jail it is. The jail's own name may be older than the sandbox.
+    pub(crate) id: SandboxId,
+    /// Whose interpreters may be put into it, if any may.
+    pub(crate) owner: Option<String>,
     /// With the network policy of now.
     pub(crate) spec: SandboxSpec,
     pub(crate) created_at: SystemTime,
@@ -29,19 +33,28 @@ pub(crate) struct Cookie {
 #[serde(deny_unknown_fields)]
 struct Text {
     version: u32,
+    id: SandboxId,
+    owner: Option<String>,
     spec: SandboxSpec,
     /// Since 1970.
     created_at: Duration,
     walls: Option<Walls>,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Cookie {
     /// As a memory file that nobody changes any more.
     pub(crate) fn write(&self) -> Result<OwnedFd> {
         let created_at = self.created_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let text = Text { version: VERSION, spec: self.spec.clone(), created_at, walls: self.walls.clone() };
+        let text = Text {
+            version: VERSION,
+            id: self.id,
+            owner: self.owner.clone(),
+            spec: self.spec.clone(),
+            created_at,
+            walls: self.walls.clone(),
+        };
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Internal, "the sandbox's description cannot be written").with_source(error)
         };
@@ -69,7 +82,7 @@ impl Cookie {
         }
         let created_at =
             SystemTime::UNIX_EPOCH.checked_add(text.created_at).unwrap_or(SystemTime::UNIX_EPOCH);
-        Ok(Self { spec: text.spec, created_at, walls: text.walls })
+        Ok(Self { id: text.id, owner: text.owner, spec: text.spec, created_at, walls: text.walls })
     }
 }
 
@@ -97,7 +110,13 @@ mod tests {
             spec.env.insert(name.parse().unwrap(), "x".repeat(100_000)).unwrap();
         }
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-        let cookie = Cookie { spec, created_at: now, walls: Some(Walls::default()) };
+        let cookie = Cookie {
+            id: SandboxId::random(),
+            owner: Some("ten".to_owned()),
+            spec,
+            created_at: now,
+            walls: Some(Walls::default()),
+        };
         let file = cookie.write().unwrap();
         // The launcher hands out the same file again and again.
         for _ in 0..2 {
@@ -109,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_no_description_is_an_error() {
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"{\"version\": 1}").unwrap();
+        file.write_all(b"{\"version\": 2}").unwrap();
         assert_eq!(Cookie::read(file.into()).unwrap_err().kind(), ErrorKind::Internal);
     }
 }

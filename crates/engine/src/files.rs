@@ -1,5 +1,7 @@
 //! File operations, done by the agent inside the sandbox and carried over its streams.
 
+pub(crate) mod carry;
+
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;

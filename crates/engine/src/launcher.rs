@@ -4,6 +4,7 @@
 //! had is lost, and the client connects to the new one.
 
 mod connection;
+mod zygotes;
 
 use sandstorm_provider::Tasks;
 use std::io;
@@ -12,11 +13,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use sandstorm_jail::launcher::{Ended, Launched, Refusal, Request, resident};
-use sandstorm_jail::{JailSpec, cgroup::Counters};
+use sandstorm_jail::launcher::{Ended, GuestId, Launched, Refusal, Request, TransplantReport, resident};
+use sandstorm_jail::{JailSpec, OnMemory, cgroup::Counters};
 use tokio::sync::{mpsc, oneshot};
 
-use self::connection::Connection;
+use self::connection::{Connection, Waiting};
+use self::zygotes::Zygotes;
 
 /// How often a launcher that is gone is looked for.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -63,6 +65,7 @@ struct Shared {
     address: Option<PathBuf>,
     /// The last connection, if another process took the jails over: with it, those who wait for their ends wait on.
     superseded: OnceLock<Arc<Connection>>,
+    zygotes: Zygotes,
 }
 
 impl LauncherClient {
@@ -73,6 +76,7 @@ impl LauncherClient {
             connection: Mutex::new(Some(Arc::clone(&connection))),
             address,
             superseded: OnceLock::new(),
+            zygotes: Zygotes::default(),
         });
         let kept = Arc::clone(&shared);
         tasks.start("launcher reader", async move { kept.keep(connection).await });
@@ -95,12 +99,10 @@ impl LauncherClient {
         &self,
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
-        expect: impl FnOnce(&Connection) -> oneshot::Receiver<T>,
+        expect: impl FnOnce(&mut Waiting, oneshot::Sender<T>),
     ) -> Result<T, LauncherError> {
-        let connection = self.connection()?;
-        let answered = expect(&connection);
-        connection.send(request, descriptors).await.map_err(|_| self.absent())?;
-        answered.await.map_err(|_| self.absent())
+        let asked = self.connection()?.ask(request, descriptors, expect).await;
+        asked.map_err(|_| self.absent())?.await.map_err(|_| self.absent())
     }
 
     /// Makes a jail; with a cookie one that outlives this process. Dropping the future before it resolves leaves a jail
@@ -115,7 +117,7 @@ impl LauncherClient {
         let ended = connection.expect_end(&name);
         let request = Request::Launch { spec: Box::new(spec), keep: cookie.is_some() };
         let given: Vec<_> = cookie.iter().map(|cookie| cookie.as_fd()).collect();
-        let answer = self.ask(&request, &given, |on| on.expect_launch(&name)).await;
+        let answer = self.ask(&request, &given, connection::launch(&name)).await;
         match answer.and_then(|answer| answer.map_err(LauncherError::Refused)) {
             Ok((launched, descriptors)) => Ok(Launch { launched, descriptors, ended }),
             Err(error) => {
@@ -128,7 +130,7 @@ impl LauncherClient {
     /// Ends a jail; its `Ended` follows.
     pub(crate) async fn kill(&self, name: &str) -> Result<(), LauncherError> {
         let request = Request::Kill { name: name.to_owned() };
-        self.connection()?.send(&request, &[]).await.map_err(|_| self.absent())
+        self.connection()?.send(&request).await.map_err(|_| self.absent())
     }
 
     /// Asks for a jail's end without waiting: for destructors.
@@ -140,7 +142,71 @@ impl LauncherClient {
 
     /// What the kernel counted for a jail. `None`: there is no such jail.
     pub(crate) async fn count(&self, name: &str) -> Result<Option<Counters>, LauncherError> {
-        self.ask(&Request::Count { name: name.to_owned() }, &[], |on| on.expect_count(name)).await
+        self.ask(&Request::Count { name: name.to_owned() }, &[], connection::count(name)).await
+    }
+
+    /// Asks for the same without waiting; the answer comes by itself. `None`: it cannot be asked now.
+    pub(crate) fn count_soon(&self, name: &str) -> Option<oneshot::Receiver<Option<Counters>>> {
+        let connection = self.connection().ok()?;
+        connection.ask_now(&Request::Count { name: name.to_owned() }, connection::count(name)).ok()
+    }
+
+    /// Puts a guest interpreter into a jail and gives its number; its agent says when it is warm. With `like` it is a fork
+    /// of the very process that the other guest came from.
+    pub(crate) async fn join(
+        &self,
+        name: &str,
+        zygote: &str,
+        owner: &str,
+        like: Option<GuestId>,
+    ) -> Result<u32, LauncherError> {
+        let request = Request::Join {
+            name: name.to_owned(),
+            zygote: zygote.to_owned(),
+            owner: owner.to_owned(),
+            like,
+        };
+        let joined = self.ask(&request, &[], connection::join(name)).await?;
+        if joined.is_ok() {
+            self.shared.zygotes.note(zygote, owner);
+        }
+        joined.map_err(LauncherError::Refused)
+    }
+
+    /// Whether somebody joined from that zygote a short while ago: it is warm then.
+    pub(crate) fn has_joined_lately(&self, zygote: &str, owner: &str) -> bool {
+        self.shared.zygotes.are_warm(zygote, owner)
+    }
+
+    /// Sets how a jail meets its limits from now on. With a cookie it outlives this process.
+    pub(crate) async fn keep(
+        &self,
+        name: &str,
+        on_memory: OnMemory,
+        lifetime: Option<Duration>,
+        cookie: Option<&OwnedFd>,
+    ) -> Result<(), LauncherError> {
+        let request = Request::Keep { name: name.to_owned(), on_memory, lifetime };
+        let given: Vec<_> = cookie.iter().map(|cookie| cookie.as_fd()).collect();
+        let kept = self.ask(&request, &given, connection::done(name)).await?;
+        kept.map(drop).map_err(LauncherError::Refused)
+    }
+
+    /// The same without a cookie and without waiting: a backstop that nobody has to hear of.
+    pub(crate) fn keep_soon(&self, name: &str, on_memory: OnMemory, lifetime: Option<Duration>) -> bool {
+        let request = Request::Keep { name: name.to_owned(), on_memory, lifetime };
+        self.connection().is_ok_and(|connection| connection.ask_now(&request, connection::done(name)).is_ok())
+    }
+
+    /// Makes a waiting guest go on as a copy of another.
+    pub(crate) async fn transplant(
+        &self,
+        from: GuestId,
+        to: GuestId,
+    ) -> Result<TransplantReport, LauncherError> {
+        let name = to.0.clone();
+        let request = Request::Transplant { from, to };
+        self.ask(&request, &[], connection::transplant(&name)).await?.map_err(LauncherError::Refused)
     }
 
     /// Stops everything in a jail, or lets it go on.
@@ -148,27 +214,27 @@ impl LauncherClient {
         let name_of = name.to_owned();
         let request =
             if paused { Request::Pause { name: name_of } } else { Request::Resume { name: name_of } };
-        self.ask(&request, &[], |on| on.expect_done(name)).await?.map(drop).map_err(LauncherError::Refused)
+        self.ask(&request, &[], connection::done(name)).await?.map(drop).map_err(LauncherError::Refused)
     }
 
     /// Replaces what the launcher remembers of a jail for us.
     pub(crate) async fn note(&self, name: &str, cookie: &OwnedFd) -> Result<(), LauncherError> {
         let request = Request::Note { name: name.to_owned() };
-        let noted = self.ask(&request, &[cookie.as_fd()], |on| on.expect_done(name)).await?;
+        let noted = self.ask(&request, &[cookie.as_fd()], connection::done(name)).await?;
         noted.map(drop).map_err(LauncherError::Refused)
     }
 
     /// The descriptors of a jail's captured network, which is made if there is none.
     pub(crate) async fn capture(&self, name: &str) -> Result<Vec<OwnedFd>, LauncherError> {
         let request = Request::Capture { name: name.to_owned() };
-        self.ask(&request, &[], |on| on.expect_done(name)).await?.map_err(LauncherError::Refused)
+        self.ask(&request, &[], connection::done(name)).await?.map_err(LauncherError::Refused)
     }
 
     /// The jails that the launcher kept, and those that ended while nobody listened.
     pub(crate) async fn list(&self) -> Result<(Vec<Listed>, Vec<Ended>), LauncherError> {
         let connection = self.connection()?;
         let (sender, mut listed) = mpsc::unbounded_channel();
-        let done = self.ask(&Request::List, &[], |on| on.expect_list(sender)).await;
+        let done = self.ask(&Request::List, &[], connection::list(sender)).await;
         done?;
         let mut all = Vec::new();
         while let Ok(one) = listed.try_recv() {
@@ -184,13 +250,13 @@ impl LauncherClient {
     ) -> Result<(Vec<OwnedFd>, oneshot::Receiver<Ended>), LauncherError> {
         let ended = self.connection()?.expect_end(name);
         let request = Request::Adopt { name: name.to_owned() };
-        let adopted = self.ask(&request, &[], |on| on.expect_done(name)).await?;
+        let adopted = self.ask(&request, &[], connection::done(name)).await?;
         adopted.map(|descriptors| (descriptors, ended)).map_err(LauncherError::Refused)
     }
 
     /// Ends every jail and the launcher.
     pub(crate) async fn shut_down(&self) -> Result<(), LauncherError> {
-        self.connection()?.send(&Request::Shutdown, &[]).await.map_err(|_| self.absent())
+        self.connection()?.send(&Request::Shutdown).await.map_err(|_| self.absent())
     }
 }
 

@@ -14,9 +14,12 @@ mod living;
 mod local;
 mod network;
 mod plan;
+mod pool;
 mod walls;
+mod warm;
 
 pub use local::{LocalConfig, LocalProvider};
+pub use pool::PoolConfig;
 
 /// The agent: a static program that becomes PID 1 of every sandbox.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandstorm-agent"));

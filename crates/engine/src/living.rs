@@ -1,6 +1,7 @@
 //! A sandbox that lives in a jail.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -18,10 +19,31 @@ use crate::exec::{Blame, Tally};
 use crate::launcher::LauncherClient;
 use crate::network::Egress;
 
+/// How guest interpreters come into a jail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Joinable {
+    /// The zygote that they are forks of, by its name at the launcher.
+    pub(crate) zygote: String,
+    /// Whose: guests of one owner never share a zygote with those of another.
+    pub(crate) owner: String,
+    /// The program that they are, as it stands in an argument vector.
+    pub(crate) interpreter: PathBuf,
+}
+
 /// One sandbox of this engine.
 #[derive(Debug)]
 pub(crate) struct Living {
     pub(crate) id: SandboxId,
+    /// The jail's name at the launcher. One that was made ahead has had it before anybody wanted this sandbox.
+    pub(crate) jail: String,
+    /// Whether guest interpreters can be had in it.
+    pub(crate) joinable: Option<Joinable>,
+    /// Numbers of guests that were put there ahead and wait for a program.
+    guests: Mutex<Vec<u32>>,
+    /// Its interpreters are copied one at a time: each stands still for that.
+    pub(crate) copying: tokio::sync::Mutex<()>,
+    /// Set when the launcher will not put guests into it.
+    refuses_guests: AtomicBool,
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
@@ -45,6 +67,9 @@ pub(crate) struct Living {
 #[derive(Debug)]
 pub(crate) struct Birth {
     pub(crate) id: SandboxId,
+    pub(crate) jail: String,
+    pub(crate) joinable: Option<Joinable>,
+    pub(crate) guests: Vec<u32>,
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
@@ -60,6 +85,11 @@ impl Living {
     pub(crate) fn new(birth: Birth) -> Arc<Self> {
         let living = Arc::new(Self {
             id: birth.id,
+            jail: birth.jail,
+            joinable: birth.joinable,
+            guests: Mutex::new(birth.guests),
+            copying: tokio::sync::Mutex::default(),
+            refuses_guests: AtomicBool::new(false),
             spec: birth.spec,
             agent: birth.agent,
             launcher: birth.launcher,
@@ -102,7 +132,28 @@ impl Living {
 
     /// The jail's name at the launcher.
     pub(crate) fn name(&self) -> String {
-        self.id.bare()
+        self.jail.clone()
+    }
+
+    /// Takes a guest that still waits.
+    pub(crate) fn take_guest(&self) -> Option<u32> {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::from_fn(|| guests.pop()).find(|guest| self.agent.take_guest(*guest))
+    }
+
+    pub(crate) fn refuse_guests(&self) {
+        self.refuses_guests.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refuses_guests(&self) -> bool {
+        self.refuses_guests.load(Ordering::Relaxed)
+    }
+
+    /// Ends the guests that wait: they would count as processes of whatever else runs here.
+    pub(crate) fn dismiss_guests(&self) {
+        while let Some(guest) = self.take_guest() {
+            self.agent.dismiss(guest);
+        }
     }
 
     pub(crate) fn describe(&self) -> Sandbox {
@@ -163,14 +214,6 @@ impl Living {
             Ok(Some(counters)) => counters,
             Ok(None) => self.end().await.counters,
             Err(_) => Counters::default(),
-        }
-    }
-
-    /// What a program that begins now is not to be blamed for.
-    pub(crate) async fn tally(&self) -> Tally {
-        match self.blame.needs_tally() {
-            true => Tally::of(&self.counters().await),
-            false => Tally::default(),
         }
     }
 

@@ -3,7 +3,9 @@
 mod adopt;
 mod change;
 mod execs;
+mod fork;
 mod make;
+mod names;
 
 use std::collections::HashMap;
 use std::io;
@@ -15,21 +17,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_jail::Tree;
-use sandstorm_jail::launcher::{Abilities, RefusalKind};
+use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
-    FileOp, FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result,
+    FileOp, FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result,
     Sandbox, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy,
-    SandboxId, SandboxSpec, SnapshotId, Step, Transition, Unmet,
+    SandboxId, SandboxSpec, SnapshotId, Step, TenantId, Transition, Unmet,
 };
 
 use self::execs::{Execs, Reserved};
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::living::{Living, usage_of};
 use crate::network::Surroundings;
+use crate::plan::Planner;
+use crate::pool::{Key, Maker, Pool, PoolConfig, Zygotes};
 use crate::{connect, exec, files};
 
 /// What the provider is made from.
@@ -47,12 +51,25 @@ pub struct LocalConfig {
     pub journals: Option<PathBuf>,
     /// Further trees of the host that every sandbox sees.
     pub trees: Vec<Tree>,
+    /// The warm interpreters that the launcher was started with.
+    pub zygotes: Vec<ZygoteConfig>,
+    /// Without it every sandbox is made when it is asked for.
+    pub pool: Option<PoolConfig>,
 }
 
 impl LocalConfig {
     /// For a launcher that was forked and ends with this process.
     pub fn forked(name: &str, launcher: OwnedFd, abilities: Abilities) -> Self {
-        Self { name: name.to_owned(), launcher, abilities, resident: None, journals: None, trees: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            launcher,
+            abilities,
+            resident: None,
+            journals: None,
+            trees: Vec::new(),
+            zygotes: Vec::new(),
+            pool: None,
+        }
     }
 }
 
@@ -60,8 +77,10 @@ impl LocalConfig {
 #[derive(Debug)]
 pub struct LocalProvider {
     info: ProviderInfo,
-    trees: Vec<Tree>,
+    planner: Planner,
     launcher: LauncherClient,
+    maker: Maker,
+    pool: Option<Pool>,
     abilities: Abilities,
     journals: Option<PathBuf>,
     surroundings: Surroundings,
@@ -78,10 +97,19 @@ impl LocalProvider {
         let execs = Arc::new(Execs::default());
         tasks.start("old logs", Arc::clone(&execs).drop_old());
         let journals = config.journals.filter(|_| config.resident.is_some());
+        // A launcher that cannot have them, or was started without, would refuse each.
+        let able = config.abilities.zygotes;
+        let zygotes = Arc::new(Zygotes::new(if able { config.zygotes } else { Vec::new() }));
+        let launcher = LauncherClient::new(config.launcher, config.resident, &tasks)?;
+        // A jail that was made ahead can be kept later only if it has a door, and joinable ones have.
+        let planner = Planner::new(config.trees, config.pool.is_some() || !zygotes.is_empty());
+        let maker = Maker { launcher: launcher.clone(), tasks: tasks.clone(), zygotes };
         Ok(Self {
             info: ProviderInfo { name: config.name, kind: "jail".to_owned(), region: None },
-            trees: config.trees,
-            launcher: LauncherClient::new(config.launcher, config.resident, &tasks)?,
+            planner,
+            launcher,
+            pool: config.pool.map(|pool| Pool::new(pool, maker.clone())),
+            maker,
             abilities: config.abilities,
             journals,
             surroundings: Surroundings::new(events.clone(), tasks.clone()),
@@ -94,6 +122,7 @@ impl LocalProvider {
 
     /// Ends everything and waits for it. A forked launcher then reads the end of its socket.
     pub async fn shut_down(self) {
+        self.drain_pool().await;
         let all: Vec<SandboxId> = self.sandboxes().keys().copied().collect();
         futures_util::future::join_all(all.iter().map(|id| self.remove(id))).await;
         self.tasks.stop().await;
@@ -101,6 +130,7 @@ impl LocalProvider {
 
     /// Lets go of everything: what a resident launcher keeps waits for the next host.
     pub async fn detach(self) {
+        self.drain_pool().await;
         self.tasks.stop().await;
     }
 
@@ -110,6 +140,33 @@ impl LocalProvider {
             tracing::warn!(%error, "the launcher could not be told to end");
         }
         self.shut_down().await;
+    }
+
+    /// Keeps so many sandboxes of this kind ready at all times.
+    pub fn keep_ready(&self, tenant: TenantId, spec: &SandboxSpec, options: &CreateOptions, count: usize) {
+        if let (Some(pool), Ok(())) = (&self.pool, self.admits(spec)) {
+            let jail = self.planner.jail(spec, options, false);
+            let zygote = options.expects.as_ref().and_then(|expected| self.maker.zygotes.choose(expected));
+            let zygote = zygote.map(|zygote| zygote.name.as_str());
+            pool.pin(&Arc::new(Key::new(tenant, &jail, zygote)), count);
+        }
+    }
+
+    /// The name of a sandbox's jail, which its control groups have too: for people who look.
+    pub fn jail(&self, id: &SandboxId) -> Option<String> {
+        self.sandboxes().get(id).map(|living| living.name())
+    }
+
+    /// How many sandboxes wait for somebody to ask for them.
+    pub fn ready(&self) -> usize {
+        self.pool.as_ref().map_or(0, Pool::ready)
+    }
+
+    /// Ends every sandbox that waits; from now on each is made when it is asked for.
+    pub async fn drain_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.drain().await;
+        }
     }
 
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Living>>> {
@@ -134,6 +191,7 @@ impl LocalProvider {
         self.execs.remove_all(id);
         if let Some(dir) = &living.journals {
             let _ = std::fs::remove_dir_all(dir);
+            names::forget(dir);
         }
     }
 
@@ -148,7 +206,7 @@ fn enforceable(control_groups: bool) -> LimitSet {
     LimitName::ALL.into_iter().filter(|name| control_groups || !grouped.contains(name)).collect()
 }
 
-fn refused(error: LauncherError) -> Error {
+pub(crate) fn refused(error: LauncherError) -> Error {
     match error {
         LauncherError::Gone => Error::new(ErrorKind::Provider, "the launcher is gone"),
         LauncherError::Away => Error::new(ErrorKind::Capacity, "the launcher is being started again")
@@ -196,6 +254,8 @@ impl Provider for LocalProvider {
             network_open: true,
             network_change: true,
             pause: self.abilities.freezer,
+            live_fork: self.can_fork(),
+            warm_start: !self.maker.zygotes.is_empty(),
             limits: enforceable(self.abilities.control_groups),
             ..Capabilities::default()
         }
@@ -210,7 +270,7 @@ impl Provider for LocalProvider {
     }
 
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
-        self.told("create", cx.run("create", self.make(spec, opts)).await)
+        self.told("create", cx.run("create", self.make(cx.tenant(), spec, opts)).await)
     }
 
     async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
@@ -324,6 +384,10 @@ impl Provider for LocalProvider {
     async fn snapshot(&self, _: &OpContext, id: &SandboxId, _: SnapshotOptions) -> Result<SnapshotId> {
         let unmet = Unmet::new("snapshot_files", "yes", "no", "this provider cannot save sandboxes");
         self.told("snapshot", Err(Error::unmet(vec![unmet]).with("sandbox", id)))
+    }
+
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
+        self.told("fork", cx.run("fork", self.fork_living(cx, id, opts)).await)
     }
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {

@@ -62,6 +62,7 @@ pub const PUBLIC: &[Route] = &[
     row("POST", "/v1/sandboxes/{sandbox}/extend", SANDBOX),
     row("POST", "/v1/sandboxes/{sandbox}/pause", SANDBOX),
     row("POST", "/v1/sandboxes/{sandbox}/resume", SANDBOX),
+    row("POST", "/v1/sandboxes/{sandbox}/fork", SANDBOX),
     row("PUT", "/v1/sandboxes/{sandbox}/network", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/events", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/metrics", SANDBOX),

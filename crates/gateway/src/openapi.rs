@@ -90,6 +90,7 @@ fn complete(document: &mut Value) {
         schemas[request]["properties"]["env"]["propertyNames"] = env.clone();
     }
     let label = json!({ "pattern": "^[A-Za-z0-9._/-]{1,63}$" });
+    schemas["ForkSandbox"]["properties"]["labels"]["propertyNames"] = label.clone();
     schemas["CreateSandbox"]["properties"]["labels"]["propertyNames"] = label;
     let language = json!({ "pattern": "^[A-Za-z0-9+#._-]{1,32}$" });
     schemas["CreateSandbox"]["properties"]["requirements"]["propertyNames"] = language;

@@ -128,6 +128,11 @@ impl ApiError {
         self
     }
 
+    /// What the caller is told, for answers that tell of several things.
+    pub(crate) fn told(&self) -> String {
+        clip(&self.0.detail).to_owned()
+    }
+
     /// The body with the id of the request it answers.
     pub(crate) fn body(&self, request_id: &str) -> Vec<u8> {
         let Inner { status, kind, detail, errors, .. } = &*self.0;

@@ -8,6 +8,7 @@ pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod execs;
 pub(crate) mod files;
+pub(crate) mod forks;
 pub(crate) mod info;
 pub(crate) mod ports;
 pub(crate) mod pty;
@@ -39,6 +40,7 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::extend))
         .routes(routes!(sandboxes::pause))
         .routes(routes!(sandboxes::resume))
+        .routes(routes!(forks::fork))
         .routes(routes!(sandboxes::network))
         .routes(routes!(events::of_sandbox))
         .routes(routes!(sandboxes::metrics))

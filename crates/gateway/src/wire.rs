@@ -6,6 +6,7 @@ mod context;
 mod event;
 mod exec;
 mod file;
+mod fork;
 mod key;
 mod result;
 mod run;
@@ -21,6 +22,7 @@ pub(crate) use exec::{ExecBody, ExecList, SignalRequest, StartExec, Tty};
 pub(crate) use file::{
     Entries, ExistsBody, FileBody, FoundBody, MakeDir, MoveFile, SetMode, WrittenBody, octal,
 };
+pub(crate) use fork::{ForkList, ForkSandbox};
 pub(crate) use key::{
     AuditList, CreateKey, CreateTenant, CreatedKey, KeyBody, KeyList, RotateKey, TenantBody, TenantList,
 };

@@ -10,4 +10,4 @@ mod leaf;
 
 pub use counters::Counters;
 pub use hierarchy::{Controller, Hierarchies, Version};
-pub(crate) use leaf::{Alarm, Leaf, sweep};
+pub(crate) use leaf::{Leaf, sweep};

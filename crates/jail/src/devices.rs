@@ -30,19 +30,24 @@ impl Nodes {
 
 /// Clones the device nodes while the host's `/dev` is still visible.
 pub(crate) fn take_nodes() -> Result<Nodes, Failed> {
-    let mut nodes = Vec::with_capacity(NODES.len());
-    for (name, want_major, want_minor) in NODES {
-        let step = || format!("device {name}");
-        let mount = clone_tree(CWD, &Path::new("/dev").join(name)).step(step())?;
-        let stat = rustix::fs::fstat(&mount).step(step())?;
-        let character = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-        if !character || (major(stat.st_rdev), minor(stat.st_rdev)) != (want_major, want_minor) {
-            return Err(Failed { step: step(), errno: Errno::NODEV });
-        }
-        tighten(&mount, MountAttributes::NO_SUID | MountAttributes::NO_EXEC).step(step())?;
-        nodes.push((name, mount));
+    NODES.into_iter().map(|node| Ok((node.0, take(node)?))).collect::<Result<_, _>>().map(Nodes)
+}
+
+/// The null device alone.
+pub(crate) fn take_null() -> Result<OwnedFd, Failed> {
+    take(NODES[0])
+}
+
+fn take((name, want_major, want_minor): (&'static str, u32, u32)) -> Result<OwnedFd, Failed> {
+    let step = || format!("device {name}");
+    let mount = clone_tree(CWD, &Path::new("/dev").join(name)).step(step())?;
+    let stat = rustix::fs::fstat(&mount).step(step())?;
+    let character = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    if !character || (major(stat.st_rdev), minor(stat.st_rdev)) != (want_major, want_minor) {
+        return Err(Failed { step: step(), errno: Errno::NODEV });
     }
-    Ok(Nodes(nodes))
+    tighten(&mount, MountAttributes::NO_SUID | MountAttributes::NO_EXEC).step(step())?;
+    Ok(mount)
 }
 
 /// Fills `dev` below the current directory, which is the new root.

@@ -32,6 +32,12 @@ pub enum JailError {
     NoFreezer,
     #[error("not everything in the jail could be stopped")]
     Frozen,
+    #[error("guests cannot be put into that jail")]
+    NotJoinable,
+    #[error("no guest can be had: {0}")]
+    NoGuest(String),
+    #[error("the guest cannot be copied: {0}")]
+    NotCarried(String),
     #[error("{0}")]
     Launcher(String),
     #[error("could not {doing}")]

@@ -1,7 +1,10 @@
 //! Landlock as the second wall: independent of mounts, it still says no where a mount mistake would expose a tree.
 //!
 //! The domain is entered once, by PID 1, so that everything in the sandbox shares it: processes of different execs may
-//! signal and see each other, and nobody outside.
+//! signal and see each other, and nobody outside. A guest interpreter cannot inherit it: it enters one of its own, made
+//! from the same rules.
+
+use std::os::fd::OwnedFd;
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -15,14 +18,18 @@ use crate::step::{Failed, Step};
 /// The newest rights that this code knows; an older kernel gives what it has.
 const KNOWN: ABI = ABI::V6;
 
-/// Enters the domain. `false`: this kernel has no Landlock.
-pub(crate) fn enter(spec: &RootSpec) -> Result<bool, Failed> {
+/// Enters the domain. What comes back are its rules, for others that are to be under them; `None`: this kernel has no
+/// Landlock.
+///
+/// `shared`: there will be several domains in the jail, whose processes must be able to signal each other. Signals and
+/// abstract sockets do not leave the pid and network namespaces; the scopes would only bound them a second time.
+pub(crate) fn enter(spec: &RootSpec, shared: bool) -> Result<Option<OwnedFd>, Failed> {
     let all = AccessFs::from_all(KNOWN);
     let read = AccessFs::from_read(KNOWN);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)
-        .and_then(|r| r.scope(Scope::from_all(KNOWN)))
+        .and_then(|r| if shared { Ok(r) } else { r.scope(Scope::from_all(KNOWN)) })
         .and_then(Ruleset::create)
         .map_err(|_| Errno::NOSYS)
         .step("landlock rules")?;
@@ -44,8 +51,14 @@ pub(crate) fn enter(spec: &RootSpec) -> Result<bool, Failed> {
     for (path, _, _) in WRITABLE {
         ruleset = allow(ruleset, path.as_ref(), all & !(AccessFs::MakeChar | AccessFs::MakeBlock))?;
     }
+    let rules = ruleset.try_clone().step("landlock rules")?;
     let status = ruleset.restrict_self().map_err(|_| Errno::PERM).step("landlock domain")?;
-    Ok(status.ruleset != RulesetStatus::NotEnforced)
+    let rules = Option::<OwnedFd>::from(rules);
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return Ok(None);
+    }
+    // A domain whose rules cannot be passed on is one that a guest could not be put under.
+    rules.ok_or(Errno::BADF).map(Some).step("landlock rules")
 }
 
 fn allow(

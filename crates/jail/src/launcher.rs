@@ -7,15 +7,24 @@
 //! removes what they had on the host, and exits, so that a client that is killed leaves nothing behind. A
 //! [`resident`] one outlives its clients, and a new client takes the jails over.
 
+mod answers;
 mod birth;
 mod capture;
 mod clients;
+mod door;
 mod hello;
+mod introduction;
 mod protocol;
 pub mod resident;
+mod rooms;
 mod sources;
 mod state;
+mod strays;
+mod surgery;
+mod walls;
 mod ward;
+mod watch;
+mod zygotes;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -29,9 +38,13 @@ use rustix::io::Errno;
 use sandstorm_sys::fork::Forked;
 
 use clients::Clients;
-pub use protocol::{Answer, EndCause, Ended, JailId, Launched, Refusal, RefusalKind, Request, VERSION};
+pub use protocol::{
+    Answer, EndCause, Ended, GuestId, JailId, Launched, Refusal, RefusalKind, Request, TransplantReport,
+    VERSION,
+};
 use sources::Sources;
 use state::State;
+use watch::{Token, Watcher};
 
 use crate::cgroup::{Controller, Hierarchies};
 use crate::error::{JailError, doing};
@@ -51,6 +64,21 @@ pub struct LauncherConfig {
     pub runtime_dir: PathBuf,
     /// The agent program.
     pub agent: &'static [u8],
+    /// Warm interpreters that may be had here. Fixed for the life of the launcher: its client only names them.
+    pub zygotes: Vec<ZygoteConfig>,
+}
+
+/// A kind of warm interpreter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZygoteConfig {
+    /// What clients call it.
+    pub name: String,
+    /// Owned by root, writable by nobody else, and in the host template.
+    pub interpreter: PathBuf,
+    /// Modules to import before the first fork; what is not installed is left out.
+    pub preload: Vec<String>,
+    /// Scripts to compile before the first fork: a guest that is given one of them needs not compile it.
+    pub known: Vec<&'static [u8]>,
 }
 
 /// A forked launcher, seen from its client.
@@ -69,6 +97,8 @@ pub struct Abilities {
     pub control_groups: bool,
     /// It can stop everything in a jail.
     pub freezer: bool,
+    /// It can put guest interpreters into joinable jails.
+    pub zygotes: bool,
 }
 
 impl Abilities {
@@ -76,8 +106,17 @@ impl Abilities {
     pub fn detect(config: &LauncherConfig) -> Self {
         let hierarchies = Hierarchies::detect();
         let control_groups = hierarchies.is_writable(&config.cgroup_parent);
-        Self { control_groups, freezer: control_groups && hierarchies.has(Controller::Freezer) }
+        Self {
+            control_groups,
+            freezer: control_groups && hierarchies.has(Controller::Freezer),
+            zygotes: zygote_obstacle(&config.zygotes).is_none(),
+        }
     }
+}
+
+/// Why no guest interpreter can be had by this user on this host; `None`: nothing is in the way.
+pub fn zygote_obstacle(zygotes: &[ZygoteConfig]) -> Option<String> {
+    zygotes::obstacle(zygotes, may_mount())
 }
 
 impl Launcher {
@@ -109,7 +148,11 @@ pub fn start(config: LauncherConfig) -> Result<Launcher, JailError> {
 /// Serves one client until it closes its socket.
 pub fn serve(socket: OwnedFd, config: LauncherConfig) -> Result<(), JailError> {
     match Workshop::prepare(config, None) {
-        Ok(workshop) => State::new(Clients::Only(socket), workshop).run(),
+        Ok(workshop) => {
+            let watcher = Watcher::new().map_err(doing("make the list of what to wait for"))?;
+            let client = watcher.readable(socket, Token::Client).map_err(doing("wait for the client"))?;
+            State::new(Clients::Only(client), workshop, watcher).run()
+        }
         Err(e) => refuse_all(&socket, e),
     }
 }
@@ -159,13 +202,18 @@ impl Workshop {
         Ok(Self {
             hierarchies: Hierarchies::detect(),
             agent,
-            agent_filter: birth::instructions(&seccomp::agent(Arch::host())),
+            agent_filter: introduction::instructions(&seccomp::agent(Arch::host())),
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
             instance: None,
             may_mount: may_mount(),
             sources,
             config,
         })
+    }
+
+    /// Whether this user can make control groups.
+    fn may_group(&self) -> bool {
+        self.instance.is_some() || self.hierarchies.is_writable(&self.config.cgroup_parent)
     }
 
     /// The parent of this launcher's groups; takes the lease when it is first needed.

@@ -23,6 +23,8 @@ pub mod seccomp;
 mod spec;
 mod step;
 pub mod template;
+pub mod transplant;
+mod zygote;
 
 pub use error::JailError;
 pub use identity::{BLOCK, IdRange};

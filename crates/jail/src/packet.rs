@@ -1,5 +1,6 @@
 //! Whole messages with descriptors on a `SEQPACKET` socket.
 
+use std::cell::RefCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,7 +17,7 @@ use serde::de::DeserializeOwned;
 const LARGEST: usize = 128 * 1024;
 
 /// Most descriptors with one message.
-const MOST_DESCRIPTORS: usize = 8;
+const MOST_DESCRIPTORS: usize = 12;
 
 /// A connected pair that keeps message borders.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -48,13 +49,27 @@ pub fn send<T: Serialize>(
     }
 }
 
+thread_local! {
+    /// Room for one message: to clear so much for each costs more than most messages do.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Receives one message. `None`: the other side closed.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; LARGEST];
+    ROOM.with_borrow_mut(|room| {
+        room.resize(LARGEST, 0);
+        receive_into(socket, room)
+    })
+}
+
+fn receive_into<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
-        let mut parts = [io::IoSliceMut::new(&mut bytes)];
+        let mut parts = [io::IoSliceMut::new(bytes)];
         match rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}

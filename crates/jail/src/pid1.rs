@@ -22,7 +22,8 @@ use crate::{landlock, network, packet, privileges, root};
 /// What PID 1 tells the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Word {
-    /// The jail stands. Comes with the descriptor of the writable file system, then those of a captured network.
+    /// The jail stands. Comes with the descriptor of the writable file system; that of the cgroup namespace and, where there
+    /// is Landlock, of its rules if the jail is joinable; then those of a captured network.
     Built(Measured),
     Failed {
         step: String,
@@ -98,18 +99,25 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     rustix::system::sethostname(spec.hostname.as_bytes()).step("host name")?;
     let captured = set_up_network(spec.network)?;
 
-    let landlock = landlock::enter(&spec.root)?;
+    let groups = match spec.joinable {
+        true => {
+            Some(std::fs::File::open("/proc/self/ns/cgroup").map(OwnedFd::from).step("cgroup namespace")?)
+        }
+        false => None,
+    };
+    let rules = landlock::enter(&spec.root, spec.joinable)?;
+    let landlock = rules.is_some();
     privileges::reduce()?;
     // The credential changes above cleared it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("parent death signal")?;
-    let scratch = out_of_the_way(scratch)?;
-    let captured = captured.into_iter().map(out_of_the_way).collect::<Result<Vec<_>, _>>()?;
+    let ways_in = groups.into_iter().chain(rules.filter(|_| spec.joinable));
+    let handed = [scratch].into_iter().chain(ways_in).chain(captured).map(out_of_the_way);
+    let handed = handed.collect::<Result<Vec<_>, _>>()?;
     let agent = settle_descriptors(control, door, agent)?;
     sandstorm_sys::filter::install(filter).step("seccomp filter")?;
 
     let measured = Measured::take(landlock).step("measure the walls")?;
-    let mut descriptors = vec![scratch.as_fd()];
-    descriptors.extend(captured.iter().map(AsFd::as_fd));
+    let descriptors: Vec<_> = handed.iter().map(AsFd::as_fd).collect();
     packet::send(sync.as_fd(), &Word::Built(measured), &descriptors).step("report")?;
     let argv = [CString::from(c"sandstorm-agent")];
     Err(sandstorm_sys::exec::execute_descriptor(agent.as_fd(), &argv, &[])).step("execute the agent")

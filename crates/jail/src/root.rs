@@ -60,20 +60,43 @@ pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> R
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
     .step("root file system")?;
-    let point = ASSEMBLY_POINTS
-        .iter()
-        .map(Path::new)
-        .find(|p| p.is_dir())
-        .ok_or(Errno::NOENT)
-        .step("assembly point")?;
-    attach(&root, point).step("root file system")?;
-    rustix::process::fchdir(&root).step("root file system")?;
+    assemble_at(&root)?;
 
     // A tree below a writable place must wait until that place is there, or it would be covered.
     let (later, now): (Vec<_>, Vec<_>) = trees.iter().partition(|(tree, _)| is_below_writable(&tree.target));
     for (tree, mount) in now {
         place(tree, mount)?;
     }
+    write_own(spec)?;
+    let ban = procfs::attach_masked(&proc, &nodes)?;
+    devices::attach(nodes)?;
+    attach_scratch(&scratch, payload)?;
+    for (tree, mount) in later {
+        place(tree, mount)?;
+    }
+    pivot()?;
+    seal()?;
+    ban.impose()?;
+    Ok(scratch)
+}
+
+/// Puts a new root where the rest of it is attached, and goes there.
+pub(crate) fn assemble_at(root: &OwnedFd) -> Result<(), Failed> {
+    let point = ASSEMBLY_POINTS.iter().map(Path::new).find(|p| p.is_dir());
+    attach(root, point.ok_or(Errno::NOENT).step("assembly point")?).step("root file system")?;
+    rustix::process::fchdir(root).step("root file system")
+}
+
+/// Fills a new root without writable places, which is the current directory, with trees, links and files.
+pub(crate) fn furnish(spec: &RootSpec, trees: Taken<'_>) -> Result<(), Failed> {
+    for (tree, mount) in &trees.0 {
+        place(tree, mount)?;
+    }
+    write_own(spec)
+}
+
+/// Links and files of the root itself.
+fn write_own(spec: &RootSpec) -> Result<(), Failed> {
     for (path, target) in &spec.links {
         make_parents(path)
             .and_then(|()| symlink(target, relative(path)))
@@ -82,19 +105,14 @@ pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> R
     for (path, content) in &spec.files {
         write_file(path, content).step(format!("file {}", path.display()))?;
     }
-    let ban = procfs::attach_masked(&proc, &nodes)?;
-    devices::attach(nodes)?;
-    attach_scratch(&scratch, payload)?;
-    for (tree, mount) in later {
-        place(tree, mount)?;
-    }
-    pivot()?;
+    Ok(())
+}
+
+/// Nothing is written to the root any more. Not recursive: writable places below stay writable.
+pub(crate) fn seal() -> Result<(), Failed> {
     let whole = rustix::fs::open("/", DIRECTORY, rustix::fs::Mode::empty()).step("root file system")?;
-    // Not recursive: the writable places below stay writable.
     sandstorm_sys::mount::set_attributes(whole.as_fd(), c"", MountAttributes::READ_ONLY, false)
-        .step("read-only root")?;
-    ban.impose()?;
-    Ok(scratch)
+        .step("read-only root")
 }
 
 fn is_below_writable(target: &Path) -> bool {
@@ -148,7 +166,7 @@ fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Faile
 }
 
 /// Swaps the roots and lets go of the old one. `chroot` alone would leave a way back through any open directory.
-fn pivot() -> Result<(), Failed> {
+pub(crate) fn pivot() -> Result<(), Failed> {
     rustix::process::pivot_root(".", ".").step("pivot root")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).step("detach old root")?;
     rustix::process::chdir("/").step("enter root")

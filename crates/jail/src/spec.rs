@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A whole jail.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JailSpec {
     /// Unique among living jails: names the cgroup.
     pub name: String,
@@ -22,10 +22,12 @@ pub struct JailSpec {
     pub lifetime: Option<Duration>,
     /// The seccomp profile of the payload: the compatible one, or the one without locks and cache probes.
     pub strict_filter: bool,
+    /// Guest interpreters may be put into it by a zygote.
+    pub joinable: bool,
 }
 
 /// The root file system.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RootSpec {
     /// Trees and files of the host, mounted read-only with everything mounted below them.
     pub trees: Vec<Tree>,
@@ -42,14 +44,14 @@ pub struct RootSpec {
 }
 
 /// A piece of the host's file system.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tree {
     pub source: PathBuf,
     pub target: PathBuf,
 }
 
 /// Bounds that the kernel enforces on all processes of the jail together, and on each.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JailLimits {
     pub memory_bytes: u64,
     pub processes: u64,
@@ -61,7 +63,7 @@ pub struct JailLimits {
 }
 
 /// How the jail meets the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Network {
     /// A namespace with nothing but loopback.
     Loopback,
@@ -70,7 +72,7 @@ pub enum Network {
 }
 
 /// What follows when the kernel ends a process because the jail's memory is used up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OnMemory {
     /// The jail ends: half a run is no run.
     EndAll,
@@ -79,7 +81,7 @@ pub enum OnMemory {
 }
 
 /// What happens when a wall or limit cannot be had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Strictness {
     /// The jail is refused with the reason.
     Strict,

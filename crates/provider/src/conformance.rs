@@ -22,6 +22,7 @@ mod exec_tty;
 mod files;
 mod lifecycle;
 mod limits;
+mod live_fork;
 mod network;
 mod pause;
 mod report;
@@ -95,6 +96,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         network::CASES,
         pause::CASES,
         snapshots::CASES,
+        live_fork::CASES,
         cancel_create::CASES,
         destroy_twice::CASES,
     ]

@@ -32,9 +32,9 @@ use self::tree::Tree;
 use self::world::{Running, World};
 use crate::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, Error, Events, Exec, ExecInput, ExecLog,
-    ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, Keep, ListFilter, OpContext, Provider,
-    ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, SnapshotKind, SnapshotOptions, Stdin, Usage,
-    WatchOptions,
+    ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, ForkOptions, Forked, Keep, ListFilter,
+    NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, SnapshotKind,
+    SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Size of the pieces in which files are read.
@@ -107,6 +107,7 @@ impl Provider for MemoryProvider {
             usage: true,
             pause: true,
             snapshot_files: true,
+            live_fork: true,
             network_none: true,
             network_change: true,
             writable_root: true,
@@ -278,6 +279,28 @@ impl Provider for MemoryProvider {
             }
         };
         self.told("snapshot", cx.run("snapshot", work).await)
+    }
+
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
+        let work = async {
+            self.admits(&opts.spec).map_err(Error::unmet)?;
+            let why = "a program in this process's memory cannot be copied";
+            for (from, _) in &opts.execs {
+                self.world.running(from)?;
+                if !opts.partial {
+                    return Err(MemoryError::NotCarried(*from, why).into());
+                }
+            }
+            let tree = self.world.read_tree(id, Tree::clone)?;
+            let tree = tree.with_limits(&opts.spec.limits, opts.spec.writable_root);
+            let sandbox = self.world.add(opts.create.id, &opts.spec, tree, SystemTime::now())?;
+            let left = opts
+                .execs
+                .iter()
+                .map(|(from, _)| NotCarried { what: format!("exec {from}"), why: why.to_owned() });
+            Ok(Forked { sandbox, carried: Vec::new(), not_carried: left.collect() })
+        };
+        self.told("fork", cx.run("fork", work).await)
     }
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {

@@ -10,8 +10,8 @@ use sandstorm_types::{
 
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ListFilter, OpContext, ProviderEvent, ReadRange, Result, Sandbox, SnapshotOptions, Usage,
-    WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, OpContext, ProviderEvent, ReadRange, Result, Sandbox,
+    SnapshotOptions, Usage, WatchOptions,
 };
 
 /// Who a provider is. Never holds secrets.
@@ -118,6 +118,15 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
 
     /// Saves a sandbox; needs `snapshot_files` or `snapshot_memory`. Starting from it is `create`.
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId>;
+
+    /// Makes a sandbox that goes on from where another one is, ready when this returns; needs `live_fork`. It has the
+    /// files of the other's writable places as they are now, and those of its interpreters that `opts.execs` names, with
+    /// their memory, under new ids: their logs begin anew. The other one goes on as if nothing had happened.
+    ///
+    /// The interpreters have to be idle: whoever asks sees to it that nobody speaks to them meanwhile. One that cannot be
+    /// carried is a `Conflict` which says why, unless `opts.partial`. Whatever else runs there is not carried, and not
+    /// named: its owner knows of it. A failure leaves nothing, dropping or cancelling what `destroy` of the new id removes.
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked>;
 
     /// Ends a sandbox and everything in it. Idempotent: absent is success. When it returns nothing is left.
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()>;

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use sandstorm_types::{ByteSize, Isolation, Labels, Limits, SandboxId, State, Template, Walls};
+use sandstorm_types::{
+    ByteSize, ExecId, Isolation, Labels, Limits, SandboxId, SandboxSpec, State, Template, Walls,
+};
 
 /// A sandbox as observed. The backend's own state: what callers are shown is put together above.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +36,18 @@ pub struct CreateOptions {
     pub mounts: Vec<HostMount>,
     /// Whether it serves one run and is gone after it: nothing of it has to survive this process.
     pub ephemeral: bool,
+    /// What its first program will need, where that is known: a prepared sandbox may have it running already. Only a
+    /// hint: another program may come, and is served as well.
+    pub expects: Option<Expected>,
+}
+
+/// An interpreter that the first program of a sandbox will need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// As it stands in the program's argument vector.
+    pub interpreter: PathBuf,
+    /// Modules that the program seems to import, by their top-level names. It may import others.
+    pub modules: Vec<String>,
 }
 
 /// A tree of this machine, shown read-only inside a sandbox.
@@ -45,7 +59,7 @@ pub struct HostMount {
 
 impl Default for CreateOptions {
     fn default() -> Self {
-        Self { id: SandboxId::random(), pooled: true, mounts: Vec::new(), ephemeral: false }
+        Self { id: SandboxId::random(), pooled: true, mounts: Vec::new(), ephemeral: false, expects: None }
     }
 }
 
@@ -78,6 +92,35 @@ pub struct SnapshotOptions {
 pub enum SnapshotKind {
     Files,
     Memory,
+}
+
+/// Options of a live fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkOptions {
+    /// The new sandbox as `create` would make it. Limits and trees that differ from the source's are the caller's risk.
+    pub spec: SandboxSpec,
+    pub create: CreateOptions,
+    /// Interpreters to carry: the exec in the source, and the id that it gets in the fork.
+    pub execs: Vec<(ExecId, ExecId)>,
+    /// Whether what cannot be carried is left out and named, instead of refusing the fork.
+    pub partial: bool,
+}
+
+/// What came of a live fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    pub sandbox: Sandbox,
+    /// Interpreters of the fork by their new ids, to be attached to.
+    pub carried: Vec<ExecId>,
+    pub not_carried: Vec<NotCarried>,
+}
+
+/// Something of the source that its fork does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotCarried {
+    /// Such as `exec exe_…` or `processes`.
+    pub what: String,
+    pub why: String,
 }
 
 /// What a sandbox or program uses. Zero where the provider cannot tell.

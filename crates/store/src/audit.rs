@@ -24,14 +24,15 @@ use sandstorm_types::{TenantId, Timestamp};
 pub use key::AuditKey;
 pub use report::{AuditReport, Tampering};
 
-pub(crate) use chain::{Chain, Checkpoint};
+pub(crate) use chain::{Chain, Checkpoint, Head};
 pub(crate) use key::random_name;
 pub(crate) use record::{from_hex, hex};
 
 use chain::Kind;
 
 use crate::database::sql;
-use crate::{Json, Result, Store};
+use crate::writing::Done;
+use crate::{Json, Result, Store, StoreError};
 
 /// What to record of an act, or of one that was refused. Fields are made safe to print and bounded in size when they
 /// are stored; what looks like a secret is taken out.
@@ -73,9 +74,12 @@ pub struct AuditRow {
 impl Store {
     /// Records something that changes no other row, such as a refusal.
     pub async fn record_audit(&self, audit: &Audit) -> Result<()> {
-        let mut writing = self.begin().await?;
-        writing.audit(audit).await?;
-        writing.commit().await
+        let audit = audit.clone();
+        self.write(None, async move |writing| {
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// Oldest first, after record `after` of this node.
@@ -96,14 +100,20 @@ impl Store {
 
     /// Signs and anchors where the chain is now. Gives its last number.
     pub async fn checkpoint_audit(&self) -> Result<u64> {
-        let mut writing = self.begin().await?;
-        let seq = writing.checkpoint().await?;
-        writing.commit().await?;
+        let seq = self.write(None, async |writing| writing.checkpoint().await.map(Done::Keep)).await?;
+        self.chain().anchor().await;
         Ok(seq)
     }
 
     /// Checks every record of the key's node against the chain, the signed checkpoints and the anchor file.
     pub async fn verify_audit(&self, key: &AuditKey, anchor: &Path) -> Result<AuditReport> {
-        verify::verify(self.database(), key, anchor).await
+        // What this server signed is anchored a moment after it was committed.
+        self.chain().anchor().await;
+        let (store, key, anchor) = (self.clone(), key.clone(), anchor.to_owned());
+        let runtime = tokio::runtime::Handle::current();
+        let verified = tokio::task::spawn_blocking(move || {
+            runtime.block_on(verify::verify(store.database(), &key, &anchor))
+        });
+        verified.await.map_err(|error| StoreError::Unavailable { source: Box::new(error) })?
     }
 }

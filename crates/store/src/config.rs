@@ -20,6 +20,19 @@ pub struct StoreConfig {
     pub checkpoint_every: u32,
     /// Connections that read, or all connections with PostgreSQL.
     pub connections: u32,
+    pub durability: Durability,
+}
+
+/// What a call that returned survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Durability {
+    /// The end of this process, however it comes, `kill -9` included. A loss of power, or a kernel that fails, can take the
+    /// last moments before it, never the consistency of what is stored. PostgreSQL keeps what it acknowledged as its own
+    /// `synchronous_commit` says.
+    #[default]
+    Normal,
+    /// A loss of power as well: each commit is forced to the disk before anybody in it is answered.
+    Full,
 }
 
 impl StoreConfig {
@@ -32,6 +45,7 @@ impl StoreConfig {
             audit_anchor: state.join("audit.anchor"),
             checkpoint_every: 100,
             connections: 8,
+            durability: Durability::default(),
         }
     }
 }

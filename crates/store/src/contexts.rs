@@ -3,7 +3,7 @@
 use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId, Timestamp};
 
 use crate::database::{Row, sql};
-use crate::writing::Writing;
+use crate::writing::{Done, Writing};
 use crate::{Audit, ExecEnd, ExecRow, Json, Result, Store, StoreError};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +63,7 @@ impl ContextChanges {
     /// As part of a transaction.
     async fn apply(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut Writing,
         tenant: TenantId,
         id: ContextId,
     ) -> Result<Option<ContextRow>> {
@@ -88,7 +88,6 @@ impl ContextChanges {
 
 impl Store {
     pub async fn insert_context(&self, row: &ContextRow, audit: &Audit) -> Result<()> {
-        let mut writing = self.begin().await?;
         let text = "INSERT INTO contexts (tenant, sandbox, id, language, cwd, env, exec, created_at, ended_at, position,
             next_cell, cell_exec, execution_count) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
         let insert = sql(text)
@@ -105,9 +104,13 @@ impl Store {
             .bind(row.next_cell)
             .bind(row.cell_exec)
             .bind(row.execution_count);
-        writing.run(insert).await?;
-        writing.audit(audit).await?;
-        writing.commit().await
+        let audit = audit.clone();
+        self.write(Some(row.tenant), async move |writing| {
+            writing.run(insert.clone()).await?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// The row after it; `None` when there is no such context.
@@ -117,10 +120,11 @@ impl Store {
         id: ContextId,
         changes: &ContextChanges,
     ) -> Result<Option<ContextRow>> {
-        let mut writing = self.begin().await?;
-        let row = changes.apply(&mut writing, tenant, id).await?;
-        writing.commit().await?;
-        Ok(row)
+        let changes = changes.clone();
+        self.write(Some(tenant), async move |writing| {
+            changes.apply(writing, tenant, id).await.map(Done::Keep)
+        })
+        .await
     }
 
     /// Also one that has ended.
@@ -160,13 +164,16 @@ impl Store {
     ) -> Result<Vec<u64>> {
         let missing = || StoreError::Invalid { what: "a cell needs a context that exists".to_owned() };
         let context = cell.context.ok_or_else(missing)?;
-        let mut writing = self.begin().await?;
-        let seqs = cell.insert(&mut writing, events).await?;
-        let row = changes.apply(&mut writing, cell.tenant, context).await?;
-        row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
-        writing.audit(audit).await?;
-        writing.commit().await?;
-        Ok(seqs)
+        let (cell, changes) = (cell.clone(), changes.clone());
+        let (events, audit) = (events.to_vec(), audit.clone());
+        self.write(Some(cell.tenant), async move |writing| {
+            let seqs = cell.insert(writing, &events).await?;
+            let row = changes.apply(writing, cell.tenant, context).await?;
+            row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(seqs))
+        })
+        .await
     }
 
     /// The end of a cell and what it changes of its context, in one transaction. When the cell had ended already
@@ -180,10 +187,14 @@ impl Store {
         changes: &ContextChanges,
         events: &[Json],
     ) -> Result<Option<Vec<u64>>> {
-        let mut writing = self.begin().await?;
-        let Some(seqs) = end.store(&mut writing, tenant, cell, events).await? else { return Ok(None) };
-        changes.apply(&mut writing, tenant, context).await?;
-        writing.commit().await?;
-        Ok(Some(seqs))
+        let (end, changes, events) = (end.clone(), changes.clone(), events.to_vec());
+        self.write(Some(tenant), async move |writing| {
+            let Some(seqs) = end.store(writing, tenant, cell, &events).await? else {
+                return Ok(Done::Undo(None));
+            };
+            changes.apply(writing, tenant, context).await?;
+            Ok(Done::Keep(Some(seqs)))
+        })
+        .await
     }
 }

@@ -73,6 +73,24 @@ impl StoreError {
         matches!(self, Self::Unavailable { .. } | Self::Full { .. })
     }
 
+    /// The same for somebody else: what several callers waited for failed for all of them.
+    pub(crate) fn again(&self) -> Self {
+        let source = || std::error::Error::source(self).map_or_else(|| self.to_string(), chain).into();
+        match self {
+            Self::Full { .. } => Self::Full { source: source() },
+            Self::Corrupt { what, .. } => Self::Corrupt { what: what.clone(), source: Some(source()) },
+            Self::Refused { .. } => Self::Refused { source: source() },
+            _ => Self::Unavailable { source: source() },
+        }
+    }
+
+    /// Whether PostgreSQL undid it because two transactions waited for each other.
+    pub(crate) fn is_deadlock(&self) -> bool {
+        let Self::Unavailable { source } = self else { return false };
+        let database = source.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
+        database.and_then(DatabaseError::code).is_some_and(|code| matches!(&*code, "40P01" | "40001"))
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt { what: what.into(), source: None }
     }
@@ -88,20 +106,31 @@ impl StoreError {
     }
 }
 
+/// What an error and everything behind it says.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text += &format!(": {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        let rusqlite::Error::SqliteFailure(failure, _) = &error else {
+            return Self::Refused { source: Box::new(error) };
+        };
+        Self::by_verdict(sqlite_verdict(failure.extended_code.unsigned_abs()), error)
+    }
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error;
         match &error {
-            Error::Database(database) => match verdict(database.as_ref()) {
-                Verdict::Unavailable => Self::Unavailable { source: Box::new(error) },
-                Verdict::Full => Self::Full { source: Box::new(error) },
-                Verdict::Conflict(what) => Self::Conflict { what, source: Box::new(error) },
-                Verdict::Corrupt => Self::Corrupt {
-                    what: "the database says so itself".into(),
-                    source: Some(Box::new(error)),
-                },
-                Verdict::Refused => Self::Refused { source: Box::new(error) },
-            },
+            Error::Database(database) => Self::by_verdict(postgres_verdict(database.as_ref()), error),
             Error::Io(_)
             | Error::Tls(_)
             | Error::Protocol(_)
@@ -118,6 +147,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
+#[derive(Debug, PartialEq)]
 enum Verdict {
     Unavailable,
     Full,
@@ -126,24 +156,41 @@ enum Verdict {
     Refused,
 }
 
-fn verdict(error: &dyn DatabaseError) -> Verdict {
-    match error.kind() {
-        ErrorKind::UniqueViolation => return Verdict::Conflict("it exists already"),
-        ErrorKind::ForeignKeyViolation => return Verdict::Conflict("what it belongs to does not exist"),
-        _ => {}
+impl StoreError {
+    fn by_verdict(verdict: Verdict, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        let source = Box::new(error);
+        match verdict {
+            Verdict::Unavailable => Self::Unavailable { source },
+            Verdict::Full => Self::Full { source },
+            Verdict::Conflict(what) => Self::Conflict { what, source },
+            Verdict::Corrupt => {
+                Self::Corrupt { what: "the database says so itself".into(), source: Some(source) }
+            }
+            Verdict::Refused => Self::Refused { source },
+        }
     }
-    let code = error.code().unwrap_or_default();
-    // SQLite has numbers whose low byte is the kind; PostgreSQL has five characters whose first two are the class.
-    match code.parse::<u32>() {
-        Ok(number) if code.len() < 5 => sqlite_verdict(number),
-        _ => postgres_verdict(&code),
+}
+
+const EXISTS: Verdict = Verdict::Conflict("it exists already");
+const BELONGS_TO_NOTHING: Verdict = Verdict::Conflict("what it belongs to does not exist");
+
+fn postgres_verdict(error: &dyn DatabaseError) -> Verdict {
+    match error.kind() {
+        ErrorKind::UniqueViolation => EXISTS,
+        ErrorKind::ForeignKeyViolation => BELONGS_TO_NOTHING,
+        _ => postgres_code_verdict(&error.code().unwrap_or_default()),
     }
 }
 
 /// Codes as in sqlite3.h.
 fn sqlite_verdict(code: u32) -> Verdict {
     const IOERR_SHMSIZE: u32 = 10 | 19 << 8;
+    const CONSTRAINT_FOREIGNKEY: u32 = 19 | 3 << 8;
+    const CONSTRAINT_PRIMARYKEY: u32 = 19 | 6 << 8;
+    const CONSTRAINT_UNIQUE: u32 = 19 | 8 << 8;
     match (code, code & 0xff) {
+        (CONSTRAINT_FOREIGNKEY, _) => BELONGS_TO_NOTHING,
+        (CONSTRAINT_PRIMARYKEY | CONSTRAINT_UNIQUE, _) => EXISTS,
         (IOERR_SHMSIZE, _) | (_, 13) => Verdict::Full,
         // busy, locked, read-only, i/o error, cannot open, protocol of locks
         (_, 5 | 6 | 8 | 10 | 14 | 15) => Verdict::Unavailable,
@@ -153,7 +200,7 @@ fn sqlite_verdict(code: u32) -> Verdict {
 }
 
 /// Classes as in PostgreSQL's appendix of error codes.
-fn postgres_verdict(code: &str) -> Verdict {
+fn postgres_code_verdict(code: &str) -> Verdict {
     match (code, code.get(..2).unwrap_or_default()) {
         ("53100", _) => Verdict::Full,
         // connection, insufficient resources, operator intervention; deadlock, serialization, lock timeout
@@ -180,8 +227,10 @@ mod tests {
         assert!(matches!(sqlite_verdict(4874), Verdict::Full));
         assert!(matches!(sqlite_verdict(517), Verdict::Unavailable));
         assert!(matches!(sqlite_verdict(267), Verdict::Corrupt));
-        assert!(matches!(postgres_verdict("53100"), Verdict::Full));
-        assert!(matches!(postgres_verdict("57P01"), Verdict::Unavailable));
-        assert!(matches!(postgres_verdict("42601"), Verdict::Refused));
+        assert!(matches!(sqlite_verdict(2067), EXISTS));
+        assert!(matches!(sqlite_verdict(787), BELONGS_TO_NOTHING));
+        assert!(matches!(postgres_code_verdict("53100"), Verdict::Full));
+        assert!(matches!(postgres_code_verdict("57P01"), Verdict::Unavailable));
+        assert!(matches!(postgres_code_verdict("42601"), Verdict::Refused));
     }
 }

@@ -3,6 +3,7 @@
 use sandstorm_types::{SandboxId, TenantId, Timestamp};
 
 use crate::database::{Row, sql};
+use crate::writing::Done;
 use crate::{Json, Result, Store};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -36,10 +37,12 @@ impl Store {
         at: Timestamp,
         body: &Json,
     ) -> Result<u64> {
-        let mut writing = self.begin().await?;
-        let seqs = writing.events(tenant, sandbox, at, std::slice::from_ref(body)).await?;
-        writing.commit().await?;
-        Ok(*seqs.first().expect("one body gives one number"))
+        let body = body.clone();
+        self.write(Some(tenant), async move |writing| {
+            let seqs = writing.events(tenant, sandbox, at, std::slice::from_ref(&body)).await?;
+            Ok(Done::Keep(*seqs.first().expect("one body gives one number")))
+        })
+        .await
     }
 
     /// Oldest first.

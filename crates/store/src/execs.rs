@@ -3,7 +3,7 @@
 use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId, Timestamp};
 
 use crate::database::{Row, sql};
-use crate::writing::Writing;
+use crate::writing::{Done, Writing};
 use crate::{Audit, Json, Result, Store};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ impl ExecRow {
     }
 
     /// Row and events, as part of a transaction.
-    pub(crate) async fn insert(&self, writing: &mut Writing<'_>, events: &[Json]) -> Result<Vec<u64>> {
+    pub(crate) async fn insert(&self, writing: &mut Writing, events: &[Json]) -> Result<Vec<u64>> {
         let seqs = writing.events(self.tenant, Some(self.sandbox), self.started_at, events).await?;
         let text = "INSERT INTO execs (tenant, sandbox, id, context, title, kind, background, tty, lasting, timeout_ms,
             started_at, ended_at, status, result, detail)
@@ -85,7 +85,7 @@ impl ExecEnd {
     /// Row and events, as part of a transaction; `None` when it had ended already or is unknown.
     pub(crate) async fn store(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut Writing,
         tenant: TenantId,
         id: ExecId,
         events: &[Json],
@@ -104,11 +104,13 @@ impl ExecEnd {
 impl Store {
     /// Row, events and audit in one transaction; gives the numbers of the events.
     pub async fn insert_exec(&self, row: &ExecRow, events: &[Json], audit: &Audit) -> Result<Vec<u64>> {
-        let mut writing = self.begin().await?;
-        let seqs = row.insert(&mut writing, events).await?;
-        writing.audit(audit).await?;
-        writing.commit().await?;
-        Ok(seqs)
+        let (row, events, audit) = (row.clone(), events.to_vec(), audit.clone());
+        self.write(Some(row.tenant), async move |writing| {
+            let seqs = row.insert(writing, &events).await?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(seqs))
+        })
+        .await
     }
 
     /// The first end stands: `None` when it had ended already or is unknown, and then no event was stored.
@@ -119,10 +121,12 @@ impl Store {
         end: &ExecEnd,
         events: &[Json],
     ) -> Result<Option<Vec<u64>>> {
-        let mut writing = self.begin().await?;
-        let Some(seqs) = end.store(&mut writing, tenant, id, events).await? else { return Ok(None) };
-        writing.commit().await?;
-        Ok(Some(seqs))
+        let (end, events) = (end.clone(), events.to_vec());
+        self.write(Some(tenant), async move |writing| {
+            let seqs = end.store(writing, tenant, id, &events).await?;
+            Ok(if seqs.is_some() { Done::Keep(seqs) } else { Done::Undo(None) })
+        })
+        .await
     }
 
     pub async fn exec(&self, tenant: TenantId, sandbox: SandboxId, id: ExecId) -> Result<Option<ExecRow>> {

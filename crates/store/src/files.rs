@@ -3,6 +3,7 @@
 use sandstorm_types::{SandboxId, TenantId, Timestamp};
 
 use crate::database::sql;
+use crate::writing::Done;
 use crate::{Result, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +25,12 @@ impl Store {
     ) -> Result<()> {
         let text = "INSERT INTO files (tenant, sandbox, path, size, at) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (tenant, sandbox, path) DO UPDATE SET size = excluded.size, at = excluded.at";
-        let mut writing = self.begin().await?;
-        writing.run(sql(text).bind(tenant).bind(sandbox).bind(path).bind(size).bind(at)).await?;
-        writing.commit().await
+        let note = sql(text).bind(tenant).bind(sandbox).bind(path).bind(size).bind(at);
+        self.write(None, async move |writing| {
+            writing.run(note.clone()).await?;
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// By path.

@@ -6,6 +6,7 @@ use sandstorm_types::{TenantId, Timestamp};
 
 use crate::audit::{from_hex, hex};
 use crate::database::{Row, sql};
+use crate::writing::Done;
 use crate::{Audit, Result, Store, StoreError};
 
 #[derive(Clone, PartialEq, Eq)]
@@ -52,7 +53,6 @@ impl KeyRow {
 impl Store {
     /// `Conflict` when the id or the hash is taken, or there is no such tenant.
     pub async fn create_key(&self, row: &KeyRow, audit: &Audit) -> Result<()> {
-        let mut writing = self.begin().await?;
         let text =
             "INSERT INTO keys (id, tenant, name, hash, scopes, form, created_at, expires_at, revoked_at,
             last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -67,9 +67,13 @@ impl Store {
             .bind(row.expires_at)
             .bind(row.revoked_at)
             .bind(row.last_used_at);
-        writing.run(insert).await?;
-        writing.audit(audit).await?;
-        writing.commit().await
+        let audit = audit.clone();
+        self.write(None, async move |writing| {
+            writing.run(insert.clone()).await?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// By its public id. The one lookup without a tenant: it is what finds the tenant.
@@ -118,11 +122,13 @@ impl Store {
         at: Timestamp,
         audit: &Audit,
     ) -> Result<Option<KeyRow>> {
-        let mut writing = self.begin().await?;
-        let Some(row) = writing.row(sql(update).bind(id).bind(at)).await? else { return Ok(None) };
-        writing.audit(audit).await?;
-        writing.commit().await?;
-        KeyRow::read(&row).map(Some)
+        let (update, audit) = (sql(update).bind(id).bind(at), audit.clone());
+        self.write(None, async move |writing| {
+            let Some(row) = writing.row(update.clone()).await? else { return Ok(Done::Undo(None)) };
+            writing.audit(&audit).await?;
+            KeyRow::read(&row).map(|row| Done::Keep(Some(row)))
+        })
+        .await
     }
 
     /// Never moves the moment of last use back.
@@ -131,14 +137,17 @@ impl Store {
             return Ok(());
         }
         // In one order, so that two servers cannot wait for each other.
-        let mut used: Vec<_> = used.iter().collect();
+        let mut used = used.to_vec();
         used.sort();
-        let mut writing = self.begin().await?;
-        for (id, at) in used {
-            let touch = "UPDATE keys SET last_used_at = $2 WHERE id = $1 AND COALESCE(last_used_at, 0) < $2";
-            writing.run(sql(touch).bind(&**id).bind(*at)).await?;
-        }
-        writing.commit().await
+        self.write(None, async move |writing| {
+            for (id, at) in &used {
+                let touch =
+                    "UPDATE keys SET last_used_at = $2 WHERE id = $1 AND COALESCE(last_used_at, 0) < $2";
+                writing.run(sql(touch).bind(&**id).bind(*at)).await?;
+            }
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// Whether any key was ever made.

@@ -4,9 +4,8 @@
 //! Everything that belongs to a tenant is looked up by tenant *and* id. What a principal does is written together
 //! with its [`Audit`] record in one transaction: no record, no act.
 //!
-//! What survives what. SQLite runs in WAL mode with `synchronous=NORMAL`: every call that returned survives the end
-//! of this process however it comes, `kill -9` included; the loss of power can take the last moments before it, never
-//! the consistency of the file. PostgreSQL keeps what it acknowledged as its own `synchronous_commit` says.
+//! What survives what is [`Durability`]. SQLite runs in WAL mode with `synchronous=NORMAL`, or `FULL` when asked to. All
+//! calls are written by one thread, many in one transaction, and each is answered when that is committed.
 
 mod audit;
 mod config;
@@ -31,7 +30,7 @@ mod usage;
 mod writing;
 
 pub use audit::{Audit, AuditKey, AuditReport, AuditRow, Decision, Tampering};
-pub use config::StoreConfig;
+pub use config::{Durability, StoreConfig};
 pub use contexts::{ContextChanges, ContextRow};
 pub use error::{QuotaKind, Result, StoreError};
 pub use events::EventRow;

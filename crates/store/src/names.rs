@@ -3,6 +3,7 @@
 use sandstorm_types::{SandboxId, TenantId};
 
 use crate::database::sql;
+use crate::writing::Done;
 use crate::{Result, Store};
 
 /// Whether a name could be had.
@@ -32,11 +33,10 @@ impl Store {
         let claim = "INSERT INTO names (tenant, kind, name, sandbox) VALUES ($1, $2, $3, $4)
             ON CONFLICT (tenant, kind, name) DO NOTHING";
         loop {
-            let mut writing = self.begin().await?;
             let claim = sql(claim).bind(tenant).bind(kind).bind(name).bind(id);
-            let claimed = writing.run(claim).await? == 1;
-            writing.commit().await?;
-            if claimed {
+            let claimed =
+                self.write(None, async move |writing| Ok(Done::Keep(writing.run(claim.clone()).await? == 1)));
+            if claimed.await? {
                 return Ok(Claimed::Claimed);
             }
             // Released in between: try again.
@@ -61,10 +61,8 @@ impl Store {
         id: SandboxId,
     ) -> Result<bool> {
         let release = sql("DELETE FROM names WHERE tenant = $1 AND kind = $2 AND name = $3 AND sandbox = $4");
-        let mut writing = self.begin().await?;
-        let released = writing.run(release.bind(tenant).bind(kind).bind(name).bind(id)).await? == 1;
-        writing.commit().await?;
-        Ok(released)
+        let release = release.bind(tenant).bind(kind).bind(name).bind(id);
+        self.write(None, async move |writing| Ok(Done::Keep(writing.run(release.clone()).await? == 1))).await
     }
 
     /// By name.

@@ -3,6 +3,7 @@
 use sandstorm_types::Timestamp;
 
 use crate::database::sql;
+use crate::writing::{Done, Writing};
 use crate::{Result, Store};
 
 /// Rows that one transaction removes. Small, so that nobody waits long for the one writer of SQLite.
@@ -66,16 +67,22 @@ impl Store {
     }
 
     /// The last of the statements is the one that is counted.
-    async fn sweep_rows(&self, statements: &[&'static str], before: Option<Timestamp>) -> Result<u64> {
+    async fn sweep_rows(
+        &self,
+        statements: &'static [&'static str],
+        before: Option<Timestamp>,
+    ) -> Result<u64> {
         let Some(before) = before else { return Ok(0) };
         let mut swept = 0;
         loop {
-            let mut writing = self.begin().await?;
-            let mut removed = 0;
-            for statement in statements {
-                removed = writing.run(sql(*statement).bind(before).bind(BATCH)).await?;
-            }
-            writing.commit().await?;
+            let sweep = async move |writing: &mut Writing| {
+                let mut removed = 0;
+                for statement in statements {
+                    removed = writing.run(sql(*statement).bind(before).bind(BATCH)).await?;
+                }
+                Ok(Done::Keep(removed))
+            };
+            let removed = self.write(None, sweep).await?;
             swept += removed;
             if removed < u64::from(BATCH) {
                 return Ok(swept);
@@ -89,9 +96,10 @@ impl Store {
         let Some(before) = before else { return Ok(0) };
         let mut swept = 0;
         loop {
-            let mut writing = self.begin().await?;
-            let removed = writing.cut_audit(before, u64::from(BATCH)).await?;
-            writing.commit().await?;
+            let cut = async move |writing: &mut Writing| {
+                writing.cut_audit(before, u64::from(BATCH)).await.map(Done::Keep)
+            };
+            let removed = self.write(None, cut).await?;
             swept += removed;
             if removed < u64::from(BATCH) {
                 return Ok(swept);

@@ -3,6 +3,7 @@
 use sandstorm_types::{RunId, TenantId, Timestamp};
 
 use crate::database::{Row, sql};
+use crate::writing::Done;
 use crate::{Audit, Json, Result, Store};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -47,8 +48,6 @@ impl RunRow {
 impl Store {
     /// Row, events and audit in one transaction; gives the numbers of the events.
     pub async fn insert_run(&self, row: &RunRow, events: &[Json], audit: &Audit) -> Result<Vec<u64>> {
-        let mut writing = self.begin().await?;
-        let seqs = writing.events(row.tenant, None, row.created_at, events).await?;
         let text = "INSERT INTO runs (tenant, id, language, created_at, ended_at, status, result, problem, request_hash)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let insert = sql(text)
@@ -61,10 +60,14 @@ impl Store {
             .bind(row.result.as_ref())
             .bind(row.problem.as_ref())
             .bind(row.request_hash.clone());
-        writing.run(insert).await?;
-        writing.audit(audit).await?;
-        writing.commit().await?;
-        Ok(seqs)
+        let (tenant, at, events, audit) = (row.tenant, row.created_at, events.to_vec(), audit.clone());
+        self.write(Some(tenant), async move |writing| {
+            let seqs = writing.events(tenant, None, at, &events).await?;
+            writing.run(insert.clone()).await?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(seqs))
+        })
+        .await
     }
 
     /// The first end stands: `None` when it had ended already or is unknown, and then no event was stored.
@@ -75,8 +78,6 @@ impl Store {
         end: &RunEnd,
         events: &[Json],
     ) -> Result<Option<Vec<u64>>> {
-        let mut writing = self.begin().await?;
-        let seqs = writing.events(tenant, None, end.at, events).await?;
         let text = "UPDATE runs SET ended_at = $3, status = $4, result = $5, problem = $6
             WHERE tenant = $1 AND id = $2 AND ended_at IS NULL";
         let update = sql(text)
@@ -86,11 +87,13 @@ impl Store {
             .bind(end.status.clone())
             .bind(end.result.as_ref())
             .bind(end.problem.as_ref());
-        if writing.run(update).await? == 0 {
-            return Ok(None);
-        }
-        writing.commit().await?;
-        Ok(Some(seqs))
+        let (at, events) = (end.at, events.to_vec());
+        self.write(Some(tenant), async move |writing| {
+            let seqs = writing.events(tenant, None, at, &events).await?;
+            let ended = writing.run(update.clone()).await? == 1;
+            Ok(if ended { Done::Keep(Some(seqs)) } else { Done::Undo(None) })
+        })
+        .await
     }
 
     pub async fn run(&self, tenant: TenantId, id: RunId) -> Result<Option<RunRow>> {
@@ -106,11 +109,17 @@ impl Store {
         before: Option<(Timestamp, RunId)>,
         limit: u32,
     ) -> Result<Vec<RunRow>> {
-        let text = "SELECT * FROM runs WHERE tenant = $1 AND ($2 = 0 OR ended_at IS NULL)
-            AND (created_at, id) < ($3, $4) ORDER BY created_at DESC, id DESC LIMIT $5";
+        // Two texts, since each has an index of its own.
+        let text = if running_only {
+            "SELECT * FROM runs WHERE tenant = $1 AND ended_at IS NULL AND (created_at, id) < ($2, $3)
+                ORDER BY created_at DESC, id DESC LIMIT $4"
+        } else {
+            "SELECT * FROM runs WHERE tenant = $1 AND (created_at, id) < ($2, $3)
+                ORDER BY created_at DESC, id DESC LIMIT $4"
+        };
         // Without a place to go on from, one behind every other.
         let (at, id) = before.unwrap_or((Timestamp::from_millis(i64::MAX), RunId::from_bits(u128::MAX)));
-        let query = sql(text).bind(tenant).bind(running_only).bind(at).bind(id).bind(limit);
+        let query = sql(text).bind(tenant).bind(at).bind(id).bind(limit);
         self.database().rows(query).await?.iter().map(RunRow::read).collect()
     }
 

@@ -3,6 +3,7 @@
 use sandstorm_types::{SandboxId, TenantId, Timestamp};
 
 use crate::database::{Row, sql};
+use crate::writing::Done;
 use crate::{Result, Store};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,15 +39,15 @@ impl Store {
         if rows.is_empty() {
             return Ok(());
         }
-        let mut writing = self.begin().await?;
-        for row in rows {
-            // PostgreSQL cannot tell the type of a placeholder in a list of columns by itself.
-            let text = "INSERT INTO samples (tenant, sandbox, at, cpu_ms, memory_bytes, peak_memory_bytes, processes,
+        // PostgreSQL cannot tell the type of a placeholder in a list of columns by itself.
+        let text =
+            "INSERT INTO samples (tenant, sandbox, at, cpu_ms, memory_bytes, peak_memory_bytes, processes,
                 disk_bytes, inodes)
                 SELECT tenant, id, CAST($2 AS BIGINT), CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT),
                 CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS BIGINT) FROM sandboxes WHERE id = $1
                 ON CONFLICT (tenant, sandbox, at) DO NOTHING";
-            let insert = sql(text)
+        let inserts = rows.iter().map(|row| {
+            sql(text)
                 .bind(row.sandbox)
                 .bind(row.at)
                 .bind(row.cpu_ms)
@@ -54,10 +55,16 @@ impl Store {
                 .bind(row.peak_memory_bytes)
                 .bind(row.processes)
                 .bind(row.disk_bytes)
-                .bind(row.inodes);
-            writing.run(insert).await?;
-        }
-        writing.commit().await
+                .bind(row.inodes)
+        });
+        let inserts: Vec<_> = inserts.collect();
+        self.write(None, async move |writing| {
+            for insert in &inserts {
+                writing.run(insert.clone()).await?;
+            }
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// From `from` to before `to`, oldest first.

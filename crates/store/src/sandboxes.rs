@@ -12,7 +12,7 @@ pub use list::SandboxFilter;
 pub use reservation::Reservation;
 
 use crate::database::{Row, sql};
-use crate::writing::Writing;
+use crate::writing::{Done, Writing};
 use crate::{Audit, EventRow, Json, Result, Store, StoreError};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -109,18 +109,20 @@ impl Store {
         ceiling: Option<Reservation>,
         audit: &Audit,
     ) -> Result<EventRow> {
-        let mut writing = self.begin().await?;
-        // First, since it holds the tenant's row: whoever counts next sees what was inserted here.
-        let event = event(&mut writing, row, None, row.created_at).await?;
-        if let Some(ceiling) = ceiling {
-            ceiling.check(&mut writing, row.tenant, &row.spec.limits).await?;
-        }
-        insert(&mut writing, row).await?;
-        label(&mut writing, row).await?;
-        transition(&mut writing, row, None, row.created_at).await?;
-        writing.audit(audit).await?;
-        writing.commit().await?;
-        Ok(event)
+        let (row, audit) = (row.clone(), audit.clone());
+        self.write(Some(row.tenant), async move |writing| {
+            // First, since it holds the tenant's row: whoever counts next sees what was inserted here.
+            let event = event(writing, &row, None, row.created_at).await?;
+            if let Some(ceiling) = ceiling {
+                ceiling.check(writing, row.tenant, &row.spec.limits).await?;
+            }
+            insert(writing, &row).await?;
+            label(writing, &row).await?;
+            transition(writing, &row, None, row.created_at).await?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(event))
+        })
+        .await
     }
 
     /// Moves the state machine. Row, transition, event and audit are one transaction. The event's body is
@@ -137,25 +139,31 @@ impl Store {
         changes: SandboxChanges,
         audit: Option<&Audit>,
     ) -> Result<StepOutcome> {
-        let mut writing = self.begin().await?;
-        let Some(mut row) = find(&mut writing, tenant, id).await? else { return Ok(StepOutcome::Missing) };
-        if row.revision != expected_revision {
-            return Ok(StepOutcome::Lost);
-        }
-        let Ok(next) = row.state.after(step) else { return Ok(StepOutcome::Conflict(row)) };
-        let from = std::mem::replace(&mut row.state, state::storable(next));
-        row.apply(changes);
-        if row.state.is_final() {
-            row.ended_at = Some(at);
-        }
-        let event = event(&mut writing, &row, Some(&from), at).await?;
-        if !save(&mut writing, &mut row).await? {
-            return Ok(StepOutcome::Lost);
-        }
-        transition(&mut writing, &row, Some(&from), at).await?;
-        writing.audit_optional(audit).await?;
-        writing.commit().await?;
-        Ok(StepOutcome::Stepped(row, event))
+        let audit = audit.cloned();
+        self.write(Some(tenant), async move |writing| {
+            let Some(mut row) = find(writing, tenant, id).await? else {
+                return Ok(Done::Undo(StepOutcome::Missing));
+            };
+            if row.revision != expected_revision {
+                return Ok(Done::Undo(StepOutcome::Lost));
+            }
+            let Ok(next) = row.state.after(step.clone()) else {
+                return Ok(Done::Undo(StepOutcome::Conflict(row)));
+            };
+            let from = std::mem::replace(&mut row.state, state::storable(next));
+            row.apply(changes.clone());
+            if row.state.is_final() {
+                row.ended_at = Some(at);
+            }
+            let event = event(writing, &row, Some(&from), at).await?;
+            if !save(writing, &mut row).await? {
+                return Ok(Done::Undo(StepOutcome::Lost));
+            }
+            transition(writing, &row, Some(&from), at).await?;
+            writing.audit_optional(audit.as_ref()).await?;
+            Ok(Done::Keep(StepOutcome::Stepped(row, event)))
+        })
+        .await
     }
 
     pub async fn sandbox(&self, tenant: TenantId, id: SandboxId) -> Result<Option<SandboxRow>> {
@@ -178,12 +186,14 @@ impl Store {
         // In one order, so that two servers cannot wait for each other.
         let mut used = used.to_vec();
         used.sort();
-        let mut writing = self.begin().await?;
-        for (id, at) in used {
-            let touch = "UPDATE sandboxes SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2";
-            writing.run(sql(touch).bind(id).bind(at)).await?;
-        }
-        writing.commit().await
+        self.write(None, async move |writing| {
+            for (id, at) in &used {
+                let touch = "UPDATE sandboxes SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2";
+                writing.run(sql(touch).bind(*id).bind(*at)).await?;
+            }
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// The row after it; `None` when there is no such sandbox. Counts as a revision.
@@ -194,21 +204,23 @@ impl Store {
         changes: SandboxChanges,
         audit: Option<&Audit>,
     ) -> Result<Option<SandboxRow>> {
-        loop {
-            let mut writing = self.begin().await?;
-            let Some(mut row) = find(&mut writing, tenant, id).await? else { return Ok(None) };
-            row.apply(changes.clone());
-            // Another server stepped in between: apply the change to what is there now.
-            if !save(&mut writing, &mut row).await? {
-                continue;
+        let audit = audit.cloned();
+        self.write(Some(tenant), async move |writing| {
+            loop {
+                let Some(mut row) = find(writing, tenant, id).await? else { return Ok(Done::Undo(None)) };
+                row.apply(changes.clone());
+                // Another server stepped in between: apply the change to what is there now.
+                if !save(writing, &mut row).await? {
+                    continue;
+                }
+                if changes.spec.is_some() {
+                    label(writing, &row).await?;
+                }
+                writing.audit_optional(audit.as_ref()).await?;
+                return Ok(Done::Keep(Some(row)));
             }
-            if changes.spec.is_some() {
-                label(&mut writing, &row).await?;
-            }
-            writing.audit_optional(audit).await?;
-            writing.commit().await?;
-            return Ok(Some(row));
-        }
+        })
+        .await
     }
 
     /// Oldest first.
@@ -235,12 +247,12 @@ impl TransitionRow {
 
 const ONE: &str = "SELECT * FROM sandboxes WHERE tenant = $1 AND id = $2";
 
-async fn find(writing: &mut Writing<'_>, tenant: TenantId, id: SandboxId) -> Result<Option<SandboxRow>> {
+async fn find(writing: &mut Writing, tenant: TenantId, id: SandboxId) -> Result<Option<SandboxRow>> {
     let row = writing.row(sql(ONE).bind(tenant).bind(id)).await?;
     row.as_ref().map(SandboxRow::read).transpose()
 }
 
-async fn insert(writing: &mut Writing<'_>, row: &SandboxRow) -> Result<()> {
+async fn insert(writing: &mut Writing, row: &SandboxRow) -> Result<()> {
     let text =
         "INSERT INTO sandboxes (tenant, id, spec, state, reason, idle_timeout_ms, walls, provider, cpu_milli,
         memory_bytes, created_at, expires_at, ended_at, last_used_at, revision)
@@ -265,7 +277,7 @@ async fn insert(writing: &mut Writing<'_>, row: &SandboxRow) -> Result<()> {
 }
 
 /// Writes what can change and counts the revision. False when somebody else did meanwhile.
-async fn save(writing: &mut Writing<'_>, row: &mut SandboxRow) -> Result<bool> {
+async fn save(writing: &mut Writing, row: &mut SandboxRow) -> Result<bool> {
     let text = "UPDATE sandboxes SET spec = $4, state = $5, reason = $6, walls = $7, cpu_milli = $8,
         memory_bytes = $9, expires_at = $10, ended_at = $11, revision = revision + 1
         WHERE tenant = $1 AND id = $2 AND revision = $3";
@@ -285,7 +297,7 @@ async fn save(writing: &mut Writing<'_>, row: &mut SandboxRow) -> Result<bool> {
     Ok(writing.run(update).await? == 1)
 }
 
-async fn label(writing: &mut Writing<'_>, row: &SandboxRow) -> Result<()> {
+async fn label(writing: &mut Writing, row: &SandboxRow) -> Result<()> {
     let old = sql("DELETE FROM sandbox_labels WHERE tenant = $1 AND sandbox = $2");
     writing.run(old.bind(row.tenant).bind(row.id)).await?;
     for (name, value) in row.spec.labels.iter() {
@@ -296,7 +308,7 @@ async fn label(writing: &mut Writing<'_>, row: &SandboxRow) -> Result<()> {
 }
 
 async fn transition(
-    writing: &mut Writing<'_>,
+    writing: &mut Writing,
     row: &SandboxRow,
     from: Option<&State>,
     at: Timestamp,
@@ -316,7 +328,7 @@ async fn transition(
 }
 
 async fn event(
-    writing: &mut Writing<'_>,
+    writing: &mut Writing,
     row: &SandboxRow,
     from: Option<&State>,
     at: Timestamp,

@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use sandstorm_types::Timestamp;
-use tokio_util::task::TaskTracker;
 
 use crate::audit::{Chain, random_name};
 use crate::database::{Database, NEWEST, sql};
+use crate::writing::Writer;
 use crate::{Result, StoreConfig};
 
 /// A hand on the store; cloning gives another.
 ///
-/// Every call that writes is one transaction. Dropping its future before it returned leaves either all of it or nothing.
+/// Every call that writes is done whole or not at all, and is committed when it returns. Dropping its future before leaves
+/// either all of it or nothing.
 #[derive(Debug, Clone)]
 pub struct Store(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     database: Database,
-    chain: Chain,
-    /// Commits under way; see [`crate::writing`].
-    commits: TaskTracker,
+    chain: Arc<Chain>,
+    writer: Writer,
     /// Tells this opening from all others; see the idempotency keys.
     instance: String,
     /// When this server last said that it lives, in milliseconds.
@@ -38,14 +38,13 @@ impl Store {
 
     /// Opens at an earlier version, for tests of migrations.
     pub(crate) async fn open_at(config: &StoreConfig, version: i64) -> Result<Self> {
-        let database = Database::connect(config).await?;
-        database.migrate(version).await?;
-        let chain = Chain::new(config);
-        chain.start(&database).await?;
+        let (database, connection) = Database::connect(config).await?;
+        let chain = Arc::new(Chain::new(config));
+        let writer = Writer::start(connection, Arc::clone(&chain), version).await?;
         Ok(Self(Arc::new(Inner {
             database,
             chain,
-            commits: TaskTracker::new(),
+            writer,
             instance: random_name(),
             last_beat: AtomicI64::new(i64::MIN),
         })))
@@ -66,17 +65,18 @@ impl Store {
         if let Err(error) = self.checkpoint_audit().await {
             tracing::warn!(%error, "the audit could not be anchored at the end");
         }
-        self.0.commits.close();
-        self.0.commits.wait().await;
+        self.chain().close().await;
+        // The last to close folds the log of SQLite into its file, which a connection that may only read cannot do.
         self.database().close().await;
+        self.writer().close().await;
     }
 
     pub(crate) fn database(&self) -> &Database {
         &self.0.database
     }
 
-    pub(crate) fn commits(&self) -> &TaskTracker {
-        &self.0.commits
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.0.writer
     }
 
     pub(crate) fn chain(&self) -> &Chain {

@@ -3,6 +3,7 @@
 use sandstorm_types::{TenantId, Timestamp};
 
 use crate::database::{Row, sql};
+use crate::writing::Done;
 use crate::{Audit, Json, Result, Store};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -28,12 +29,15 @@ impl TenantRow {
 impl Store {
     /// `Conflict` when the id or the name is taken.
     pub async fn create_tenant(&self, row: &TenantRow, audit: &Audit) -> Result<()> {
-        let mut writing = self.begin().await?;
         let insert = sql("INSERT INTO tenants (id, name, quota, created_at) VALUES ($1, $2, $3, $4)");
         let insert = insert.bind(row.id).bind(&*row.name).bind(row.quota.as_ref()).bind(row.created_at);
-        writing.run(insert).await?;
-        writing.audit(audit).await?;
-        writing.commit().await
+        let audit = audit.clone();
+        self.write(None, async move |writing| {
+            writing.run(insert.clone()).await?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     pub async fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
@@ -49,13 +53,15 @@ impl Store {
 
     /// Whether there is such a tenant.
     pub async fn set_tenant_quota(&self, id: TenantId, quota: Option<&Json>, audit: &Audit) -> Result<bool> {
-        let mut writing = self.begin().await?;
         let update = sql("UPDATE tenants SET quota = $2 WHERE id = $1").bind(id).bind(quota);
-        if writing.run(update).await? == 0 {
-            return Ok(false);
-        }
-        writing.audit(audit).await?;
-        writing.commit().await?;
-        Ok(true)
+        let audit = audit.clone();
+        self.write(Some(id), async move |writing| {
+            if writing.run(update.clone()).await? == 0 {
+                return Ok(Done::Undo(false));
+            }
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(true))
+        })
+        .await
     }
 }

@@ -4,7 +4,8 @@ mod postgres;
 
 pub use postgres::Postgres;
 
-use crate::database::{Transaction, sql};
+use crate::database::{Connection, Database, sql};
+use crate::writing::Done;
 use crate::{Result, Store, StoreConfig};
 
 /// The versions that a database can have had.
@@ -17,10 +18,8 @@ pub async fn open_at_version(config: &StoreConfig, version: i64) -> Result<Store
 
 /// Runs one statement past all rules, as somebody who got at the database would. Gives the number of rows.
 pub async fn meddle(store: &Store, statement: &str) -> Result<u64> {
-    let mut transaction = store.database().begin().await?;
-    let touched = transaction.run(sql(statement.to_owned())).await?;
-    transaction.commit().await?;
-    Ok(touched)
+    let statement = sql(statement.to_owned());
+    store.write(None, async move |writing| writing.run(statement.clone()).await.map(Done::Keep)).await
 }
 
 /// Text of the first column, named `value`, of each row that a statement gives.
@@ -34,12 +33,35 @@ pub async fn rechain(store: &Store, from: i64, to: i64, head: bool) -> Result<()
     crate::audit::forge::rechain(store, from, to, head).await
 }
 
+/// Waits for checkpoints that were committed to be in the anchor, where they come a moment later.
+pub async fn anchored(store: &Store) {
+    store.chain().anchor().await;
+}
+
+/// What the connection that writes has set, such as `synchronous`, as text.
+pub async fn writer_setting(store: &Store, statement: &'static str) -> Result<String> {
+    store
+        .write(None, async move |writing| {
+            let row = writing.row(sql(statement)).await?;
+            let row = row.ok_or_else(|| crate::StoreError::corrupt("there is no such setting"))?;
+            row.get("value").map(Done::Undo)
+        })
+        .await
+}
+
+/// Transactions that were committed since the store was opened.
+pub fn commits(store: &Store) -> u64 {
+    store.writer().commits()
+}
+
 /// Holds the database's write lock (SQLite) or nothing but a connection (PostgreSQL) until it is dropped.
 #[derive(Debug)]
 pub struct Held {
-    _transaction: Transaction,
+    _connection: Connection,
 }
 
-pub async fn hold_writer(store: &Store) -> Result<Held> {
-    Ok(Held { _transaction: store.database().begin().await? })
+pub async fn hold_writer(config: &StoreConfig) -> Result<Held> {
+    let (_, mut connection) = Database::connect(config).await?;
+    connection.begin().await?;
+    Ok(Held { _connection: connection })
 }

@@ -3,12 +3,16 @@
 use sandstorm_types::TenantId;
 
 use crate::database::{Row, sql};
+use crate::writing::Done;
 use crate::{Result, Store};
 
 /// What to add to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsageDelta {
+    /// Carried out.
     pub runs: u64,
+    /// Answered with an earlier result.
+    pub cached_runs: u64,
     pub execs: u64,
     pub sandboxes_created: u64,
     pub cpu_ms: u64,
@@ -28,6 +32,7 @@ impl UsageRow {
             day: row.get("day")?,
             used: UsageDelta {
                 runs: row.get("runs")?,
+                cached_runs: row.get("cached_runs")?,
                 execs: row.get("execs")?,
                 sandboxes_created: row.get("sandboxes_created")?,
                 cpu_ms: row.get("cpu_ms")?,
@@ -41,13 +46,14 @@ impl Store {
     /// `day` counts from 1970, UTC.
     pub async fn add_usage(&self, tenant: TenantId, day: i64, used: UsageDelta) -> Result<()> {
         let text =
-            "INSERT INTO usage (tenant, day, runs, execs, sandboxes_created, cpu_ms, memory_mib_seconds)
-            VALUES ($1, $2, $3, $4, $5, $6, $7)
+            "INSERT INTO usage (tenant, day, runs, execs, sandboxes_created, cpu_ms, memory_mib_seconds,
+            cached_runs) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             ON CONFLICT (tenant, day) DO UPDATE SET runs = usage.runs + excluded.runs,
             execs = usage.execs + excluded.execs,
             sandboxes_created = usage.sandboxes_created + excluded.sandboxes_created,
             cpu_ms = usage.cpu_ms + excluded.cpu_ms,
-            memory_mib_seconds = usage.memory_mib_seconds + excluded.memory_mib_seconds";
+            memory_mib_seconds = usage.memory_mib_seconds + excluded.memory_mib_seconds,
+            cached_runs = usage.cached_runs + excluded.cached_runs";
         let add = sql(text)
             .bind(tenant)
             .bind(day)
@@ -55,10 +61,13 @@ impl Store {
             .bind(used.execs)
             .bind(used.sandboxes_created)
             .bind(used.cpu_ms)
-            .bind(used.memory_mib_seconds);
-        let mut writing = self.begin().await?;
-        writing.run(add).await?;
-        writing.commit().await
+            .bind(used.memory_mib_seconds)
+            .bind(used.cached_runs);
+        self.write(None, async move |writing| {
+            writing.run(add.clone()).await?;
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// Both days included; days without use are left out.

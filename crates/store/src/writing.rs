@@ -1,35 +1,77 @@
-//! One transaction of the store: rows, events and audit that stand or fall together.
+//! What one call writes: rows, events and audit that stand or fall together.
+//!
+//! All calls of a store are written by one thread, one after the other, many in one transaction; see [`writer`]. So what
+//! a call does is given to that thread, and the call returns once the transaction that holds it was committed.
+
+mod batch;
+mod job;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use sandstorm_types::{SandboxId, TenantId, Timestamp};
 
-use crate::audit::Checkpoint;
-use crate::database::{Row, Statement, Transaction, sql};
+pub(crate) use job::Done;
+pub(crate) use writer::Writer;
+
+use job::Asked;
+
+use crate::audit::{Chain, Checkpoint, Head};
+use crate::database::{Connection, Row, Statement, sql};
 use crate::{Audit, Json, Result, Store, StoreError};
 
-/// A transaction under way. Dropping it undoes all of it.
+/// The transaction under way, as one call sees it.
 ///
 /// Locks are taken in one order, or two servers on PostgreSQL could wait for each other: the tenant (by its events)
 /// first, then the rows, the audit last.
 #[derive(Debug)]
-pub(crate) struct Writing<'s> {
-    store: &'s Store,
-    transaction: Transaction,
+pub(crate) struct Writing {
+    chain: Arc<Chain>,
+    connection: Connection,
+    /// How many transactions were committed.
+    commits: Arc<AtomicU64>,
+    known: Known,
+}
+
+/// What was read once for the whole transaction and is written back at its end: numbers that every call counts on.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    head: Option<Head>,
+    events: BTreeMap<TenantId, Counter>,
     checkpoints: Vec<Checkpoint>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Counter {
+    stored: u64,
+    last: u64,
+}
+
 impl Store {
-    pub(crate) async fn begin(&self) -> Result<Writing<'_>> {
-        Ok(Writing { store: self, transaction: self.database().begin().await?, checkpoints: Vec::new() })
+    /// Has `work` done in a transaction and returns when it is committed. It may be done more than once, until it holds.
+    ///
+    /// `tenant` is whose events it counts: with PostgreSQL only calls of one tenant share a transaction, so that locks
+    /// keep their order.
+    pub(crate) async fn write<T, F>(&self, tenant: Option<TenantId>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: AsyncFn(&mut Writing) -> Result<Done<T>> + Send + 'static,
+    {
+        let (job, answered) = Asked::new(tenant, work);
+        self.writer().ask(Box::new(job)).await?;
+        answered.await.unwrap_or_else(|_| Err(writer::closed()))
     }
 }
 
-impl Writing<'_> {
+impl Writing {
     pub(crate) async fn run(&mut self, statement: Statement) -> Result<u64> {
-        self.transaction.run(statement).await
+        self.connection.run(statement).await
     }
 
     pub(crate) async fn row(&mut self, statement: Statement) -> Result<Option<Row>> {
-        self.transaction.row(statement).await
+        self.connection.row(statement).await
     }
 
     /// Numbers and stores events of a tenant. Holds the tenant's counter until the end of the transaction, so that
@@ -44,24 +86,37 @@ impl Writing<'_> {
         if bodies.is_empty() {
             return Ok(Vec::new());
         }
-        let count = bodies.len() as u64;
-        let number = "UPDATE tenants SET event_seq = event_seq + $2 WHERE id = $1 RETURNING event_seq";
-        let Some(row) = self.row(sql(number).bind(tenant).bind(count)).await? else {
-            return Err(StoreError::Invalid { what: "there is no such tenant".to_owned() });
-        };
-        let last: u64 = row.get("event_seq")?;
-        let numbers: Vec<u64> = (last + 1 - count..=last).collect();
+        let first = self.last_event(tenant).await? + 1;
+        let numbers: Vec<u64> = (first..).take(bodies.len()).collect();
         for (seq, body) in numbers.iter().zip(bodies) {
             let insert =
                 sql("INSERT INTO events (tenant, seq, at, sandbox, body) VALUES ($1, $2, $3, $4, $5)");
             self.run(insert.bind(tenant).bind(*seq).bind(at).bind(sandbox).bind(body)).await?;
         }
+        if let (Some(counter), Some(last)) = (self.known.events.get_mut(&tenant), numbers.last()) {
+            counter.last = *last;
+        }
         Ok(numbers)
     }
 
+    async fn last_event(&mut self, tenant: TenantId) -> Result<u64> {
+        if let Some(counter) = self.known.events.get(&tenant) {
+            return Ok(counter.last);
+        }
+        let query = format!("SELECT event_seq FROM tenants WHERE id = $1{}", self.connection.for_update());
+        let Some(row) = self.row(sql(query).bind(tenant)).await? else {
+            return Err(StoreError::Invalid { what: "there is no such tenant".to_owned() });
+        };
+        let last = row.get("event_seq")?;
+        self.known.events.insert(tenant, Counter { stored: last, last });
+        Ok(last)
+    }
+
     pub(crate) async fn audit(&mut self, audit: &Audit) -> Result<()> {
-        let checkpoint = self.store.chain().append(&mut self.transaction, audit).await?;
-        self.checkpoints.extend(checkpoint);
+        let head = self.head().await?;
+        let (head, checkpoint) = self.chain.append(&mut self.connection, head, audit).await?;
+        self.known.head = Some(head);
+        self.known.checkpoints.extend(checkpoint);
         Ok(())
     }
 
@@ -72,31 +127,41 @@ impl Writing<'_> {
         }
     }
 
+    async fn head(&mut self) -> Result<Head> {
+        match &self.known.head {
+            Some(head) => Ok(head.clone()),
+            None => self.chain.head(&mut self.connection).await,
+        }
+    }
+
     /// Signs where the audit is now; gives its last number.
     pub(crate) async fn checkpoint(&mut self) -> Result<u64> {
-        let checkpoint = self.store.chain().checkpoint(&mut self.transaction).await?;
+        let head = self.head().await?;
+        let checkpoint = self.chain.checkpoint(&mut self.connection, &head).await?;
+        self.known.head = Some(head);
         let seq = checkpoint.as_ref().map_or(0, Checkpoint::seq);
-        self.checkpoints.extend(checkpoint);
+        self.known.checkpoints.extend(checkpoint);
         Ok(seq)
     }
 
     /// Removes old records of the audit; gives how many.
     pub(crate) async fn cut_audit(&mut self, before: Timestamp, most: u64) -> Result<u64> {
-        let (removed, cut) = self.store.chain().cut(&mut self.transaction, before, most).await?;
-        self.checkpoints.extend(cut);
+        let (removed, cut) = self.chain.cut(&mut self.connection, before, most).await?;
+        self.known.checkpoints.extend(cut);
         Ok(removed)
     }
 
-    pub(crate) async fn commit(self) -> Result<()> {
-        if self.checkpoints.is_empty() {
-            return self.transaction.commit().await;
+    /// Writes what was counted in memory.
+    async fn write_known(&mut self) -> Result<()> {
+        for (tenant, counter) in &self.known.events {
+            if counter.last != counter.stored {
+                let update = sql("UPDATE tenants SET event_seq = $2 WHERE id = $1");
+                self.connection.run(update.bind(*tenant).bind(counter.last)).await?;
+            }
         }
-        // A caller that goes away now must not part the commit from its anchor.
-        let store = self.store.clone();
-        let committed = self
-            .store
-            .commits()
-            .spawn(async move { store.chain().commit(self.transaction, self.checkpoints).await });
-        committed.await.map_err(|error| StoreError::Unavailable { source: Box::new(error) })?
+        if let Some(head) = self.known.head.as_ref().filter(|head| head.is_new()) {
+            self.chain.keep_head(&mut self.connection, head).await?;
+        }
+        Ok(())
     }
 }

@@ -37,6 +37,10 @@ impl Namespaces {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS) as u64,
     );
+    /// What a zygote is born into: it is root of the host with few rights, has to enter the namespaces of jails, and can
+    /// only do that from the host's own user and pid namespaces.
+    pub const ZYGOTE: Self =
+        Self((libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64);
     /// None: a plain child.
     pub const NONE: Self = Self(0);
 }

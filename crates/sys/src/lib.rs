@@ -10,3 +10,5 @@ pub mod lock;
 pub mod mount;
 pub mod probe;
 pub mod process;
+#[cfg(target_arch = "x86_64")]
+pub mod ptrace;

@@ -69,6 +69,54 @@ fn wait4(pid: i32, options: i32) -> io::Result<Option<Reaped>> {
     }
 }
 
+/// Collects the child behind a descriptor, without waiting. `None`: it lives.
+pub fn reap_descriptor(child: BorrowedFd<'_>) -> io::Result<Option<Reaped>> {
+    // SAFETY: `siginfo_t` is plain data; all zeroes is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `rusage` is plain data; all zeroes is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // libc's own function leaves the usage out.
+    // SAFETY: both pointers are to live local variables of the right type.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PIDFD,
+            child.as_raw_fd(),
+            &raw mut info,
+            flags,
+            &raw mut usage,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `waitid` has filled in the part that tells of a child, or left all of it zero.
+    let pid = unsafe { info.si_pid() };
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: as above.
+    let status = unsafe { info.si_status() };
+    Ok(Some(Reaped {
+        pid,
+        ending: match info.si_code {
+            libc::CLD_EXITED => Ending::Code(status),
+            _ => Ending::Signal(status),
+        },
+        user_time: duration(usage.ru_utime),
+        system_time: duration(usage.ru_stime),
+        peak_memory_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+    }))
+}
+
+/// Collects every child there is, waiting for those that live, and tells of each.
+pub fn reap_all(mut collected: impl FnMut(Reaped)) {
+    while let Ok(reaped) = reap_next() {
+        collected(reaped);
+    }
+}
+
 fn duration(time: libc::timeval) -> Duration {
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -217,7 +265,12 @@ pub fn bounding_set() -> io::Result<u64> {
 
 /// Removes every capability that this kernel knows from the bounding set.
 pub fn empty_bounding_set() -> io::Result<()> {
-    for capability in 0..64 {
+    shrink_bounding_set(0)
+}
+
+/// Removes every capability that this kernel knows from the bounding set, but those in the mask.
+pub fn shrink_bounding_set(kept: u64) -> io::Result<()> {
+    for capability in (0..64).filter(|capability| kept & 1 << capability == 0) {
         // SAFETY: PR_CAPBSET_DROP reads no memory.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability) } == -1 {
             return match io::Error::last_os_error() {

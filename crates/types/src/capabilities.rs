@@ -56,6 +56,10 @@ pub struct Capabilities {
     pub snapshot_files: bool,
     /// Saves the memory of a sandbox.
     pub snapshot_memory: bool,
+    /// Makes sandboxes that go on from where a living one is, with its files and the memory of its interpreters.
+    pub live_fork: bool,
+    /// Programs of some interpreters begin in one that is warm already.
+    pub warm_start: bool,
 
     /// Keeps sandboxes off the network.
     pub network_none: bool,

@@ -34,6 +34,9 @@ pub struct RunResult {
     pub walls: Walls,
     pub metrics: Metrics,
     pub route: Route,
+    /// The earlier run whose result this is, where it was given again instead of running anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_from: Option<String>,
 }
 
 /// How a run ended. It is decided from kernel counters, never from the exit code.
@@ -194,6 +197,7 @@ mod tests {
             walls: Walls::default(),
             metrics: Metrics::default(),
             route: Route::default(),
+            cached_from: None,
         }
     }
 

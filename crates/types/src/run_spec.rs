@@ -36,6 +36,14 @@ pub struct RunSpec {
     /// Strict or best effort; whoever takes the run has a default.
     #[serde(default)]
     pub enforcement: Option<Enforcement>,
+    /// Whether an earlier result of the same run will do. Only without network, and only where a server keeps results.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cache: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks this way")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Why a run was refused.
@@ -63,6 +71,7 @@ impl RunSpec {
             limits: LimitsPatch::default(),
             network: NetworkPolicy::None,
             enforcement: None,
+            cache: false,
         }
     }
 

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use crate::child::Stdio;
+use crate::guest::Pipes;
 use crate::protocol::{Init, InputStream, MESSAGE, PIECE_COST, Stream, Task, TerminalSize, WINDOW};
 use crate::terminal;
 
@@ -49,6 +50,13 @@ impl Streams {
         })
     }
 
+    /// Those of a guest, which made them itself. A side channel is added when its program has begun.
+    pub(super) fn of_guest(pipes: Pipes) -> (Vec<Output>, Vec<Input>) {
+        let outputs =
+            vec![Output::new(Stream::Output, pipes.output), Output::new(Stream::Error, pipes.error)];
+        (outputs, vec![Input::new(InputStream::Main, pipes.input)])
+    }
+
     fn on_terminal(owner: u32, size: TerminalSize) -> Result<Self, Errno> {
         let terminal = terminal::open(owner, size)?;
         let copy = rustix::io::fcntl_dupfd_cloexec(&terminal.controller, 4)?;
@@ -77,6 +85,11 @@ impl Streams {
     }
 }
 
+/// The way to the side channel of a guest's program.
+pub(super) fn side_input(socket: &OwnedFd) -> Result<Input, Errno> {
+    Ok(Input::new(InputStream::Side, rustix::io::fcntl_dupfd_cloexec(socket, 4)?))
+}
+
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) stream: Stream,
@@ -87,7 +100,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    fn new(stream: Stream, fd: OwnedFd) -> Self {
+    pub(super) fn new(stream: Stream, fd: OwnedFd) -> Self {
         Self { stream, fd: Some(fd), credit: WINDOW, empty: false }
     }
 

@@ -3,6 +3,7 @@
 mod copy;
 mod create;
 mod exec;
+mod fork;
 mod history;
 mod life;
 mod logs;
@@ -18,6 +19,7 @@ use super::{Connection, Output};
 use copy::CopyCommand;
 use create::CreateCommand;
 use exec::ExecCommand;
+use fork::ForkCommand;
 use history::{EventsCommand, MetricsCommand};
 use life::{ExtendCommand, NetworkCommand, RemoveCommand};
 use logs::LogsCommand;
@@ -65,6 +67,8 @@ pub(crate) enum SandboxCommand {
     Pause(One),
     /// Let the programs of a paused sandbox go on
     Resume(One),
+    /// Make sandboxes that go on from where one is, and print their ids
+    Fork(ForkCommand),
     /// Let a sandbox live for some time from now
     Extend(ExtendCommand),
     /// Change what a sandbox may reach
@@ -94,6 +98,7 @@ pub(super) async fn serve(
         SandboxCommand::Logs(command) => logs::show(client, output, command).await,
         SandboxCommand::Pause(one) => life::pause(client, output, &one).await,
         SandboxCommand::Resume(one) => life::resume(client, output, &one).await,
+        SandboxCommand::Fork(command) => fork::fork(client, output, command).await,
         SandboxCommand::Extend(command) => life::extend(client, output, command).await,
         SandboxCommand::Network(command) => life::network(client, output, command).await,
         SandboxCommand::Rm(command) => life::remove(client, output, command).await,

@@ -11,7 +11,7 @@
 
 use std::path::PathBuf;
 
-use sandstorm_config::Loaded;
+use sandstorm_config::{Durability, Loaded};
 use sandstorm_control::server::Pepper;
 use sandstorm_store::{AuditKey, StoreConfig};
 
@@ -98,7 +98,16 @@ impl Home {
         secret(&self.secrets(), "audit").map(AuditKey::from_bytes)
     }
 
-    pub(crate) fn store(&self, database: Option<String>) -> anyhow::Result<StoreConfig> {
-        Ok(StoreConfig::in_directory(&self.0, database, self.audit_key()?))
+    pub(crate) fn store(
+        &self,
+        database: Option<String>,
+        durability: Durability,
+    ) -> anyhow::Result<StoreConfig> {
+        let mut config = StoreConfig::in_directory(&self.0, database, self.audit_key()?);
+        config.durability = match durability {
+            Durability::Normal => sandstorm_store::Durability::Normal,
+            Durability::Full => sandstorm_store::Durability::Full,
+        };
+        Ok(config)
     }
 }

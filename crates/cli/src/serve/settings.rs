@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sandstorm_config::{Environment, Loaded, LogFormat, LogLevel};
-use sandstorm_control::server::{Quota, Retention, Settings};
+use sandstorm_control::server::{Quota, Retention, RunCacheLimits, Settings};
 use sandstorm_dialect_session::SessionSettings;
 use sandstorm_gateway::GatewaySettings;
 use sandstorm_telemetry::{Otlp, TelemetryConfig};
@@ -39,6 +39,10 @@ pub(super) fn control(loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> 
             runs: config.retention.runs,
             events: config.retention.events,
             audit: config.retention.audit,
+        },
+        run_cache: RunCacheLimits {
+            max_bytes: config.run_cache.max_bytes.as_u64(),
+            max_age: config.run_cache.max_age,
         },
         pepper: home.pepper()?,
     })

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         cgroup_parent: "sandstorm".into(),
         runtime_dir: std::env::temp_dir().join(format!("sandstorm-engine-{}", std::process::id())),
         agent: AGENT,
+        zygotes: Vec::new(),
     })
     .expect("the launcher starts");
     let pid = launcher.pid();

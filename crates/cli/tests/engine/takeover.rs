@@ -61,6 +61,7 @@ fn live<T>(dir: &Path, life: impl AsyncFnOnce(World, Arc<LocalProvider>) -> T) -
             cgroup_parent: "sandstorm".into(),
             runtime_dir: dir.join("run"),
             agent: AGENT,
+            zygotes: Vec::new(),
         },
         orphan_after: Duration::from_secs(60),
         mount_sources: toolchain().1,

@@ -7,6 +7,7 @@ mod descendants;
 mod identity;
 mod memory;
 mod propagation;
+mod served;
 mod terminal;
 mod working_folder;
 

@@ -3,6 +3,8 @@
 //! The runs happen in a pid namespace and with a `/run` of their own, so that everything that exists there is theirs
 //! and can be counted. The test binary starts itself again inside.
 
+mod served;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +27,8 @@ const PLACE: &str = "SANDSTORM_TEST_PLACE";
 /// The shell stays as PID 1 and reaps whatever loses its parent, as every machine's PID 1 does.
 const STAGE: &str = "mount -t tmpfs none /run; \"$@\"; code=$?; exit $code";
 
-fn stage(runs: usize) {
+/// Runs one of the tests below that happen on the stage.
+fn stage(scene: &str, runs: usize) {
     if !rustix::process::geteuid().is_root() {
         return support::skip("only root can make a pid namespace for the tests");
     }
@@ -33,7 +36,7 @@ fn stage(runs: usize) {
     let output = Command::new("unshare")
         .args(["--mount", "--pid", "--fork", "--mount-proc", "bash", "-c", STAGE, "bash"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "leaks::inside", "--include-ignored", "--nocapture"])
+        .args(["--exact", scene, "--include-ignored", "--nocapture"])
         .env(RUNS, runs.to_string())
         .env(PLACE, place.path())
         .env("TMPDIR", place.path())
@@ -45,13 +48,13 @@ fn stage(runs: usize) {
 
 #[test]
 fn a_crowd_of_runs_leaves_nothing_behind() {
-    stage(120);
+    stage("leaks::inside", 120);
 }
 
 #[test]
 #[ignore = "long"]
 fn thousands_of_runs_leave_nothing_behind() {
-    stage(2000);
+    stage("leaks::inside", 2000);
 }
 
 /// What exists on the stage.
@@ -108,6 +111,14 @@ fn groups(parent: &str) -> Vec<PathBuf> {
         entries(Path::new("/sys/fs/cgroup")).into_iter().chain([PathBuf::from("/sys/fs/cgroup")]);
     let below = |dir: PathBuf| entries(&dir.join(parent)).into_iter().filter(|path| path.is_dir());
     hierarchies.flat_map(below).collect()
+}
+
+/// Takes the parent of all groups away.
+fn remove_parent(parent: &str) {
+    for hierarchy in entries(Path::new("/sys/fs/cgroup")).into_iter().chain([PathBuf::from("/sys/fs/cgroup")])
+    {
+        let _ = std::fs::remove_dir(hierarchy.join(parent));
+    }
 }
 
 fn leases(place: &Path) -> usize {
@@ -256,10 +267,7 @@ fn inside() {
         honest_run(who, &place);
     }
     let after = Counts::take(&place, &parent);
-    for hierarchy in entries(Path::new("/sys/fs/cgroup")).into_iter().chain([PathBuf::from("/sys/fs/cgroup")])
-    {
-        let _ = std::fs::remove_dir(hierarchy.join(&parent));
-    }
+    remove_parent(&parent);
     assert_eq!(after, before);
     eprintln!("nothing is left");
 }

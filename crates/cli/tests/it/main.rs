@@ -6,6 +6,7 @@
 
 mod support;
 
+mod bench;
 mod command_line;
 mod dependencies;
 mod doctor;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandstorm_client::{Client, Error, NewSandbox, SandboxQuery};
+use sandstorm_client::{Client, Error, NewFork, NewSandbox, SandboxQuery};
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId};
 
 use crate::script::{Script, answer};
@@ -115,4 +115,27 @@ async fn nobody_there_is_told_at_once() {
     let error = client.version().await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     assert_eq!(error.to_string(), format!("could not reach http://{address}"));
+}
+
+#[tokio::test]
+async fn a_fork_is_asked_for_once_and_told_one_by_one() {
+    let script = Script::new().await;
+    let client = script.client();
+    let body = format!(
+        r#"{{"forks":[{{"sandbox":{SANDBOX},"contexts":[{{"from":"ctx_aaaaaaaaaaaaaaaaaaaaaaaaaa","to":"ctx_baaaaaaaaaaaaaaaaaaaaaaaaa"}}],
+            "not_carried":[{{"what":"watchers 1","why":"they stay"}}],"problem":null}},
+            {{"sandbox":null,"contexts":[],"not_carried":[],"problem":{{"code":"quota","detail":"used up"}}}}]}}"#
+    );
+    let answers = [answer("201 Created", "", &body)];
+    let answers = [answers[0].as_str()];
+    let new = NewFork { count: 2, ..NewFork::default() };
+    let (asked, forks) =
+        tokio::join!(script.play(&answers), client.fork_sandbox(SandboxId::from_bits(0), &new));
+    assert_eq!(asked[0].line, "POST /v1/sandboxes/sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa/fork HTTP/1.1");
+    assert_eq!(asked[0].body, br#"{"count":2}"#);
+    assert!(asked[0].header("idempotency-key").is_some(), "a fork that is asked for twice is one fork");
+    let forks = forks.unwrap();
+    assert_eq!(forks[0].contexts[0].from.to_string(), "ctx_aaaaaaaaaaaaaaaaaaaaaaaaaa");
+    assert_eq!(forks[0].not_carried[0].what, "watchers 1");
+    assert!(forks[1].sandbox.is_none() && forks[1].problem.as_ref().unwrap().code == "quota");
 }

@@ -16,6 +16,19 @@ pub struct Database {
     /// holding `postgres://user:password@host/name`. Not set: SQLite in the state directory.
     #[schemars(example = &"file:/etc/sandstorm/database.url")]
     pub url: Option<SecretRef>,
+    /// What an answer survives: `normal` the end of the server however it comes, `full` a loss of power too.
+    pub durability: Durability,
+}
+
+/// What the record of something survives once it was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// `kill -9` of the server. A loss of power can take the last moments before it.
+    #[default]
+    Normal,
+    /// A loss of power as well: the disk has it before the answer goes out.
+    Full,
 }
 
 /// How long a server keeps its records.

@@ -8,16 +8,20 @@ use std::time::Duration;
 use sandstorm_types::{ByteSize, HostName, MilliCpus, duration};
 
 use super::{ABSOLUTE, Check, is_plain_absolute};
-use crate::tree::{Config, Retention, Serve, Telemetry};
+use crate::tree::{Config, Pool, Retention, Serve, Telemetry};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
+/// What a person would name by hand.
+const MOST_MODULES: usize = 64;
 const TEN_YEARS: Duration = duration::MAX;
 
 impl Check<'_> {
     pub(super) fn server(&mut self, config: &Config) {
-        let Config { serve, quotas, admission, sandbox, retention, telemetry, dialects, .. } = config;
+        let Config {
+            serve, quotas, admission, sandbox, pool, run_cache, retention, telemetry, dialects, ..
+        } = config;
         self.serve(serve);
 
         self.count("quotas.sandboxes", quotas.sandboxes, 1..=1_000_000);
@@ -47,6 +51,9 @@ impl Check<'_> {
             self.refuse(format!("sandbox.ceiling.{}", error.name), error.given, error.allowed);
         }
 
+        self.pool(pool, config.ids.blocks);
+        self.size("run_cache.max_bytes", run_cache.max_bytes, ByteSize::default()..=ByteSize::gib(1024));
+        self.span("run_cache.max_age", run_cache.max_age, SECOND..=30 * DAY);
         self.retention(retention);
         self.telemetry(telemetry);
 
@@ -106,6 +113,28 @@ impl Check<'_> {
         self.span("serve.idle_timeout", serve.idle_timeout, SECOND..=7 * DAY);
         self.span("serve.drain_timeout", serve.drain_timeout, Duration::ZERO..=HOUR);
         self.span("serve.orphan_after", serve.orphan_after, SECOND..=7 * DAY);
+    }
+
+    fn pool(&mut self, pool: &Pool, blocks: u32) {
+        self.count("pool.max", pool.max, 1..=10_000);
+        self.size("pool.memory", pool.memory, ByteSize::mib(16)..=ByteSize::gib(1024));
+        self.span("pool.max_age", pool.max_age, SECOND..=DAY);
+        if pool.enabled && pool.max > blocks / 2 {
+            let given = format!("{} of {blocks} blocks of ids", pool.max);
+            self.refuse("pool.max", given, "at most half of `ids.blocks`");
+        }
+        if pool.prefill > pool.max {
+            self.refuse("pool.prefill", pool.prefill.to_string(), "at most `pool.max`");
+        }
+        for (n, module) in pool.preload.iter().enumerate() {
+            if !is_module(module) {
+                let expected = "the name of a Python module, without a dot";
+                self.refuse(format!("pool.preload[{n}]"), format!("`{module}`"), expected);
+            }
+        }
+        if pool.preload.len() > MOST_MODULES {
+            self.refuse("pool.preload", format!("{} modules", pool.preload.len()), "at most 64");
+        }
     }
 
     fn retention(&mut self, retention: &Retention) {
@@ -176,6 +205,12 @@ impl Check<'_> {
 fn is_user_name(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts && text.len() <= 32 && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+}
+
+/// A module as an `import` names it, at its top.
+fn is_module(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && text.len() <= 100 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// A host as it stands in a request's `Host` header.
@@ -252,6 +287,16 @@ mod tests {
             assert!(!is_endpoint(endpoint), "{endpoint}");
         }
         assert!(is_endpoint("http://127.0.0.1:4317") && is_endpoint("https://collector.example.org/"));
+    }
+
+    #[test]
+    fn modules_are_top_level_names() {
+        for name in ["numpy", "_private", "PIL", "a1"] {
+            assert!(is_module(name), "{name}");
+        }
+        for name in ["", "1a", "numpy.linalg", "a-b", "a b", "os;x", "ü"] {
+            assert!(!is_module(name), "{name}");
+        }
     }
 
     #[test]

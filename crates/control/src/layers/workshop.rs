@@ -71,7 +71,7 @@ impl Workshop {
         let mut mounts: Vec<HostMount> =
             wanted.toolchain.mounts.iter().chain(&own.mounts).map(same).collect();
         mounts.extend(tool.map(|tool| tool.mount.clone()));
-        let options = CreateOptions { mounts, ephemeral: true, ..CreateOptions::default() };
+        let options = CreateOptions { pooled: false, mounts, ephemeral: true, ..CreateOptions::default() };
         let secrets = index.and_then(Index::credentials).map(address::secrets).unwrap_or_default();
         let shop = Self { id: options.id, env: environment(wanted, own, index, tool)?, secrets };
         let made = async {

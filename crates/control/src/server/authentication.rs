@@ -84,6 +84,7 @@ impl KnownKeys {
 
 impl Control {
     /// Who presented this key. Every failure is the same `Unauthenticated`, in similar time.
+    #[tracing::instrument(level = "debug", skip_all)]
     pub async fn authenticate(&self, presented: &str) -> Result<Caller> {
         let inner = &self.0;
         let hash = inner.keys.hash(presented);

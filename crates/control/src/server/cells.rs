@@ -19,7 +19,7 @@ use super::events::body;
 use super::execs::{Attached, ComingEnd, new_row};
 use super::executions::{Execution, Stage};
 use super::failure::{conflict, invalid, stored};
-use super::interpreter::{Interpreter, Turn};
+use super::interpreter::{Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
 use super::{Caller, Control, EventBodyView, Inner, NewExec};
@@ -96,7 +96,7 @@ impl Control {
                 audit: (!waits).then_some(audit),
                 begun,
             };
-            match interpreter.turns.try_send(turn) {
+            match interpreter.turns.try_send(Coming::Cell(turn)) {
                 Ok(()) => Ok(()),
                 Err(refused) => {
                     let error = match &refused {

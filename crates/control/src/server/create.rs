@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use sandstorm_language::{Catalogue, Language};
-use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result};
-use sandstorm_store::{Reservation, SandboxChanges, SandboxRow, UsageDelta};
+use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
+use sandstorm_store::{Audit, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
     EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
-    Timestamp,
+    TenantId, Timestamp,
 };
 use tokio_util::sync::CancellationToken;
 
+use super::admission::Promise;
 use super::failure::{invalid, stored};
 use super::living::{Given, Living};
 use super::steps::Stepped;
@@ -80,6 +81,31 @@ impl Inner {
         let (spec, idle_timeout) = self.wanted(new)?;
         self.admits(&spec)?;
         let id = given.id;
+        let audit = caller.audit("sandbox.create", id);
+        let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, &audit).await?;
+        match self.build(cx, &spec, row, promise, given).await {
+            Ok(row) => {
+                self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
+                Ok(self.view(&row))
+            }
+            Err(error) => {
+                self.not_made(caller.tenant, id, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds room for a sandbox within quotas and memory, and writes down that it will be made.
+    pub(super) async fn intend(
+        &self,
+        caller: &Caller,
+        cx: &OpContext,
+        given: &Given,
+        spec: &SandboxSpec,
+        idle_timeout: Option<std::time::Duration>,
+        audit: &Audit,
+    ) -> Result<(SandboxRow, Promise)> {
+        let id = given.id;
         let tenant = self.quotas.of(caller.tenant);
         let (living, ..) = self.sandboxes.promised(caller.tenant);
         if living >= tenant.quota.sandboxes {
@@ -108,19 +134,15 @@ impl Inner {
             last_used_at: now,
             revision: 0,
         };
-        stored(self.store.insert_sandbox(&row, Some(ceiling), &caller.audit("sandbox.create", id)).await)?;
+        stored(self.store.insert_sandbox(&row, Some(ceiling), audit).await)?;
         self.events.wake(caller.tenant);
-        match self.build(cx, &spec, row, promise, given).await {
-            Ok(row) => {
-                self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
-                Ok(self.view(&row))
-            }
-            Err(error) => {
-                self.sandboxes.remove(id);
-                self.fail_surely(caller.tenant, id, told(&error)).await;
-                Err(error)
-            }
-        }
+        Ok((row, promise))
+    }
+
+    /// Takes away what is there of a sandbox that could not be made, and says so in its record.
+    pub(super) async fn not_made(self: &Arc<Self>, tenant: TenantId, id: SandboxId, error: &Error) {
+        self.sandboxes.remove(id);
+        self.fail_surely(tenant, id, told(error)).await;
     }
 
     /// Builds what the row says and takes the step to `ready`.
@@ -129,23 +151,43 @@ impl Inner {
         cx: &OpContext,
         spec: &SandboxSpec,
         row: SandboxRow,
-        promise: super::admission::Promise,
+        promise: Promise,
         given: Given,
     ) -> Result<SandboxRow> {
+        let (wanted, options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
+        let made = self.provider.create(cx, &wanted, options).await?;
+        self.made(row, made).await
+    }
+
+    /// What the provider gets to make the sandbox from. It is known from here on, so that a request to end it, and its
+    /// own end, find it.
+    pub(super) async fn ingredients(
+        &self,
+        cx: &OpContext,
+        spec: &SandboxSpec,
+        row: SandboxRow,
+        promise: Promise,
+        given: Given,
+    ) -> Result<(SandboxSpec, CreateOptions)> {
         let id = row.id;
         let mut wanted = spec.clone();
         let layers = self.layers(cx, spec, &mut wanted.env).await?;
         wanted.requirements.clear();
         let mut mounts = self.toolchain_mounts();
         mounts.extend(layers.iter().map(|layer| layer.mount.clone()));
+        // A layer may be gone by the time that somebody takes a sandbox made ahead.
+        let pooled = layers.is_empty();
         // Lifetimes are this server's matter: they can be extended, and end in a pause. A provider's own clock would
         // not know.
         wanted.lifetime.then = OnEnd::Pause;
-        // Known from here on, so that a request to end it, and its own end, find it.
-        self.sandboxes.add(Arc::new(Living::new(row.clone(), promise, layers)));
+        self.sandboxes.add(Arc::new(Living::new(row, promise, layers)));
         drop(given);
-        let options = CreateOptions { id, mounts, ..CreateOptions::default() };
-        let made = self.provider.create(cx, &wanted, options).await?;
+        Ok((wanted, CreateOptions { id, pooled, mounts, ..CreateOptions::default() }))
+    }
+
+    /// Takes the step to `ready` of a sandbox that the provider made.
+    pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
+        let id = row.id;
         let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
         let changes = SandboxChanges { walls, ..SandboxChanges::default() };
         match self.step(row.tenant, id, Step::Created, changes, None).await? {
@@ -160,7 +202,7 @@ impl Inner {
 
     /// Processor and memory that the sandboxes of a tenant are promised, with those that are being made. Those first: one
     /// that moves on meanwhile is counted twice rather than not at all.
-    pub(super) fn promised(&self, tenant: sandstorm_types::TenantId) -> (u64, u64) {
+    pub(super) fn promised(&self, tenant: TenantId) -> (u64, u64) {
         let (making_cpu, making_memory) = self.making.promised(tenant);
         let (_, cpu, memory) = self.sandboxes.promised(tenant);
         (cpu.saturating_add(making_cpu), memory.saturating_add(making_memory))

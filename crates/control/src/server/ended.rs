@@ -136,6 +136,7 @@ pub(super) fn empty(id: ExecId, status: Status, info: &ProviderInfo, walls: Wall
             attempts: vec![Attempt { provider: info.name.clone(), outcome: "ok".to_owned(), ms: 0.0 }],
             cost_usd: 0.0,
         },
+        cached_from: None,
     }
 }
 

@@ -119,8 +119,9 @@ impl Control {
         options: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
         caller.require(Scope::Files)?;
-        self.0.ready(caller.tenant, sandbox).await?;
-        self.0.provider.watch(&caller.operation(), &sandbox, path, options).await
+        let watcher = self.0.ready(caller.tenant, sandbox).await?.watcher();
+        let changes = self.0.provider.watch(&caller.operation(), &sandbox, path, options).await?;
+        Ok(changes.inspect(move |_| _ = &watcher).boxed())
     }
 
     /// A connection to a port inside; for the port proxy.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use sandstorm_provider::{ExecInput, Result};
 use sandstorm_store::{Audit, ContextChanges};
-use sandstorm_types::{ContextId, SandboxId, TenantId};
+use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Inner;
 use super::events::body;
@@ -27,7 +27,7 @@ pub(super) struct Interpreter {
     pub(super) id: ContextId,
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
-    pub(super) turns: mpsc::Sender<Turn>,
+    pub(super) turns: mpsc::Sender<Coming>,
     /// Cells that wait or run.
     pub(super) cells: AtomicUsize,
     pub(super) execution_count: AtomicU64,
@@ -39,6 +39,23 @@ pub(super) struct Interpreter {
     pub(super) abandon: CancellationToken,
     /// Set when its task is over.
     pub(super) over: CancellationToken,
+}
+
+/// What waits for its turn.
+#[derive(Debug)]
+pub(super) enum Coming {
+    Cell(Turn),
+    /// To stand still between two cells, for whoever gets this.
+    Still(oneshot::Sender<Still>),
+}
+
+/// An interpreter that runs nothing until this is dropped.
+#[derive(Debug)]
+pub(super) struct Still {
+    pub(super) exec: ExecId,
+    pub(super) next_cell: u64,
+    pub(super) execution_count: u64,
+    _go_on: DropGuard,
 }
 
 /// A cell that waits for its turn.
@@ -67,7 +84,7 @@ impl Interpreter {
         sandbox: SandboxId,
         input: ExecInput,
         execution_count: u64,
-    ) -> (Arc<Self>, mpsc::Receiver<Turn>) {
+    ) -> (Arc<Self>, mpsc::Receiver<Coming>) {
         let (turns, coming) = mpsc::channel(LINE);
         let interpreter = Self {
             id,
@@ -97,6 +114,37 @@ impl Interpreter {
     pub(super) fn interrupt(&self) {
         if let Some(execution) = self.running().as_ref() {
             execution.cancel.cancel();
+        }
+    }
+
+    /// Asks it to stand still when its turn comes; in line behind the cells that wait.
+    pub(super) fn ask_for_stillness(&self) -> Result<oneshot::Receiver<Still>> {
+        let (asked, still) = oneshot::channel();
+        self.cells.fetch_add(1, Ordering::AcqRel);
+        self.turns.try_send(Coming::Still(asked)).map_err(|refused| {
+            self.cells.fetch_sub(1, Ordering::AcqRel);
+            match refused {
+                mpsc::error::TrySendError::Full(_) => conflict("too many cells wait in the context"),
+                mpsc::error::TrySendError::Closed(_) => conflict("the context is lost: restart it or delete it"),
+            }
+        })?;
+        Ok(still)
+    }
+
+    /// Does nothing until whoever asked for it is done, or its sandbox is gone.
+    async fn stand_still(&self, exec: ExecId, next_cell: u64, asked: oneshot::Sender<Still>) {
+        let go_on = CancellationToken::new();
+        let still = Still {
+            exec,
+            next_cell,
+            execution_count: self.execution_count.load(Ordering::Acquire),
+            _go_on: go_on.clone().drop_guard(),
+        };
+        // Who asked may have given up: then what they would have got is dropped, and it goes on at once.
+        drop(asked.send(still));
+        tokio::select! {
+            () = go_on.cancelled() => {}
+            () = self.abandon.cancelled() => {}
         }
     }
 
@@ -142,7 +190,7 @@ impl Inner {
         self: &Arc<Self>,
         interpreter: Arc<Interpreter>,
         context: Context,
-        coming: mpsc::Receiver<Turn>,
+        coming: mpsc::Receiver<Coming>,
         left: Option<Left>,
     ) {
         // Counted before anybody can find the interpreter: who comes now has to wait.
@@ -160,7 +208,7 @@ impl Inner {
         self: &Arc<Self>,
         interpreter: &Arc<Interpreter>,
         mut context: Context,
-        mut coming: mpsc::Receiver<Turn>,
+        mut coming: mpsc::Receiver<Coming>,
         left: Option<Left>,
     ) {
         let mut alive = true;
@@ -177,7 +225,14 @@ impl Inner {
             };
             // The sender is in the interpreter, which lives as long as this task.
             let Some(turn) = turn else { break };
-            alive = self.take_turn(interpreter, &mut context, turn).await;
+            match turn {
+                Coming::Cell(turn) => alive = self.take_turn(interpreter, &mut context, turn).await,
+                Coming::Still(asked) => {
+                    // Its events cannot be shared, so what is told of it is taken out before the wait.
+                    let (exec, next_cell) = (context.exec(), context.next_cell());
+                    interpreter.stand_still(exec, next_cell, asked).await;
+                }
+            }
             interpreter.cells.fetch_sub(1, Ordering::AcqRel);
         }
         if alive && !interpreter.abandon.is_cancelled() {
@@ -190,7 +245,10 @@ impl Inner {
         self.interpreters.remove(interpreter);
         coming.close();
         while let Some(turn) = coming.recv().await {
-            self.refuse(turn).await;
+            // Whoever wants it to stand still hears by the dropped answer that it is gone.
+            if let Coming::Cell(turn) = turn {
+                self.refuse(turn).await;
+            }
         }
     }
 

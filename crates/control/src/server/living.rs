@@ -39,7 +39,11 @@ pub(super) struct Living {
     /// Denied connections that were told in the present second.
     denials: Mutex<(i64, u32)>,
     /// Contexts are started and ended one at a time.
-    pub(super) contexts: tokio::sync::Mutex<()>,
+    pub(super) contexts: Arc<tokio::sync::Mutex<()>>,
+    /// Held while it is copied, and to freeze it: what is frozen cannot be copied.
+    pub(super) forking: Arc<tokio::sync::Mutex<()>>,
+    /// Listeners to changes of its files.
+    watchers: AtomicUsize,
     _promise: Promise,
     /// Stay in place while the sandbox may read them.
     _layers: Vec<Layer>,
@@ -55,6 +59,10 @@ pub(super) enum Due {
     /// Its end was begun and has to be tried again.
     EndAgain,
 }
+
+/// One listener to changes of files; ends the count when it is dropped.
+#[derive(Debug)]
+pub(super) struct Watcher(Arc<Living>);
 
 /// One exec in flight; ends the count when it is dropped.
 #[derive(Debug)]
@@ -75,7 +83,9 @@ impl Living {
             seen_cpu_ms: AtomicU64::new(0),
             accounted_until: AtomicI64::new(Timestamp::now().millis()),
             denials: Mutex::default(),
-            contexts: tokio::sync::Mutex::new(()),
+            contexts: Arc::default(),
+            forking: Arc::default(),
+            watchers: AtomicUsize::new(0),
             row: ArcSwap::from_pointee(row),
             _promise: promise,
             _layers: layers,
@@ -125,6 +135,15 @@ impl Living {
         Busy(Arc::clone(self))
     }
 
+    pub(super) fn watcher(self: &Arc<Self>) -> Watcher {
+        self.watchers.fetch_add(1, Ordering::AcqRel);
+        Watcher(Arc::clone(self))
+    }
+
+    pub(super) fn watchers(&self) -> usize {
+        self.watchers.load(Ordering::Acquire)
+    }
+
     pub(super) fn seen_cpu_ms(&self) -> u64 {
         self.seen_cpu_ms.load(Ordering::Acquire)
     }
@@ -162,6 +181,12 @@ impl Living {
             _ => return None,
         };
         Some((at.max(not_before), what))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -14,12 +14,14 @@ use sandstorm_types::{
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
 use super::ended::{Ended, shorten, status_name};
 use super::events::ending;
 use super::numbering::Numbering;
 use super::quotas::RunGuard;
+use super::run_cache::Lead;
 use super::{Caller, Inner, Running};
 use crate::prepare::Prepared;
 use crate::run::{Finished, Phase, RunEvent, RunInput};
@@ -38,6 +40,8 @@ pub(super) struct OneShot {
     pub(super) hold: RunGuard,
     pub(super) waited: Duration,
     pub(super) limits: Limits,
+    /// Others may wait for its result.
+    pub(super) lead: Option<Lead>,
 }
 
 /// A run in flight.
@@ -175,7 +179,7 @@ impl Inner {
         mut telling: Telling,
         answer: oneshot::Sender<Result<RunResult>>,
     ) {
-        let OneShot { id, caller, spec, prepared, promise, hold, waited, limits } = shot;
+        let OneShot { id, caller, spec, prepared, promise, hold, waited, limits, lead } = shot;
         let cx = caller.operation().with_cancellation(run.cancel.clone());
         let began = Instant::now();
         let language = prepared.language.name.clone();
@@ -198,7 +202,11 @@ impl Inner {
         }
         let (ended, outcome, sandbox) = self.ended_run(id, finished, waited);
         let elapsed = began.elapsed();
-        self.record_run(caller.tenant, id, &ended, outcome.is_err()).await;
+        let recording = self.record_run(caller.tenant, id, &ended, outcome.is_err());
+        recording.instrument(debug_span!("record_end")).await;
+        if let (Some(lead), Ok(result)) = (lead, &outcome) {
+            lead.finish(result);
+        }
         let status = if outcome.is_err() { "problem" } else { status_name(ended.result.status) };
         metrics::counter!("sandstorm_runs_total", "status" => status, "language" => language).increment(1);
         metrics::histogram!("sandstorm_run_seconds").record(elapsed.as_secs_f64());

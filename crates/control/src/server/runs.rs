@@ -9,6 +9,7 @@ use sandstorm_store::RunRow;
 use sandstorm_types::{
     Event, LanguageName, Limits, LimitsPatch, Problem, RunId, RunResult, RunSpec, Status, Timestamp,
 };
+use tracing::{Instrument, debug_span};
 
 use super::create::within_ceiling;
 use super::cursor::{self, List, Place};
@@ -17,6 +18,7 @@ use super::events::body;
 
 use super::failure::{conflict, not_found, stored};
 use super::one_shot::{self, OneShot};
+use super::run_cache::Sought;
 use super::sandboxes::{LARGEST_PAGE, PAGE};
 use super::{Caller, Control, EventBodyView, Page, Scope};
 
@@ -77,9 +79,14 @@ impl Control {
         spec.enforcement.get_or_insert(self.0.settings.enforcement);
         let prepared = self.0.runner.prepare(&spec, None)?;
         tenant.count_run()?;
+        let lead = match self.0.seek_result(caller, &spec, &prepared).await? {
+            Sought::Found(made) => return self.0.give_again(caller, &made, &prepared).await,
+            Sought::Lead(lead) => Some(lead),
+            Sought::Wait(_) | Sought::Off => None,
+        };
         let hold = tenant.hold_run(&limits, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
-        let promise = self.0.admission.admit(limits.memory).await?;
+        let promise = self.0.admission.admit(limits.memory).instrument(debug_span!("admit")).await?;
         let waited = came.elapsed();
         let id = RunId::random();
         tracing::Span::current().record("run", tracing::field::display(id));
@@ -95,16 +102,20 @@ impl Control {
             request_hash: None,
         };
         let begun = body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) });
-        stored(self.0.store.insert_run(&row, &[begun], &caller.audit("run.create", id)).await)?;
+        let (events, audit) = ([begun], caller.audit("run.create", id));
+        let recording = self.0.store.insert_run(&row, &events, &audit);
+        stored(recording.instrument(debug_span!("record_begin")).await)?;
         self.0.events.wake(caller.tenant);
         if let Some(trace) = &caller.traceparent
+            // What is given to others must not depend on who asked first.
+            && !spec.cache
             && spec.env.get("TRACEPARENT").is_none()
         {
             let name = "TRACEPARENT".parse().expect("it is a good name");
             // An environment that is full goes without.
             let _ = spec.env.insert(name, trace.clone());
         }
-        let shot = OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits };
+        let shot = OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits, lead };
         Ok(one_shot::start(&self.0, shot))
     }
 

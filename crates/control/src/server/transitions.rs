@@ -90,6 +90,12 @@ impl Inner {
             let unmet = Unmet::new("pause", "yes", "no", "this host cannot freeze a sandbox");
             return Err(Error::unmet(vec![unmet]));
         }
+        // A copy that is being made needs programs that move.
+        let living = self.sandboxes.get(tenant, id);
+        let _copied = match &living {
+            Some(living) if to == Transition::Pause => Some(living.forking.lock().await),
+            _ => None,
+        };
         match self.step(tenant, id, to.first_step(), SandboxChanges::default(), audit).await? {
             Stepped::Refused(row) if row.state == there => return Ok(row),
             // Begun by somebody who did not finish: gone on with.

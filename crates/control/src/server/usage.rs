@@ -39,7 +39,10 @@ pub struct UsageView {
     pub memory_bytes: u64,
     /// Since the first of the month, UTC.
     pub since: Timestamp,
+    /// Carried out.
     pub runs: u64,
+    /// Answered with an earlier result.
+    pub cached_runs: u64,
     pub execs: u64,
     pub sandboxes_created: u64,
     pub cpu_ms: u64,
@@ -65,6 +68,7 @@ impl Ledger {
         let mut ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = ledger.entry((tenant, day)).or_default();
         sum.runs += used.runs;
+        sum.cached_runs += used.cached_runs;
         sum.execs += used.execs;
         sum.sandboxes_created += used.sandboxes_created;
         sum.cpu_ms += used.cpu_ms;
@@ -149,6 +153,7 @@ impl Control {
             memory_bytes: memory_bytes + run_memory,
             since,
             runs: 0,
+            cached_runs: 0,
             execs: 0,
             sandboxes_created: 0,
             cpu_ms: 0,
@@ -156,6 +161,7 @@ impl Control {
         };
         for row in rows {
             view.runs += row.used.runs;
+            view.cached_runs += row.used.cached_runs;
             view.execs += row.used.execs;
             view.sandboxes_created += row.used.sandboxes_created;
             view.cpu_ms += row.used.cpu_ms;

@@ -1,7 +1,8 @@
 //! The provider in memory with one program more, an interpreter that speaks as kernels do, and with faults on demand.
 //!
 //! Its language has one statement on a line: `print <text>`, `set <name> <text>`, `get <name>`, `sleep <milliseconds>`,
-//! `stuck <milliseconds>` (which no interrupt ends), `raise`, `die`. Like a real interpreter it outlives the server.
+//! `stuck <milliseconds>` (which no interrupt ends), `thread` (with which it cannot be forked), `raise`, `die`. Like a real
+//! interpreter it outlives the server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +15,8 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, EndCause, Error, Events, Exec, ExecEnd,
-    ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, FileEvent, FileOp, FileReply, InputFrame, Keep,
-    ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
+    ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked,
+    InputFrame, Keep, ListFilter, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
     SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
@@ -41,6 +42,9 @@ pub(crate) struct Faults {
     pub(crate) create: AtomicBool,
     pub(crate) destroy: AtomicBool,
     pub(crate) transition: AtomicBool,
+    /// This many forks from now on succeed, later ones fail.
+    pub(crate) forks: Mutex<Option<u32>>,
+    pub(crate) unable: AtomicBool,
 }
 
 fn unless(fault: &AtomicBool) -> Result<()> {
@@ -56,6 +60,16 @@ struct Kernel {
     channel: ChannelInput,
     input: ExecInput,
     interrupt: Arc<Notify>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// What a fork has too.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    variables: BTreeMap<String, String>,
+    count: u64,
+    threads: u32,
+    ready: bool,
 }
 
 impl KernelProvider {
@@ -72,6 +86,18 @@ impl KernelProvider {
         for kernel in self.kernels.lock().unwrap().values() {
             kernel.end(ExecStatus::Signal(9), EndCause::Program);
         }
+    }
+
+    /// A kernel with this in its memory, which lives from here on.
+    fn begin(&self, id: ExecId, memory: Memory) -> Kernel {
+        let (channel, messages) = ChannelInput::channel(16);
+        let (input, _) = ExecInput::channel(1);
+        let log = ExecLog::new(Keep::UntilForgotten);
+        let (interrupt, memory) = (Arc::default(), Arc::new(Mutex::new(memory)));
+        let kernel = Kernel { log, channel, input, interrupt, memory };
+        self.kernels.lock().unwrap().insert(id, kernel.clone());
+        self.tasks.lock().unwrap().spawn(kernel.clone().live(messages));
+        kernel
     }
 
     fn kernel(&self, exec: &ExecId) -> Option<Kernel> {
@@ -100,8 +126,10 @@ impl Kernel {
     }
 
     async fn live(self, mut messages: mpsc::Receiver<InputFrame>) {
-        self.say(json!({ "type": "ready", "protocol": 1 }));
-        let (mut variables, mut count) = (BTreeMap::new(), 0);
+        // One that was forked has said so long ago.
+        if !std::mem::replace(&mut self.memory.lock().unwrap().ready, true) {
+            self.say(json!({ "type": "ready", "protocol": 1 }));
+        }
         while let Some(InputFrame::Data(frame)) = messages.recv().await {
             let message: Value = serde_json::from_slice(&frame[4..]).unwrap();
             if message["type"] == "shutdown" {
@@ -114,7 +142,7 @@ impl Kernel {
             self.say(json!({ "type": "start", "id": id }));
             let mut status = "ok";
             for line in message["code"].as_str().unwrap().lines() {
-                match self.statement(line, id, &mut variables).await {
+                match self.statement(line, id).await {
                     "ok" => {}
                     "die" => return self.end(ExecStatus::Code(7), EndCause::Program),
                     other => {
@@ -123,27 +151,31 @@ impl Kernel {
                     }
                 }
             }
-            count += u64::from(message["silent"] != true);
+            let count = {
+                let mut memory = self.memory.lock().unwrap();
+                memory.count += u64::from(message["silent"] != true);
+                memory.count
+            };
             self.say(json!({ "type": "done", "id": id, "status": status, "execution_count": count }));
         }
         self.end(ExecStatus::Code(0), EndCause::Program);
     }
 
-    async fn statement(
-        &self,
-        line: &str,
-        id: &Value,
-        variables: &mut BTreeMap<String, String>,
-    ) -> &'static str {
+    fn variable(&self, name: &str) -> Option<String> {
+        self.memory.lock().unwrap().variables.get(name).cloned()
+    }
+
+    async fn statement(&self, line: &str, id: &Value) -> &'static str {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let span = || Duration::from_millis(rest.parse().unwrap());
         match verb {
             "print" => self.log.write(Stream::Stdout, Bytes::from(format!("{rest}\n"))).unwrap(),
             "set" => {
                 let (name, value) = rest.split_once(' ').unwrap();
-                variables.insert(name.to_owned(), value.to_owned());
+                self.memory.lock().unwrap().variables.insert(name.to_owned(), value.to_owned());
             }
-            "get" => match variables.get(rest) {
+            "thread" => self.memory.lock().unwrap().threads += 1,
+            "get" => match self.variable(rest) {
                 Some(value) => {
                     self.say(json!({ "type": "result", "id": id, "data": { "text/plain": value } }));
                 }
@@ -179,7 +211,8 @@ impl Provider for KernelProvider {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+        let live_fork = !self.faults.unable.load(Ordering::SeqCst);
+        Capabilities { live_fork, ..self.memory.capabilities() }
     }
 
     fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
@@ -207,15 +240,9 @@ impl Provider for KernelProvider {
         if !req.channel {
             return self.memory.exec(cx, id, req).await;
         }
-        let (channel, messages) = ChannelInput::channel(16);
-        let (input, _) = ExecInput::channel(1);
-        let log = ExecLog::new(Keep::UntilForgotten);
-        let kernel =
-            Kernel { log, channel: channel.clone(), input: input.clone(), interrupt: Arc::default() };
-        self.kernels.lock().unwrap().insert(req.id, kernel.clone());
+        let kernel = self.begin(req.id, Memory::default());
         let (first, events) = kernel.log.events(AttachFrom::START);
-        self.tasks.lock().unwrap().spawn(kernel.live(messages));
-        Ok(Exec { id: req.id, first, events, input, channel: Some(channel) })
+        Ok(Exec { id: req.id, first, events, input: kernel.input, channel: Some(kernel.channel) })
     }
 
     async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
@@ -288,6 +315,33 @@ impl Provider for KernelProvider {
 
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
         self.memory.snapshot(cx, id, opts).await
+    }
+
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, mut opts: ForkOptions) -> Result<Forked> {
+        if let Some(left) = &mut *self.faults.forks.lock().unwrap() {
+            *left = left.checked_sub(1).ok_or_else(|| Error::new(ErrorKind::Capacity, "there is no room"))?;
+        }
+        let (mut copies, mut left) = (Vec::new(), Vec::new());
+        for (from, to) in std::mem::take(&mut opts.execs) {
+            let memory = self.kernel(&from).unwrap().memory.lock().unwrap().clone();
+            match memory.threads {
+                0 => copies.push((to, memory)),
+                threads => {
+                    let why = format!("it has {threads} threads");
+                    if !opts.partial {
+                        return Err(Error::new(ErrorKind::Conflict, why).with("exec", from));
+                    }
+                    left.push(NotCarried { what: format!("exec {from}"), why });
+                }
+            }
+        }
+        let mut forked = self.memory.fork(cx, id, opts).await?;
+        for (to, memory) in copies {
+            self.begin(to, memory);
+            forked.carried.push(to);
+        }
+        forked.not_carried = left;
+        Ok(forked)
     }
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {

@@ -48,6 +48,7 @@ pub(crate) fn settings() -> Settings {
             events: Duration::from_secs(86_400),
             audit: Duration::from_secs(86_400),
         },
+        run_cache: sandstorm_control::server::RunCacheLimits::default(),
         pepper: Pepper([3; 32]),
     }
 }

@@ -4,18 +4,20 @@ use sandstorm_provider::Tasks;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use sandstorm_agent::frame::Decoder;
-use sandstorm_agent::protocol::{FromAgent, Held, InputStream, Tag, Task, TaskId, ToAgent, VERSION};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use sandstorm_agent::protocol::{
+    FromAgent, Held, InputStream, PayloadWalls, StartFailure, Tag, Task, TaskId, ToAgent, VERSION,
+};
+use serde_bytes::ByteBuf;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
+use crate::agent::outbox::Outbox;
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
 
 /// Speaks with one agent.
@@ -31,25 +33,22 @@ impl AgentClient {
     pub(crate) fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
-        let (reading, writing) = UnixStream::from_std(socket)?.into_split();
-        let (outbound, messages) = mpsc::unbounded_channel();
-        let unsent = Arc::new(AtomicUsize::new(0));
-        let link = Arc::new(Link::new(outbound, Arc::clone(&unsent)));
-        let reader = Arc::clone(&link);
+        let socket = Arc::new(UnixStream::from_std(socket)?);
+        let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket))));
         let stop = CancellationToken::new();
-        let (stop_reading, stop_writing) = (stop.clone(), stop.clone());
+        let (reader, stop_reading) = (Connected(Arc::clone(&link)), stop.clone());
         tasks.start("agent reader", async move {
-            let error = match stop_reading.run_until_cancelled(read(reading, &reader)).await {
-                Some(Ok(())) | None => AgentError::Gone,
+            match stop_reading.run_until_cancelled(read(&socket, &reader.0)).await {
+                Some(Ok(())) | None => {}
                 Some(Err(error)) => {
                     tracing::warn!(%error, "an agent's connection is given up");
-                    error
+                    reader.0.lose(error);
                 }
-            };
-            reader.lose(error);
+            }
         });
+        let (writer, stop_writing) = (Arc::clone(&link), stop.clone());
         tasks.start("agent writer", async move {
-            stop_writing.run_until_cancelled(write(writing, messages, &unsent)).await;
+            stop_writing.run_until_cancelled(writer.empty_outbox()).await;
         });
         Ok(Self { link, next: Arc::new(AtomicU32::new(1)), stop })
     }
@@ -81,19 +80,87 @@ impl AgentClient {
     /// The tasks that an earlier host left, once the agent is ready.
     pub(crate) fn take_held(&self) -> Vec<(Held, TaskHandle)> {
         let held = self.link.take_held();
-        let highest = held.iter().map(|(held, _)| held.id).max().unwrap_or(0);
+        // An earlier host was here, even if nothing of its own is left.
+        let highest = held.iter().map(|(held, _)| held.id).max().unwrap_or(1);
         self.next.fetch_max(highest.saturating_add(1), Ordering::Relaxed);
         held
     }
 
+    /// Whether nothing was ever started in the sandbox.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.next.load(Ordering::Relaxed) == 1
+    }
+
     /// Starts a task. The first event tells whether it began. One with a tag outlives this connection.
     pub(crate) fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
+        self.begin(task, lasting, None)
+    }
+
+    /// Starts a task together with all of its input, which is no longer than [`sandstorm_agent::protocol::CHUNK`].
+    pub(crate) fn start_with(
+        &self,
+        task: Task,
+        lasting: Option<Tag>,
+        input: &[u8],
+    ) -> Result<TaskHandle, AgentError> {
+        self.begin(task, lasting, Some(input))
+    }
+
+    fn begin(
+        &self,
+        task: Task,
+        lasting: Option<Tag>,
+        input: Option<&[u8]>,
+    ) -> Result<TaskHandle, AgentError> {
         let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
-        let handle = open(&self.link, id, [0; 2], lasting.is_some()).ok_or(AgentError::Gone)?;
-        match &*self.link.state.borrow() {
-            LinkState::Lost(error) => Err(error.clone()),
-            _ => handle.input.say(ToAgent::Start { id, lasting, task }).map(|()| handle),
+        let sent = input.map_or(0, <[u8]>::len) as u32;
+        let handle = open(&self.link, id, [sent, 0], lasting.is_some()).ok_or(AgentError::Gone)?;
+        if let LinkState::Lost(error) = &*self.link.state.borrow() {
+            return Err(error.clone());
         }
+        let mut messages = vec![ToAgent::Start { id, lasting, task }];
+        if let Some(bytes) = input {
+            let to = InputStream::Main;
+            if !bytes.is_empty() {
+                messages.push(ToAgent::Input { id, to, bytes: ByteBuf::from(bytes) });
+            }
+            messages.push(ToAgent::CloseInput { id, to });
+        }
+        self.link.say_all(&messages).map(|()| handle)
+    }
+
+    /// Waits until a guest waits for a program, and gives what it measured of itself.
+    pub(crate) async fn guest_ready(&self, guest: u32) -> Result<PayloadWalls, AgentError> {
+        let mut guests = self.link.guests.subscribe();
+        let told = tokio::select! {
+            told = guests.wait_for(|guests| guests.contains_key(&guest)) => told.map_err(|_| AgentError::Gone)?,
+            () = self.lost() => return Err(AgentError::Gone),
+        };
+        match told.get(&guest) {
+            Some(Ok(walls)) => Ok(*walls),
+            Some(Err(failure)) => Err(AgentError::Guest(failure.clone())),
+            None => Err(AgentError::Gone),
+        }
+    }
+
+    /// Takes a guest for a program. `false`: it does not wait any more.
+    pub(crate) fn take_guest(&self, guest: u32) -> bool {
+        self.link.take_guest(guest)
+    }
+
+    /// Ends a guest that waits.
+    pub(crate) fn dismiss(&self, guest: u32) {
+        self.link.take_guest(guest);
+        let _ = self.link.say(&ToAgent::Dismiss { guest });
+    }
+}
+
+/// While this is held, the socket is read. When it goes, the connection is over.
+struct Connected(Arc<Link>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.lose(AgentError::Gone);
     }
 }
 
@@ -104,13 +171,16 @@ fn open(link: &Arc<Link>, id: TaskId, pending: [u32; 2], lasting: bool) -> Optio
     link.insert(id, Slot::new(events, pending)).then(|| TaskHandle::new(input, receiver, lasting))
 }
 
-async fn read(mut socket: OwnedReadHalf, link: &Arc<Link>) -> Result<(), AgentError> {
+async fn read(socket: &UnixStream, link: &Arc<Link>) -> Result<(), AgentError> {
     let mut decoder = Decoder::default();
-    let mut buffer = vec![0; 64 * 1024];
     loop {
-        match socket.read(&mut buffer).await {
-            Ok(0) | Err(_) => return Ok(()),
-            Ok(n) => decoder.push(&buffer[..n]),
+        if socket.readable().await.is_err() {
+            return Ok(());
+        }
+        match socket.try_read_buf(decoder.room()) {
+            Ok(n) if n > 0 => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
+            Ok(_) | Err(_) => return Ok(()),
         }
         while let Some(message) =
             decoder.take::<FromAgent>().map_err(|_| AgentError::Protocol("a frame that is no message"))?
@@ -130,12 +200,10 @@ fn dispatch(message: FromAgent, link: &Arc<Link>) -> Result<(), AgentError> {
             }
             return Ok(());
         }
+        FromAgent::GuestReady { guest, walls } => return link.met(guest, Ok(walls)),
+        FromAgent::GuestFailed { guest, failure } => return link.met(guest, Err(cut(failure))),
         FromAgent::Started { id, walls } => (id, TaskEvent::Started(walls)),
-        FromAgent::Failed { id, mut failure } => {
-            // Ours are short; a hostile agent's is cut.
-            failure.step = failure.step.chars().take(100).collect();
-            (id, TaskEvent::Failed(failure))
-        }
+        FromAgent::Failed { id, failure } => (id, TaskEvent::Failed(cut(failure))),
         FromAgent::Output { id, stream, bytes } => {
             (id, TaskEvent::Output { stream, bytes: Bytes::from(bytes.into_vec()) })
         }
@@ -143,6 +211,12 @@ fn dispatch(message: FromAgent, link: &Arc<Link>) -> Result<(), AgentError> {
         FromAgent::Exited { id, ending, usage } => (id, TaskEvent::Exited { ending, usage }),
     };
     link.deliver(id, event)
+}
+
+/// Our own words are short; a hostile agent's are cut.
+fn cut(mut failure: StartFailure) -> StartFailure {
+    failure.step = failure.step.chars().take(100).collect();
+    failure
 }
 
 fn greeted(link: &Link, version: u16, held: u32) -> Result<(), AgentError> {
@@ -165,22 +239,4 @@ fn told(link: &Arc<Link>, held: Held) -> Result<(), AgentError> {
     link.hold(held, handle);
     link.state.send_replace(if left <= 1 { LinkState::Ready } else { LinkState::Telling(left - 1) });
     Ok(())
-}
-
-async fn write(
-    mut socket: OwnedWriteHalf,
-    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    unsent: &AtomicUsize,
-) {
-    while let Some(mut buffer) = frames.recv().await {
-        while buffer.len() < 64 * 1024
-            && let Ok(frame) = frames.try_recv()
-        {
-            buffer.extend(frame);
-        }
-        if socket.write_all(&buffer).await.is_err() {
-            return;
-        }
-        unsent.fetch_sub(buffer.len(), Ordering::Relaxed);
-    }
 }

@@ -1,15 +1,17 @@
 //! What connects the reader of a socket with the tasks that wait for it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_agent::frame;
-use sandstorm_agent::protocol::{Held, InputStream, Stream, TaskId, ToAgent, WINDOW, cost};
+use sandstorm_agent::protocol::{
+    Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW, cost,
+};
 use tokio::sync::{mpsc, watch};
 
 use crate::agent::AgentError;
 use crate::agent::input::Gate;
+use crate::agent::outbox::Outbox;
 use crate::agent::task::{TaskEvent, TaskHandle};
 
 /// Events beside output that a task may send: its start, a failure, the end of each stream and its own.
@@ -18,8 +20,11 @@ const WORDS: u32 = 16;
 /// Tasks that an agent may say an earlier host left it.
 pub(crate) const MOST_HELD: u32 = 4096;
 
-/// Bytes that may wait to be sent to one sandbox.
-const UNSENT: usize = 8 << 20;
+/// Guests of which an agent may tell without anybody having taken them.
+const MOST_GUESTS: usize = 256;
+
+/// What an agent told of guests, by their numbers.
+pub(crate) type Guests = HashMap<u32, Result<PayloadWalls, StartFailure>>;
 
 /// Shared by the two ends of one connection.
 #[derive(Debug)]
@@ -27,9 +32,9 @@ pub(crate) struct Link {
     slots: Mutex<HashMap<TaskId, Slot>>,
     /// Tasks of an earlier host that nobody has taken over yet.
     held: Mutex<Vec<(Held, TaskHandle)>>,
-    outbound: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes that wait to be sent. Input has windows; this bounds everything else, however many ask.
-    unsent: Arc<AtomicUsize>,
+    outbox: Outbox,
+    /// Guests that wait for a program, and those that failed.
+    pub(crate) guests: watch::Sender<Guests>,
     /// Set once: by `Ready`, or by the reason why there will be none.
     pub(crate) state: watch::Sender<LinkState>,
 }
@@ -64,9 +69,38 @@ impl Slot {
 }
 
 impl Link {
-    pub(crate) fn new(outbound: mpsc::UnboundedSender<Vec<u8>>, unsent: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(outbox: Outbox) -> Self {
         let state = watch::Sender::new(LinkState::Starting);
-        Self { slots: Mutex::default(), held: Mutex::default(), outbound, unsent, state }
+        let guests = watch::Sender::new(Guests::new());
+        Self { slots: Mutex::default(), held: Mutex::default(), outbox, guests, state }
+    }
+
+    /// Sends what waits for room, until the connection is over.
+    pub(crate) async fn empty_outbox(&self) {
+        self.outbox.empty().await;
+    }
+
+    /// The agent told of a guest.
+    pub(crate) fn met(&self, guest: u32, told: Result<PayloadWalls, StartFailure>) -> Result<(), AgentError> {
+        let mut fits = true;
+        self.guests.send_if_modified(|guests| {
+            fits = guests.len() < MOST_GUESTS || guests.contains_key(&guest);
+            if fits {
+                guests.insert(guest, told);
+            }
+            fits
+        });
+        if fits { Ok(()) } else { Err(AgentError::Protocol("guests without end")) }
+    }
+
+    /// Takes a guest. `false`: it does not wait.
+    pub(crate) fn take_guest(&self, guest: u32) -> bool {
+        let mut waits = false;
+        self.guests.send_if_modified(|guests| {
+            waits = guests.remove(&guest).is_some_and(|told| told.is_ok());
+            false
+        });
+        waits
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<TaskId, Slot>> {
@@ -111,12 +145,16 @@ impl Link {
 
     /// Sends a message. One that does not fit into a frame is refused here, where somebody waits for it.
     pub(crate) fn say(&self, message: &ToAgent) -> Result<(), AgentError> {
-        let frame = frame::encode(message).map_err(|_| AgentError::TooLong)?;
-        if self.unsent.fetch_add(frame.len(), Ordering::Relaxed) > UNSENT {
-            self.unsent.fetch_sub(frame.len(), Ordering::Relaxed);
-            return Err(AgentError::Protocol("it does not read what it is sent"));
+        self.say_all(std::slice::from_ref(message))
+    }
+
+    /// Sends several in one go.
+    pub(crate) fn say_all(&self, messages: &[ToAgent]) -> Result<(), AgentError> {
+        let mut frames = Vec::new();
+        for message in messages {
+            frame::append(message, &mut frames).map_err(|_| AgentError::TooLong)?;
         }
-        self.outbound.send(frame).map_err(|_| AgentError::Gone)
+        self.outbox.send(&frames)
     }
 
     /// Gives credit back for output that was dealt with.
@@ -149,6 +187,13 @@ impl Link {
         }
         // A handle that lies here would keep this link alive for ever.
         drop(self.take_held());
-        self.state.send_replace(LinkState::Lost(error));
+        self.outbox.close();
+        self.state.send_if_modified(|state| {
+            let first = !matches!(state, LinkState::Lost(_));
+            if first {
+                *state = LinkState::Lost(error);
+            }
+            first
+        });
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use sandstorm_agent::frame::{self, Decoder};
 use sandstorm_agent::protocol::{
-    Ending, FromAgent, Held, InputStream, Stream, Task, TaskUsage, ToAgent, VERSION, WINDOW, cost,
+    Ending, FromAgent, Held, InputStream, PayloadWalls, StartFailure, Stream, Task, TaskUsage, ToAgent,
+    VERSION, WINDOW, cost,
 };
 use serde_bytes::ByteBuf;
 
@@ -173,4 +174,116 @@ async fn tasks_of_an_earlier_host_are_found_with_what_they_owe() {
         tokio::time::timeout(Duration::from_millis(100), writing).await.is_err(),
         "it wrote past the window"
     );
+}
+
+const WALLS: PayloadWalls =
+    PayloadWalls { uid: 1000, gid: 1000, capabilities: 0, no_new_privs: true, seccomp_mode: 2 };
+
+fn failed(guest: u32) -> FromAgent {
+    let failure = StartFailure { step: "seccomp".repeat(100), errno: 12 };
+    FromAgent::GuestFailed { guest, failure }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guests_are_heard_of_by_whoever_waits_for_them() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    player.say(FromAgent::GuestReady { guest: 1, walls: WALLS });
+    // Told before anybody asked, and after.
+    assert_eq!(client.guest_ready(1).await, Ok(WALLS));
+    let (other, waiting) = (client.clone(), client.clone());
+    let waiting = tokio::join!(async { waiting.guest_ready(2).await }, async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        player.say(failed(2));
+    });
+    let Err(AgentError::Guest(failure)) = waiting.0 else { panic!("{waiting:?}") };
+    assert_eq!((failure.step.len(), failure.errno), (100, 12), "what is too long is cut");
+    assert!(client.take_guest(1));
+    assert!(!client.take_guest(1), "it was taken");
+    assert!(!client.take_guest(2), "it failed");
+    assert!(!client.take_guest(3), "nobody knows it");
+    // One that waited and then did not.
+    player.say(FromAgent::GuestReady { guest: 4, walls: WALLS });
+    other.guest_ready(4).await.unwrap();
+    player.say(failed(4));
+    while other.guest_ready(4).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!client.take_guest(4));
+    client.dismiss(5);
+    assert_eq!(player.hear(), ToAgent::Dismiss { guest: 5 });
+    let lost = tokio::join!(client.guest_ready(6), async { drop(player) });
+    assert_eq!(lost.0, Err(AgentError::Gone));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_does_not_tell_of_guests_without_end() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    for guest in 0..=256 {
+        player.say(FromAgent::GuestReady { guest, walls: WALLS });
+    }
+    breaks(&client, "guests without end").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_and_its_input_come_in_one_go() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    client.ready().await.unwrap();
+    assert!(client.is_untouched());
+    let handle = client.start_with(Task::Connect { port: 1 }, None, b"input").unwrap();
+    assert!(!client.is_untouched());
+    let mut buffer = [0; 4096];
+    let n = player.socket.read(&mut buffer).unwrap();
+    player.decoder.push(&buffer[..n]);
+    let mut next = || player.decoder.take::<ToAgent>().unwrap().expect("it came in pieces");
+    assert!(matches!(next(), ToAgent::Start { id: 1, .. }));
+    let (id, to) = (1, InputStream::Main);
+    assert_eq!(next(), ToAgent::Input { id, to, bytes: ByteBuf::from("input") });
+    assert_eq!(next(), ToAgent::CloseInput { id, to });
+    // What went with it counts for the window.
+    let rest = vec![0; WINDOW as usize - 4];
+    let writing = handle.input.write(&rest);
+    assert!(tokio::time::timeout(Duration::from_millis(100), writing).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_waits_and_keeps_its_order() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    client.ready().await.unwrap();
+    let handles: Vec<_> =
+        (0..20).map(|_| client.start(Task::Connect { port: 1 }, Some([0; 16])).unwrap()).collect();
+    for handle in &handles {
+        handle.input.write(&vec![handle.id as u8; WINDOW as usize]).await.unwrap();
+    }
+    for id in 1..=20 {
+        assert!(matches!(player.hear(), ToAgent::Start { id: told, .. } if told == id));
+    }
+    for id in 1..=20 {
+        for _ in 0..4 {
+            let ToAgent::Input { id: told, bytes, .. } = player.hear() else { panic!("not in order") };
+            assert_eq!((told, bytes[0], bytes.len()), (id, id as u8, 65_536));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_reads_nothing_is_given_no_more() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    client.ready().await.unwrap();
+    let mut refused = None;
+    for _ in 0..100 {
+        let written = match client.start(Task::Connect { port: 1 }, Some([0; 16])) {
+            Ok(handle) => handle.input.write(&vec![0; WINDOW as usize]).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            refused = Some(error);
+            break;
+        }
+    }
+    assert_eq!(refused, Some(AgentError::Protocol("it does not read what it is sent")));
 }

@@ -37,6 +37,8 @@ impl Tally {
 pub(crate) struct Blame {
     on_memory: OnMemory,
     claimed: Mutex<Claimed>,
+    /// The highest that was read so far.
+    known: Mutex<Tally>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +58,15 @@ pub(crate) enum Memory {
 
 impl Blame {
     pub(crate) fn new(on_memory: OnMemory) -> Self {
-        Self { on_memory, claimed: Mutex::default() }
+        Self { on_memory, claimed: Mutex::default(), known: Mutex::default() }
+    }
+
+    /// Takes a reading into account, and gives the highest so far.
+    pub(crate) fn note(&self, read: Tally) -> Tally {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.memory_kills = known.memory_kills.max(read.memory_kills);
+        known.process_refusals = known.process_refusals.max(read.process_refusals);
+        *known
     }
 
     /// Whether a program begins where others have been before, so that what they left in the counters matters.

@@ -129,6 +129,7 @@ impl Follower {
     /// Decides what ended it, from the kernel's counters, and closes the log.
     async fn close(mut self, ended: Option<(Ending, Usage)>, forced: Option<EndCause>) {
         let counters = self.living.counters().await;
+        self.living.blame.note(Tally::of(&counters));
         let jail_limit = match (&ended, forced) {
             // The sandbox went first: its launcher knows why.
             (None, None) => limit_of(self.living.end().await.cause),

@@ -1,11 +1,11 @@
 //! The ways to a program: its standard input and its descriptor 3.
 
 use bytes::Bytes;
-use sandstorm_agent::protocol::InputStream;
+use sandstorm_agent::protocol::{CHUNK, InputStream, Tag, Task};
 use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin, Tasks};
 use tokio::sync::mpsc;
 
-use crate::agent::TaskInput;
+use crate::agent::{AgentClient, AgentError, TaskHandle, TaskInput};
 
 /// What waits to be passed on to a program, until its task is there.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ enum Main {
     /// All of it.
     Given(Bytes),
     Stream(mpsc::Receiver<InputFrame>),
-    /// An earlier host has dealt with it.
+    /// The program has it, or an earlier host has dealt with it.
     Nothing,
 }
 
@@ -49,11 +49,30 @@ pub(super) fn of_found(input: bool, channel: bool) -> (ExecInput, Option<Channel
 }
 
 impl Feeding {
+    /// Starts a task, together with its input if that is known and fits.
+    pub(super) fn start(
+        &self,
+        agent: &AgentClient,
+        task: Task,
+        tag: Option<Tag>,
+    ) -> Result<TaskHandle, AgentError> {
+        match &self.main {
+            Main::Given(bytes) if bytes.len() <= CHUNK => agent.start_with(task, tag, bytes),
+            _ => agent.start(task, tag),
+        }
+    }
+
+    /// The task has begun, so it has what came with its start.
+    pub(super) fn started(&mut self) {
+        if matches!(&self.main, Main::Given(bytes) if bytes.len() <= CHUNK) {
+            self.main = Main::Nothing;
+        }
+    }
+
     /// Passes everything on from here on.
     pub(super) fn feed(self, task: &TaskInput, tasks: &Tasks) {
         let main = task.clone();
         match self.main {
-            Main::Given(bytes) if bytes.is_empty() => drop(main.close()),
             Main::Given(bytes) => tasks.start("exec input", async move {
                 // The program may end without reading all of it: that is its right.
                 let _ = main.write(&bytes).await;

@@ -60,6 +60,8 @@ pub(crate) struct About {
     pub(crate) channel: bool,
     /// What the kernel had counted when it began.
     pub(crate) began: Tally,
+    /// The guest interpreter that runs it.
+    pub(crate) guest: Option<u32>,
 }
 
 impl About {

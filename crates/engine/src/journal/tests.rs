@@ -13,6 +13,7 @@ const ABOUT: About = About {
     input: true,
     channel: true,
     began: Tally { memory_kills: 2, process_refusals: 7 },
+    guest: Some(3),
 };
 
 fn output(stream: Stream, offset: u64, text: &str) -> ExecEvent {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandstorm_jail::cgroup::Counters;
-use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request};
+use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request, TransplantReport};
 use sandstorm_jail::packet;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
@@ -18,6 +18,10 @@ const UNHEARD: usize = 4096;
 
 type LaunchAnswer = Result<(Launched, Vec<OwnedFd>), Refusal>;
 type DoneAnswer = Result<Vec<OwnedFd>, Refusal>;
+type TransplantAnswer = Result<TransplantReport, Refusal>;
+
+/// Who waits for answers about each jail.
+type Queues<T> = HashMap<String, VecDeque<oneshot::Sender<T>>>;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -25,12 +29,16 @@ pub(super) struct Connection {
     waiting: Mutex<Waiting>,
 }
 
+/// Who waits for which answer.
 #[derive(Debug, Default)]
-struct Waiting {
+pub(super) struct Waiting {
     launches: HashMap<String, oneshot::Sender<LaunchAnswer>>,
-    counts: HashMap<String, Vec<oneshot::Sender<Option<Counters>>>>,
+    /// Answered in the order of asking, each by a reading of its own: one that was taken before is not good enough.
+    counts: Queues<Option<Counters>>,
     /// Everything else that is asked of one jail: answered in the order of asking.
-    done: HashMap<String, VecDeque<oneshot::Sender<DoneAnswer>>>,
+    done: Queues<DoneAnswer>,
+    joins: Queues<Result<u32, Refusal>>,
+    transplants: Queues<TransplantAnswer>,
     lists: VecDeque<(mpsc::UnboundedSender<Listed>, oneshot::Sender<()>)>,
     ends: HashMap<String, oneshot::Sender<Ended>>,
     unheard: Vec<Ended>,
@@ -52,38 +60,55 @@ impl Connection {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for an answer, unless none can come any more: then the receiver hears that at once.
-    fn expect<T>(&self, put: impl FnOnce(&mut Waiting, oneshot::Sender<T>)) -> oneshot::Receiver<T> {
-        let (sender, receiver) = oneshot::channel();
-        let mut waiting = self.waiting();
-        if !waiting.closed {
-            put(&mut waiting, sender);
+    /// Asks, and gives what the answer will come by. Where answers are told apart by their order, it is the order in
+    /// which requests were sent: whoever waits is noted in the moment of sending, and nobody for what was not sent.
+    pub(super) async fn ask<T>(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        expect: impl FnOnce(&mut Waiting, oneshot::Sender<T>),
+    ) -> io::Result<oneshot::Receiver<T>> {
+        let mut expect = Some(expect);
+        loop {
+            let mut ready = self.socket.writable().await?;
+            let sent = ready.try_io(|socket| {
+                let mut waiting = self.waiting();
+                packet::send(socket.as_fd(), request, descriptors)?;
+                Ok(waiting.expect(expect.take()))
+            });
+            match sent {
+                Ok(sent) => {
+                    return sent.inspect_err(|error| tracing::error!(%error, "the launcher cannot be asked"));
+                }
+                Err(_would_block) => {}
+            }
         }
-        receiver
     }
 
-    pub(super) fn expect_launch(&self, name: &str) -> oneshot::Receiver<LaunchAnswer> {
-        self.expect(|waiting, sender| {
-            waiting.launches.insert(name.to_owned(), sender);
-        })
+    /// The same without waiting for room.
+    pub(super) fn ask_now<T>(
+        &self,
+        request: &Request,
+        expect: impl FnOnce(&mut Waiting, oneshot::Sender<T>),
+    ) -> io::Result<oneshot::Receiver<T>> {
+        let mut waiting = self.waiting();
+        packet::send(self.socket.as_fd(), request, &[])?;
+        Ok(waiting.expect(Some(expect)))
     }
 
-    pub(super) fn expect_count(&self, name: &str) -> oneshot::Receiver<Option<Counters>> {
-        self.expect(|waiting, sender| waiting.counts.entry(name.to_owned()).or_default().push(sender))
+    /// Says something to which there is no answer.
+    pub(super) async fn send(&self, request: &Request) -> io::Result<()> {
+        self.ask(request, &[], |_, _: oneshot::Sender<()>| {}).await.map(drop)
     }
 
-    pub(super) fn expect_done(&self, name: &str) -> oneshot::Receiver<DoneAnswer> {
-        self.expect(|waiting, sender| waiting.done.entry(name.to_owned()).or_default().push_back(sender))
-    }
-
-    pub(super) fn expect_list(&self, listed: mpsc::UnboundedSender<Listed>) -> oneshot::Receiver<()> {
-        self.expect(|waiting, sender| waiting.lists.push_back((listed, sender)))
+    pub(super) fn send_now(&self, request: &Request) {
+        let _ = packet::send(self.socket.as_fd(), request, &[]);
     }
 
     pub(super) fn expect_end(&self, name: &str) -> oneshot::Receiver<Ended> {
-        self.expect(|waiting, sender| {
+        self.waiting().expect(Some(|waiting: &mut Waiting, sender| {
             waiting.ends.insert(name.to_owned(), sender);
-        })
+        }))
     }
 
     pub(super) fn expect_no_end(&self, name: &str) {
@@ -94,33 +119,17 @@ impl Connection {
         std::mem::take(&mut self.waiting().unheard)
     }
 
-    pub(super) async fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        loop {
-            let mut ready = self.socket.writable().await?;
-            match ready.try_io(|socket| packet::send(socket.as_fd(), request, descriptors)) {
-                Ok(sent) => {
-                    return sent.inspect_err(|error| tracing::error!(%error, "the launcher cannot be asked"));
-                }
-                Err(_would_block) => {}
-            }
-        }
-    }
-
     /// Ends every jail that the launcher keeps.
     pub(super) async fn end_everything(&self) {
         let (sender, mut listed) = mpsc::unbounded_channel();
-        let done = self.expect_list(sender);
-        if self.send(&Request::List, &[]).await.is_err() || done.await.is_err() {
+        let Ok(done) = self.ask(&Request::List, &[], list(sender)).await else { return };
+        if done.await.is_err() {
             return;
         }
         while let Ok(one) = listed.try_recv() {
             tracing::warn!(jail = one.name, "a jail that was given up is ended");
-            let _ = self.send(&Request::Kill { name: one.name }, &[]).await;
+            let _ = self.send(&Request::Kill { name: one.name }).await;
         }
-    }
-
-    pub(super) fn send_now(&self, request: &Request) {
-        let _ = packet::send(self.socket.as_fd(), request, &[]);
     }
 
     /// Reads answers until there are no more.
@@ -160,15 +169,17 @@ impl Connection {
             // A jail that is being made has no other request out.
             Answer::Refused { name, refusal } => match waiting.launches.remove(&name) {
                 Some(waiter) => drop(waiter.send(Err(refusal))),
-                None => waiting.done(&name, Err(refusal)),
+                None => tell(&mut waiting.done, &name, Err(refusal)),
             },
-            Answer::Done { name } => waiting.done(&name, Ok(Vec::new())),
-            Answer::Adopted { name } | Answer::Captured { name } => waiting.done(&name, Ok(descriptors)),
-            Answer::Counted { name, counters } => {
-                for waiter in waiting.counts.remove(&name).unwrap_or_default() {
-                    let _ = waiter.send(counters.clone());
-                }
+            Answer::Done { name } => tell(&mut waiting.done, &name, Ok(Vec::new())),
+            Answer::Adopted { name } | Answer::Captured { name } => {
+                tell(&mut waiting.done, &name, Ok(descriptors));
             }
+            Answer::Counted { name, counters } => tell(&mut waiting.counts, &name, counters),
+            Answer::Joined { name, guest } => tell(&mut waiting.joins, &name, Ok(guest)),
+            Answer::NotJoined { name, refusal } => tell(&mut waiting.joins, &name, Err(refusal)),
+            Answer::Transplanted { name, report } => tell(&mut waiting.transplants, &name, Ok(report)),
+            Answer::NotTransplanted { name, refusal } => tell(&mut waiting.transplants, &name, Err(refusal)),
             Answer::Listed { name, paused } => {
                 if let (Some((listed, _)), Some(cookie)) = (waiting.lists.front(), descriptors.pop()) {
                     let _ = listed.send(Listed { name, paused, cookie });
@@ -190,13 +201,57 @@ impl Connection {
 }
 
 impl Waiting {
-    fn done(&mut self, name: &str, answer: DoneAnswer) {
-        let Some(waiters) = self.done.get_mut(name) else { return };
-        if let Some(waiter) = waiters.pop_front() {
-            let _ = waiter.send(answer);
+    /// Notes who waits, unless no answer can come any more: then the receiver hears that at once.
+    fn expect<T>(
+        &mut self,
+        expect: Option<impl FnOnce(&mut Self, oneshot::Sender<T>)>,
+    ) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        if let (Some(expect), false) = (expect, self.closed) {
+            expect(self, sender);
         }
-        if waiters.is_empty() {
-            self.done.remove(name);
-        }
+        receiver
+    }
+}
+
+/// What to wait for, by the kind of answer.
+pub(super) fn launch(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<LaunchAnswer>) {
+    |waiting, sender| drop(waiting.launches.insert(name.to_owned(), sender))
+}
+
+pub(super) fn count(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<Option<Counters>>) {
+    |waiting, sender| wait(&mut waiting.counts, name, sender)
+}
+
+pub(super) fn done(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<DoneAnswer>) {
+    |waiting, sender| wait(&mut waiting.done, name, sender)
+}
+
+pub(super) fn join(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<Result<u32, Refusal>>) {
+    |waiting, sender| wait(&mut waiting.joins, name, sender)
+}
+
+pub(super) fn transplant(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<TransplantAnswer>) {
+    |waiting, sender| wait(&mut waiting.transplants, name, sender)
+}
+
+pub(super) fn list(
+    listed: mpsc::UnboundedSender<Listed>,
+) -> impl FnOnce(&mut Waiting, oneshot::Sender<()>) {
+    |waiting, sender| waiting.lists.push_back((listed, sender))
+}
+
+fn wait<T>(queues: &mut Queues<T>, name: &str, sender: oneshot::Sender<T>) {
+    queues.entry(name.to_owned()).or_default().push_back(sender);
+}
+
+/// Answers whoever has waited longest.
+fn tell<T>(queues: &mut Queues<T>, name: &str, answer: T) {
+    let Some(waiters) = queues.get_mut(name) else { return };
+    if let Some(waiter) = waiters.pop_front() {
+        let _ = waiter.send(answer);
+    }
+    if waiters.is_empty() {
+        queues.remove(name);
     }
 }

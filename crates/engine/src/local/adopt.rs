@@ -11,14 +11,14 @@ use sandstorm_jail::launcher::EndCause;
 use sandstorm_provider::{Error, ProviderEvent, Result};
 use sandstorm_types::{ErrorKind, SandboxId};
 
-use super::make::unusable;
-use super::{LocalProvider, refused};
+use super::{LocalProvider, names, refused};
 use crate::agent::AgentClient;
 use crate::cookie::Cookie;
 use crate::exec::{Found, Waiting, lost};
 use crate::launcher::Listed;
 use crate::living::{Birth, Living};
 use crate::network::Egress;
+use crate::pool::unusable;
 
 /// How many are taken over at the same time.
 const AT_ONCE: usize = 32;
@@ -31,7 +31,7 @@ impl LocalProvider {
     /// that are gone is removed.
     pub async fn adopt(&self) -> Result<Vec<SandboxId>> {
         let (listed, ended) = self.launcher.list().await.map_err(refused)?;
-        let known: HashSet<String> = self.sandboxes().keys().map(|id| id.bare()).collect();
+        let known: HashSet<String> = self.sandboxes().values().map(|living| living.name()).collect();
         let unknown = listed.into_iter().filter(|listed| !known.contains(&listed.name));
         let adopting = stream::iter(unknown).map(|listed| async {
             let name = listed.name.clone();
@@ -46,8 +46,12 @@ impl LocalProvider {
         });
         let adopted: Vec<_> =
             adopting.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
+        let dir = self.journals.clone();
+        let names = tokio::task::spawn_blocking(move || dir.map(|dir| names::all(&dir)).unwrap_or_default());
+        let names = names.await.unwrap_or_default();
         for ended in ended {
-            if let (Ok(sandbox), true) = (SandboxId::from_bare(&ended.name), ended.cause != EndCause::Asked) {
+            let sandbox = names.get(&ended.name).copied().or_else(|| SandboxId::from_bare(&ended.name).ok());
+            if let (Some(sandbox), true) = (sandbox, ended.cause != EndCause::Asked) {
                 let reason = format!("the sandbox ended: {:?}", ended.cause);
                 self.events.tell(ProviderEvent::Ended { sandbox, reason });
             }
@@ -61,8 +65,7 @@ impl LocalProvider {
 
     async fn adopt_one(&self, listed: Listed) -> Result<SandboxId> {
         let broken = |what: &'static str| Error::new(ErrorKind::Internal, what);
-        let id = SandboxId::from_bare(&listed.name).map_err(|_| broken("its name is none of ours"))?;
-        let Cookie { spec, created_at, walls } = Cookie::read(listed.cookie)?;
+        let Cookie { id, owner, spec, created_at, walls } = Cookie::read(listed.cookie)?;
         let walls = walls.ok_or_else(|| broken("its maker died before it was ready"))?;
         let dir =
             self.journals.as_ref().ok_or_else(|| broken("nothing was written down of it"))?.join(id.bare());
@@ -81,6 +84,9 @@ impl LocalProvider {
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {
             id,
+            jail: listed.name,
+            joinable: owner.and_then(|owner| self.joinable(None, owner)),
+            guests: Vec::new(),
             spec,
             agent,
             launcher: self.launcher.clone(),
@@ -138,9 +144,14 @@ fn remove_others(dir: &Path, living: &HashSet<String>) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let ours = name.to_str().is_some_and(|name| SandboxId::from_bare(name).is_ok());
-        if ours && !name.to_str().is_some_and(|name| living.contains(name)) {
-            let _ = std::fs::remove_dir_all(entry.path());
+        let Some(name) = name.to_str() else { continue };
+        let bare = names::of_note(name).unwrap_or(name);
+        if SandboxId::from_bare(bare).is_err() || living.contains(bare) {
+            continue;
         }
+        let _ = match bare == name {
+            true => std::fs::remove_dir_all(entry.path()),
+            false => std::fs::remove_file(entry.path()),
+        };
     }
 }

@@ -48,7 +48,13 @@ impl LocalProvider {
         living.set_net_wall(walls::net(&policy));
         if living.journals.is_some() {
             let spec = SandboxSpec { network: policy, ..living.spec.clone() };
-            let cookie = Cookie { spec, created_at: living.created_at, walls: Some(living.walls()) };
+            let cookie = Cookie {
+                id: living.id,
+                owner: living.joinable.as_ref().map(|joinable| joinable.owner.clone()),
+                spec,
+                created_at: living.created_at,
+                walls: Some(living.walls()),
+            };
             self.launcher.note(&living.name(), &cookie.write()?).await.map_err(refused)?;
         }
         Ok(())

@@ -1,25 +1,65 @@
 //! Making a sandbox, and waiting for its end.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sandstorm_jail::Tree;
+use sandstorm_jail::JailSpec;
 use sandstorm_jail::launcher::Ended;
-use sandstorm_provider::{CreateOptions, Error, Provider, ProviderEvent, Result, Sandbox};
-use sandstorm_types::{ErrorKind, SandboxSpec, Step};
+use sandstorm_provider::{CreateOptions, Error, Expected, Provider, ProviderEvent, Result, Sandbox};
+use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Step, TenantId, Walls};
 use tokio::sync::oneshot;
 
-use super::{LocalProvider, refused};
-use crate::agent::AgentClient;
+use super::{LocalProvider, names, refused};
 use crate::cookie::Cookie;
-use crate::exec::lost;
-use crate::launcher::LauncherClient;
-use crate::living::{self, Birth, Living};
+use crate::launcher::LauncherError;
+use crate::living::{self, Birth, Joinable, Living};
 use crate::network::Egress;
+use crate::pool::{Key, Newborn, Wanted};
 use crate::{plan, walls};
 
+/// A sandbox that is to be, and what its jail has to be like.
+struct Planned<'a> {
+    id: SandboxId,
+    spec: &'a SandboxSpec,
+    options: &'a CreateOptions,
+    jail: JailSpec,
+    /// Where its execs are written down, if it outlives this process.
+    journals: Option<PathBuf>,
+    joinable: Option<Joinable>,
+    created_at: SystemTime,
+}
+
+impl Planned<'_> {
+    fn cookie(&self, walls: Option<Walls>) -> Cookie {
+        Cookie {
+            id: self.id,
+            owner: self.joinable.as_ref().map(|joinable| joinable.owner.clone()),
+            spec: self.spec.clone(),
+            created_at: self.created_at,
+            walls,
+        }
+    }
+
+    fn walls(&self, newborn: &Newborn) -> Walls {
+        walls::of_jail(&newborn.report, &self.spec.network, self.spec.limits.cpu_time.is_some())
+    }
+
+    /// The interpreter that its first program needs.
+    fn wanted(&self) -> Option<Wanted<'_>> {
+        self.options.expects.as_ref()?;
+        let Joinable { zygote, owner, .. } = self.joinable.as_ref()?;
+        Some(Wanted { zygote, owner })
+    }
+}
+
 impl LocalProvider {
-    pub(super) async fn make(&self, spec: &SandboxSpec, options: CreateOptions) -> Result<Sandbox> {
+    pub(super) async fn make(
+        &self,
+        tenant: TenantId,
+        spec: &SandboxSpec,
+        options: CreateOptions,
+    ) -> Result<Sandbox> {
         self.admits(spec).map_err(Error::unmet)?;
         let id = options.id;
         if self.sandboxes().contains_key(&id) {
@@ -27,44 +67,121 @@ impl LocalProvider {
                 Error::new(ErrorKind::Conflict, "there is such a sandbox already").with("sandbox", id)
             );
         }
-        let mounts =
-            options.mounts.iter().map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
-        let trees = self.trees.iter().cloned().chain(mounts).collect();
         let journals = self.journals.as_ref().filter(|_| !options.ephemeral).map(|dir| dir.join(id.bare()));
-        let jail = plan::jail(spec, &options, trees, journals.is_some());
-        let (created_at, on_memory) = (SystemTime::now(), jail.on_memory);
-        let cookie = Cookie { spec: spec.clone(), created_at, walls: None };
-        // What it is made of is with the launcher before it exists; its walls follow when they were measured.
-        let noted = journals.as_ref().map(|_| cookie.write()).transpose()?;
-        // A creation that is dropped on the way must not leave a jail: the guard asks for its end.
-        let guard = KillUnlessKept { launcher: &self.launcher, name: Some(jail.name.clone()) };
-        let mut launch = self.launcher.launch(jail, noted.as_ref()).await.map_err(refused)?;
-        let descriptors = launch.descriptors.split_off(1);
-        let socket = launch.descriptors.remove(0);
-        let agent = AgentClient::new(socket, &self.tasks).map_err(unusable)?;
-        let egress = Egress::start(id, descriptors, &spec.network, &self.surroundings)?;
-        agent.ready().await.map_err(lost)?;
-        let walls = walls::of_jail(&launch.launched.report, &spec.network, spec.limits.cpu_time.is_some());
-        if journals.is_some() {
-            let cookie = Cookie { walls: Some(walls.clone()), ..cookie }.write()?;
-            self.launcher.note(&id.bare(), &cookie).await.map_err(refused)?;
-        }
+        let planned = Planned {
+            id,
+            spec,
+            options: &options,
+            jail: self.planner.jail(spec, &options, journals.is_some()),
+            journals,
+            joinable: self.joinable(options.expects.as_ref(), tenant.to_string()),
+            created_at: SystemTime::now(),
+        };
+        let (newborn, walls) = match self.take(tenant, &planned).await? {
+            Some(taken) => taken,
+            None => self.make_new(&planned).await?,
+        };
+        let Newborn { agent, captured, ended, guest, unclaimed, .. } = newborn;
+        let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {
             id,
+            jail: unclaimed.claim(),
+            joinable: planned.joinable,
+            guests: guest.into_iter().collect(),
             spec: spec.clone(),
             agent,
             launcher: self.launcher.clone(),
             walls,
-            created_at,
-            journals,
+            created_at: planned.created_at,
+            journals: planned.journals,
             paused: false,
             egress,
-            on_memory,
+            on_memory: plan::on_memory(options.ephemeral),
         });
         self.sandboxes().insert(id, Arc::clone(&living));
-        guard.keep();
-        self.attend(&living, launch.ended);
+        self.attend(&living, ended);
         Ok(living.describe())
+    }
+
+    /// How interpreters come into a sandbox of this owner. Without a word of what it will run, it gets what serves most.
+    pub(super) fn joinable(&self, expected: Option<&Expected>, owner: String) -> Option<Joinable> {
+        let zygotes = &self.maker.zygotes;
+        let zygote = match expected {
+            Some(expected) => zygotes.choose(expected),
+            None => zygotes.for_anything(),
+        }?;
+        Some(Joinable { zygote: zygote.name.clone(), owner, interpreter: zygote.interpreter.clone() })
+    }
+
+    /// A sandbox that was made ahead, if there is one that lives.
+    async fn take(&self, tenant: TenantId, planned: &Planned<'_>) -> Result<Option<(Newborn, Walls)>> {
+        let Some(pool) = self.pool.as_ref().filter(|_| planned.options.pooled) else { return Ok(None) };
+        let zygote = planned.wanted().map(|wanted| wanted.zygote);
+        let key = Arc::new(Key::new(tenant, &planned.jail, zygote));
+        while let Some(newborn) = pool.take(&key) {
+            let walls = planned.walls(&newborn);
+            match self.settle(planned, &newborn, &walls).await {
+                Ok(()) => return Ok(Some((newborn, walls))),
+                // It died on its shelf, or on the way; the next one may do.
+                Err(LauncherError::Refused(refusal)) => {
+                    tracing::debug!(jail = newborn.name(), why = refusal.message, "a sandbox was of no use");
+                }
+                Err(error) => return Err(refused(error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells the launcher what was left open when the jail was made.
+    async fn settle(
+        &self,
+        planned: &Planned<'_>,
+        newborn: &Newborn,
+        walls: &Walls,
+    ) -> Result<(), LauncherError> {
+        let JailSpec { on_memory, lifetime, .. } = planned.jail;
+        let name = newborn.name();
+        if planned.options.ephemeral {
+            // It was made to end as one for a single run; its lifetime is a backstop, and nothing waits for that.
+            return match self.launcher.keep_soon(name, on_memory, lifetime) {
+                true => Ok(()),
+                false => Err(LauncherError::Away),
+            };
+        }
+        let Some(journals) = &planned.journals else {
+            return self.launcher.keep(name, on_memory, lifetime, None).await;
+        };
+        let unwritten = |error: String| {
+            LauncherError::Refused(sandstorm_jail::launcher::Refusal {
+                kind: sandstorm_jail::launcher::RefusalKind::Host,
+                message: error,
+            })
+        };
+        names::note(journals, name).map_err(|error| unwritten(error.to_string()))?;
+        let cookie = planned.cookie(Some(walls.clone())).write().map_err(|e| unwritten(e.to_string()))?;
+        let kept = self.launcher.keep(name, on_memory, lifetime, Some(&cookie)).await;
+        kept.inspect_err(|_| names::forget(journals))
+    }
+
+    /// A sandbox from nothing.
+    async fn make_new(&self, planned: &Planned<'_>) -> Result<(Newborn, Walls)> {
+        let _unserved = self.pool.as_ref().map(|pool| pool.unserved());
+        // What it is made of is with the launcher before it exists; its walls follow when they were measured.
+        let noted = planned.journals.as_ref().map(|_| planned.cookie(None).write()).transpose()?;
+        let make = || self.maker.make(planned.jail.clone(), noted.as_ref(), planned.wanted());
+        let newborn = match (make().await, &self.pool) {
+            // Those that wait for nobody in particular give way.
+            (Err(error), Some(pool)) if error.kind() == ErrorKind::Capacity && pool.make_room().await => {
+                make().await?
+            }
+            (made, _) => made?,
+        };
+        let walls = planned.walls(&newborn);
+        if planned.journals.is_some() {
+            let cookie = planned.cookie(Some(walls.clone())).write()?;
+            self.launcher.note(newborn.name(), &cookie).await.map_err(refused)?;
+        }
+        Ok((newborn, walls))
     }
 
     /// Waits for the end of a sandbox, and brings it about when nobody can speak to it any more.
@@ -95,29 +212,5 @@ impl LocalProvider {
                 events.tell(ProviderEvent::Ended { sandbox: watched.id, reason });
             }
         });
-    }
-}
-
-pub(super) fn unusable(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Internal, "the agent's socket cannot be used").with_source(error)
-}
-
-/// Asks for a jail's end unless it was kept.
-struct KillUnlessKept<'a> {
-    launcher: &'a LauncherClient,
-    name: Option<String>,
-}
-
-impl KillUnlessKept<'_> {
-    fn keep(mut self) {
-        self.name = None;
-    }
-}
-
-impl Drop for KillUnlessKept<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            self.launcher.kill_now(name);
-        }
     }
 }

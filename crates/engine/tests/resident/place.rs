@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
+use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig};
 use sandstorm_jail::IdRange;
-use sandstorm_jail::launcher::LauncherConfig;
+use sandstorm_jail::launcher::{LauncherConfig, ZygoteConfig};
 use sandstorm_jail::launcher::resident::{self, Resident, ResidentConfig};
 use sandstorm_provider::{
     AttachFrom, Collected, CreateOptions, ExecRequest, OpContext, Provider, ProviderExt,
@@ -35,15 +35,38 @@ macro_rules! life {
 
 pub(crate) use life;
 
+/// The interpreter of the system.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
 pub(crate) struct Place {
     dir: tempfile::TempDir,
     /// How long the launcher waits for a host.
     pub(crate) orphan_after: Cell<Duration>,
+    /// Whether hosts make sandboxes ahead.
+    pub(crate) pool: Cell<Option<PoolConfig>>,
+    /// Whether the launcher has warm interpreters.
+    pub(crate) zygotes: Cell<bool>,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), orphan_after: Cell::new(Duration::from_secs(60)) }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            orphan_after: Cell::new(Duration::from_secs(60)),
+            pool: Cell::new(None),
+            zygotes: Cell::new(false),
+        }
+    }
+
+    /// Python without anything loaded, where this place has warm interpreters.
+    fn zygotes(&self) -> Vec<ZygoteConfig> {
+        let python = || ZygoteConfig {
+            name: "python".to_owned(),
+            interpreter: PYTHON.into(),
+            preload: Vec::new(),
+            known: Vec::new(),
+        };
+        self.zygotes.get().then(python).into_iter().collect()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -59,6 +82,7 @@ impl Place {
                 cgroup_parent: "sandstorm".into(),
                 runtime_dir: self.path("run"),
                 agent: AGENT,
+                zygotes: self.zygotes(),
             },
             orphan_after: self.orphan_after.get(),
             mount_sources: vec![self.path("layers")],
@@ -105,6 +129,8 @@ impl Place {
                 resident: Some(self.path("launcher.sock")),
                 journals: Some(self.path("journals")),
                 trees: Vec::new(),
+                zygotes: self.zygotes(),
+                pool: self.pool.get(),
             });
             let host = Host {
                 provider: Arc::new(provider.unwrap()),
@@ -203,7 +229,7 @@ impl Host {
 
     /// Processes of a sandbox on this machine, by their control groups.
     pub(crate) fn processes(&self, sandbox: &SandboxId) -> Vec<Pid> {
-        let name = sandbox.bare();
+        let name = self.provider.jail(sandbox).unwrap_or_else(|| sandbox.bare());
         let ours = |pid: &str| {
             fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(&name))
         };

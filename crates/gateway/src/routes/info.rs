@@ -38,12 +38,13 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     ([(header::CONTENT_TYPE, format)], (app.metrics)()).into_response()
 }
 
-/// Versions of server and API.
+/// Versions of server and API, and what this server can do.
 #[utoipa::path(get, path = "/v1/version", tag = "server", operation_id = "version",
     responses((status = 200, description = "Versions", body = VersionBody)))]
-pub(crate) async fn version(query: Query) -> ApiResult<Json<VersionBody>> {
+pub(crate) async fn version(State(app): State<App>, query: Query) -> ApiResult<Json<VersionBody>> {
     query.finish()?;
-    Ok(Json(VersionBody { name: "sandstorm", version: env!("CARGO_PKG_VERSION"), api: "v1" }))
+    let capabilities = app.control.capabilities().into();
+    Ok(Json(VersionBody { name: "sandstorm", version: env!("CARGO_PKG_VERSION"), api: "v1", capabilities }))
 }
 
 /// Languages, and which of them this server can run.

@@ -37,6 +37,14 @@ pub(crate) struct ResultBody {
     walls: WallsBody,
     metrics: Measured,
     route: Routed,
+    /// Whether it is the result of an earlier run, given again because the request allowed it with `cache`. Absent
+    /// otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached: Option<bool>,
+    /// The run that made it, where it is `cached`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^run_[a-z2-7]{26}$")]
+    cached_from: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -158,6 +166,8 @@ impl From<RunResult> for ResultBody {
                 attempts: route.attempts.into_iter().map(tried).collect(),
                 cost_usd: route.cost_usd,
             },
+            cached: result.cached_from.is_some().then_some(true),
+            cached_from: result.cached_from,
         }
     }
 }
@@ -186,6 +196,7 @@ mod tests {
             walls: Walls::default(),
             metrics: Metrics { compile_ms: Some(1.5), ..Metrics::default() },
             route: Route::default(),
+            cached_from: None,
         };
         assert_eq!(
             serde_json::to_value(&result).unwrap(),

@@ -50,6 +50,10 @@ pub(crate) struct StartRun {
     #[serde(default)]
     #[schema(value_type = Option<EnforcementName>)]
     enforcement: Option<Enforcement>,
+    /// Whether an earlier successful result of the same run of this tenant will do. Only without network. What comes from
+    /// an earlier run says so with `cached`.
+    #[serde(default)]
+    cache: bool,
 }
 
 impl Wire for StartRun {
@@ -69,6 +73,7 @@ impl StartRun {
             limits: self.limits,
             network: self.network,
             enforcement: self.enforcement,
+            cache: self.cache,
         };
         spec.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(spec)

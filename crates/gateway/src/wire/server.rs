@@ -25,6 +25,23 @@ pub(crate) struct VersionBody {
     pub(crate) version: &'static str,
     /// Version of this API.
     pub(crate) api: &'static str,
+    pub(crate) capabilities: CapabilitiesBody,
+}
+
+/// What not every server can do.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Capabilities)]
+pub(crate) struct CapabilitiesBody {
+    /// Pauses and resumes sandboxes.
+    pub(crate) pause: bool,
+    /// Makes sandboxes that go on from where a living one is.
+    pub(crate) live_fork: bool,
+}
+
+impl From<sandstorm_types::Capabilities> for CapabilitiesBody {
+    fn from(can: sandstorm_types::Capabilities) -> Self {
+        Self { pause: can.pause, live_fork: can.live_fork }
+    }
 }
 
 /// One language.
@@ -84,7 +101,10 @@ pub(crate) struct UsageBody {
     /// The first of the month, from which the following are counted.
     #[schema(value_type = String, format = DateTime)]
     since: Timestamp,
+    /// Carried out.
     runs: u64,
+    /// Answered with an earlier result.
+    cached_runs: u64,
     execs: u64,
     sandboxes_created: u64,
     cpu_ms: u64,
@@ -100,6 +120,7 @@ impl From<UsageView> for UsageBody {
             memory_bytes: view.memory_bytes,
             since: view.since,
             runs: view.runs,
+            cached_runs: view.cached_runs,
             execs: view.execs,
             sandboxes_created: view.sandboxes_created,
             cpu_ms: view.cpu_ms,

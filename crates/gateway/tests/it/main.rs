@@ -4,6 +4,7 @@
 
 mod access;
 mod documents;
+mod forks;
 mod hostile;
 mod idempotency;
 mod listeners;

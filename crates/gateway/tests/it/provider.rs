@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
+    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
     SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
@@ -22,9 +23,14 @@ use tokio::net::TcpStream;
 pub(crate) struct WithPorts {
     inner: MemoryProvider,
     behind: Mutex<Option<SocketAddr>>,
+    cannot_fork: AtomicBool,
 }
 
 impl WithPorts {
+    pub(crate) fn forget_how_to_fork(&self) {
+        self.cannot_fork.store(true, Ordering::SeqCst);
+    }
+
     pub(crate) fn listen(&self, address: SocketAddr) {
         *self.behind.lock().unwrap() = Some(address);
     }
@@ -38,7 +44,8 @@ impl Provider for WithPorts {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { connect: true, ..self.inner.capabilities() }
+        let live_fork = !self.cannot_fork.load(Ordering::SeqCst);
+        Capabilities { connect: true, live_fork, ..self.inner.capabilities() }
     }
 
     fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
@@ -130,6 +137,10 @@ impl Provider for WithPorts {
 
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
         self.inner.snapshot(cx, id, opts).await
+    }
+
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
+        self.inner.fork(cx, id, opts).await
     }
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {

@@ -158,17 +158,32 @@ impl Leaf {
         }
     }
 
+    /// Whether anything here counts processor time.
+    pub(crate) fn counts_cpu_time(&self) -> bool {
+        self.homes.contains_key(&Controller::CpuAccounting)
+    }
+
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let dir = self.homes.get(&Controller::CpuAccounting)?;
+        if self.v1.contains_key(&Controller::CpuAccounting) {
+            number(dir, "cpuacct.usage").map(Duration::from_nanos)
+        } else {
+            keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
+        }
+    }
+
+    /// Processes that the kernel ended because memory was used up.
+    pub(crate) fn memory_kills(&self) -> Option<u64> {
+        let dir = self.homes.get(&Controller::Memory)?;
+        let on_v1 = self.v1.contains_key(&Controller::Memory);
+        keyed(dir, if on_v1 { "memory.oom_control" } else { "memory.events" }, "oom_kill")
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         let home = |controller| self.homes.get(&controller);
         let on_v1 = |controller| self.v1.contains_key(&controller);
         Counters {
-            cpu_time: home(Controller::CpuAccounting).and_then(|dir| {
-                if on_v1(Controller::CpuAccounting) {
-                    number(dir, "cpuacct.usage").map(Duration::from_nanos)
-                } else {
-                    keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
-                }
-            }),
+            cpu_time: self.cpu_time(),
             memory_bytes: home(Controller::Memory).and_then(|dir| {
                 number(
                     dir,
@@ -182,13 +197,7 @@ impl Leaf {
                     if on_v1(Controller::Memory) { "memory.max_usage_in_bytes" } else { "memory.peak" },
                 )
             }),
-            memory_kills: home(Controller::Memory).and_then(|dir| {
-                keyed(
-                    dir,
-                    if on_v1(Controller::Memory) { "memory.oom_control" } else { "memory.events" },
-                    "oom_kill",
-                )
-            }),
+            memory_kills: self.memory_kills(),
             process_refusals: home(Controller::Processes).and_then(|dir| keyed(dir, "pids.events", "max")),
             ..Counters::default()
         }

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -41,6 +41,14 @@ impl Entrance {
     pub(super) fn of(pid: i32) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
         Ok(Self { user: open("user")?, network: open("net")? })
+    }
+
+    pub(super) fn user(&self) -> BorrowedFd<'_> {
+        self.user.as_fd()
+    }
+
+    pub(super) fn network(&self) -> BorrowedFd<'_> {
+        self.network.as_fd()
     }
 
     /// Makes the captured network there and gives the host's ends of it.

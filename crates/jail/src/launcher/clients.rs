@@ -1,5 +1,6 @@
 //! Who the launcher serves: the one client that it was forked for, or whoever comes to its address.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use rustix::net::sockopt::{self, Timeout};
 
 use super::hello::{self, Greeting};
 use super::protocol::{Answer, Request};
+use super::watch::{Token, Watched, Watcher};
 use super::{Abilities, JailError};
 use crate::error::doing;
 use crate::packet;
@@ -24,20 +26,23 @@ const IDLE: Duration = Duration::from_secs(10);
 
 pub(super) enum Clients {
     /// One, with which everything ends.
-    Only(OwnedFd),
+    Only(Watched),
     Resident(Box<Reception>),
 }
 
 /// The clients of a resident launcher: one at a time, and the newest.
 pub(super) struct Reception {
-    listener: OwnedFd,
+    watcher: Watcher,
+    listener: Watched,
     /// Who may come beside this process's own user.
     allowed_uid: u32,
     abilities: Abilities,
     /// Without a client for this long everything ends.
     orphan_after: Duration,
-    client: Option<OwnedFd>,
-    guests: Vec<(OwnedFd, Instant)>,
+    client: Option<Watched>,
+    /// How many clients came and went so far.
+    changes: u64,
+    guests: Vec<(Watched, Instant)>,
     alone_since: Instant,
     idle_since: Option<Instant>,
     draining: bool,
@@ -45,22 +50,25 @@ pub(super) struct Reception {
 
 impl Reception {
     pub(super) fn new(
+        watcher: &Watcher,
         listener: OwnedFd,
         allowed_uid: u32,
         abilities: Abilities,
         orphan_after: Duration,
-    ) -> Self {
-        Self {
-            listener,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            watcher: watcher.clone(),
+            listener: watcher.readable(listener, Token::Listener)?,
             allowed_uid,
             abilities,
             orphan_after,
             client: None,
+            changes: 0,
             guests: Vec::new(),
             alone_since: Instant::now(),
             idle_since: None,
             draining: false,
-        }
+        })
     }
 
     /// Takes a connection from somebody who may connect.
@@ -70,22 +78,22 @@ impl Reception {
         let known = sockopt::socket_peercred(&guest)
             .is_ok_and(|peer| peer.uid.as_raw() == own || peer.uid.as_raw() == self.allowed_uid);
         let bounded = sockopt::set_socket_timeout(&guest, Timeout::Send, Some(ANSWER_WITHIN)).is_ok();
-        if known && bounded && self.guests.len() < GUESTS {
+        if known
+            && bounded
+            && self.guests.len() < GUESTS
+            && let Ok(guest) = self.watcher.readable(guest, Token::Greeter)
+        {
             self.guests.push((guest, Instant::now() + GREET_WITHIN));
         }
     }
 
     /// Hears what a guest says. `true`: it is the client now.
-    fn greet(&mut self, guest: OwnedFd) -> bool {
+    fn greet(&mut self, guest: &Watched) -> bool {
         match hello::hear(guest.as_fd()) {
             Some(Greeting::Hello { version: Some(version) })
                 if !self.draining && hello::welcome(guest.as_fd(), version, self.abilities).is_ok() =>
             {
-                if let Some(older) = self.client.replace(guest) {
-                    // It must not come back and take the jails away again.
-                    let _ = packet::send(older.as_fd(), &Answer::Replaced, &[]);
-                }
-                return true;
+                return self.change_client(guest);
             }
             Some(Greeting::Hello { .. }) => {
                 let _ = hello::welcome(guest.as_fd(), 0, self.abilities);
@@ -96,22 +104,32 @@ impl Reception {
         false
     }
 
+    fn change_client(&mut self, guest: &Watched) -> bool {
+        let copy = guest.as_fd().try_clone_to_owned();
+        let Ok(client) = copy.and_then(|client| self.watcher.readable(client, Token::Client)) else {
+            return false;
+        };
+        self.changes += 1;
+        if let Some(older) = self.client.replace(client) {
+            // It must not come back and take the jails away again.
+            let _ = packet::send(older.as_fd(), &Answer::Replaced, &[]);
+        }
+        true
+    }
+
     fn lose_client(&mut self) {
         self.client = None;
+        self.changes += 1;
         self.alone_since = Instant::now();
     }
 }
 
 impl Clients {
-    /// What to wait for.
-    pub(super) fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+    /// Changes whenever a client comes or goes: what the one before asked for is nobody's any more.
+    pub(super) fn changes(&self) -> u64 {
         match self {
-            Self::Only(client) => vec![client.as_fd()],
-            Self::Resident(reception) => [reception.listener.as_fd()]
-                .into_iter()
-                .chain(reception.guests.iter().map(|(guest, _)| guest.as_fd()))
-                .chain(reception.client.iter().map(AsFd::as_fd))
-                .collect(),
+            Self::Only(_) => 0,
+            Self::Resident(reception) => reception.changes,
         }
     }
 
@@ -124,31 +142,26 @@ impl Clients {
         guests.chain(idle).chain(orphaned).min()
     }
 
-    /// Lets in who is at the door. `true`: there is a new client.
-    pub(super) fn welcome(&mut self, ready: &[bool]) -> bool {
+    /// Lets in who is at the door, and turns away who does not say anything. `true`: there is a new client.
+    pub(super) fn welcome(&mut self, connected: bool) -> bool {
         let Self::Resident(reception) = self else { return false };
         let now = Instant::now();
-        let guests = std::mem::take(&mut reception.guests);
-        let spoke = ready.iter().skip(1).chain(std::iter::repeat(&false));
         let mut new = false;
-        for ((guest, until), spoke) in guests.into_iter().zip(spoke) {
-            if *spoke {
-                new |= reception.greet(guest);
+        for (guest, until) in std::mem::take(&mut reception.guests) {
+            if is_readable(guest.as_fd()) {
+                new |= reception.greet(&guest);
             } else if until > now {
                 reception.guests.push((guest, until));
             }
         }
-        if ready.first() == Some(&true) {
+        if connected {
             reception.accept();
         }
         new
     }
 
     /// The next request, if there is one. An error means that the only client is gone or cannot be understood.
-    pub(super) fn hear(&mut self, ready: &[bool]) -> Result<Option<(Request, Vec<OwnedFd>)>, JailError> {
-        if ready.last() != Some(&true) {
-            return Ok(None);
-        }
+    pub(super) fn hear(&mut self) -> Result<Option<(Request, Vec<OwnedFd>)>, JailError> {
         match self {
             Self::Only(client) => match packet::receive(client.as_fd()).map_err(doing("read a request"))? {
                 None => Ok(Some((Request::Shutdown, Vec::new()))),
@@ -157,7 +170,7 @@ impl Clients {
             Self::Resident(reception) => {
                 // A newer client may have taken the place of the one that was waited for.
                 let Some(client) = &reception.client else { return Ok(None) };
-                if !is_readable(client) {
+                if !is_readable(client.as_fd()) {
                     return Ok(None);
                 }
                 match packet::receive(client.as_fd()) {
@@ -200,8 +213,8 @@ impl Clients {
     }
 }
 
-fn is_readable(socket: &OwnedFd) -> bool {
+fn is_readable(socket: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
 }

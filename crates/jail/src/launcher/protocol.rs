@@ -1,17 +1,22 @@
 //! What a client and its launcher say to each other. Every message names the jail that it is about.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Counters;
 use crate::error::JailError;
 use crate::report::Report;
-use crate::spec::JailSpec;
+use crate::spec::{JailSpec, OnMemory};
 
 /// The name that the client gave a jail in its spec.
 pub type JailId = String;
 
+/// A guest interpreter: the jail that it sits in, and its number there. Numbers count from 1.
+pub type GuestId = (JailId, u32);
+
 /// Version of these messages. A client and a resident launcher that have none in common do not work together.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -34,6 +39,15 @@ pub enum Request {
     Note { name: JailId },
     /// Captures the network of a kept jail that was born with loopback only. Answered by `Captured` or `Refused`.
     Capture { name: JailId },
+    /// Makes a jail outlive its client when a cookie comes along, and sets how it meets its limits either way. The lifetime
+    /// counts from now. Answered by `Done` or `Refused`.
+    Keep { name: JailId, on_memory: OnMemory, lifetime: Option<Duration> },
+    /// Puts a guest interpreter into a joinable jail: a fork of that owner's zygote of that name, or, with `like`, of the
+    /// very zygote process that the other guest came from. Answered by `Joined` or `NotJoined`.
+    Join { name: JailId, zygote: String, owner: String, like: Option<GuestId> },
+    /// Makes a waiting guest go on as a copy of another of the same zygote process. Answered by `Transplanted` or
+    /// `NotTransplanted`.
+    Transplant { from: GuestId, to: GuestId },
     /// Ends every jail and the launcher.
     Shutdown,
 }
@@ -67,6 +81,27 @@ pub enum Answer {
     Captured {
         name: JailId,
     },
+    /// The guest is in the jail and told to its agent, which says when it is warm.
+    Joined {
+        name: JailId,
+        guest: u32,
+    },
+    /// A `Join` came to nothing. Apart from `Refused`, which answers what is asked of a jail in the order of asking: a
+    /// zygote takes its time, and other answers overtake it.
+    NotJoined {
+        name: JailId,
+        refusal: Refusal,
+    },
+    /// Under the name of the jail that was copied to.
+    Transplanted {
+        name: JailId,
+        report: TransplantReport,
+    },
+    /// A `Transplant` came to nothing; under the same name.
+    NotTransplanted {
+        name: JailId,
+        refusal: Refusal,
+    },
     /// A newer client has the jails now. The last answer.
     Replaced,
     /// A jail ended, by itself or not, and nothing of it is left. Nobody asked. One that ended while there was no client
@@ -80,6 +115,17 @@ pub struct Launched {
     /// PID 1 on the host, for people who look; nothing acts on it.
     pub pid: i32,
     pub report: Report,
+}
+
+/// What a transplant took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransplantReport {
+    /// Pages that were copied, and their size together.
+    pub pages: u64,
+    pub bytes: u64,
+    pub microseconds: u64,
+    /// How long the source stood still.
+    pub stopped_microseconds: u64,
 }
 
 /// Why a jail was not made, in words and by the family of the error.
@@ -117,7 +163,8 @@ impl From<&JailError> for Refusal {
             JailError::Exists | JailError::Source(_) | JailError::NoFreezer | JailError::Frozen => {
                 RefusalKind::Forbidden
             }
-            JailError::Launcher(_) => RefusalKind::Host,
+            JailError::NotJoinable | JailError::NotCarried(_) => RefusalKind::Forbidden,
+            JailError::NoGuest(_) | JailError::Launcher(_) => RefusalKind::Host,
         };
         let mut message = error.to_string();
         let mut source = std::error::Error::source(error);

@@ -22,6 +22,7 @@ use super::clients::{Clients, Reception};
 use super::hello::{self, Welcome};
 use super::sources::Sources;
 use super::state::State;
+use super::watch::Watcher;
 use super::{Abilities, LauncherConfig, Workshop};
 use crate::cgroup::Hierarchies;
 use crate::error::{JailError, doing};
@@ -242,6 +243,8 @@ fn serve(config: &ResidentConfig, listener: &OwnedFd) -> Result<(), JailError> {
     sweep_dead(&config.launcher.runtime_dir, &Hierarchies::detect());
     let listener = listener.try_clone().map_err(doing("copy the listener"))?;
     let abilities = Abilities::detect(&config.launcher);
-    let reception = Reception::new(listener, config.allowed_uid, abilities, config.orphan_after);
-    State::new(Clients::Resident(Box::new(reception)), workshop).run()
+    let watcher = Watcher::new().map_err(doing("make the list of what to wait for"))?;
+    let reception = Reception::new(&watcher, listener, config.allowed_uid, abilities, config.orphan_after);
+    let reception = reception.map_err(doing("wait for clients"))?;
+    State::new(Clients::Resident(Box::new(reception)), workshop, watcher).run()
 }

@@ -1,35 +1,67 @@
 //! The launcher's loop: requests, jails that end, limits that are reached.
 
-use std::io;
+mod joins;
+mod requests;
+
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-
+use super::Workshop;
+use super::answers::{Answers, Ticket};
+use super::birth::{Newborn, Outcome};
 use super::clients::Clients;
 use super::protocol::{Answer, EndCause, Ended, Refusal, Request};
+use super::strays::Strays;
+use super::surgery::Surgery;
 use super::ward::Ward;
-use super::{Workshop, birth, timespec};
+use super::watch::{Part, Serial, Token, Watcher};
+use super::zygotes::Zygotes;
 use crate::error::{JailError, doing};
 use crate::instance::sweep_dead;
-use crate::spec::JailSpec;
 
 /// Ends that are kept for the next client.
 const UNHEARD: usize = 4096;
 
 pub(super) struct State {
     clients: Clients,
+    /// As they were when somebody last looked.
+    changes: u64,
     workshop: Workshop,
-    wards: Vec<Ward>,
+    watcher: Watcher,
+    next_serial: Serial,
+    newborns: BTreeMap<Serial, Newborn>,
+    wards: BTreeMap<Serial, Ward>,
+    /// Newborns and wards by their names.
+    names: HashMap<String, Serial>,
+    answers: Answers,
     /// Pauses that were asked for and are not settled yet.
-    pausing: Vec<String>,
+    pausing: Vec<Ticket>,
     unheard: Vec<Ended>,
+    zygotes: Zygotes,
+    surgeries: BTreeMap<Serial, Surgery>,
+    strays: Strays,
 }
 
 impl State {
-    pub(super) fn new(clients: Clients, workshop: Workshop) -> Self {
-        Self { clients, workshop, wards: Vec::new(), pausing: Vec::new(), unheard: Vec::new() }
+    pub(super) fn new(clients: Clients, workshop: Workshop, watcher: Watcher) -> Self {
+        let zygotes = Zygotes::new(workshop.config.zygotes.clone());
+        Self {
+            changes: clients.changes(),
+            clients,
+            workshop,
+            zygotes,
+            surgeries: BTreeMap::new(),
+            strays: Strays::default(),
+            watcher,
+            next_serial: 0,
+            newborns: BTreeMap::new(),
+            wards: BTreeMap::new(),
+            names: HashMap::new(),
+            answers: Answers::default(),
+            pausing: Vec::new(),
+            unheard: Vec::new(),
+        }
     }
 
     /// Serves until there is nothing left to do.
@@ -46,150 +78,162 @@ impl State {
         served
     }
 
-    /// Waits for one thing and deals with it. `false`: it is over.
+    /// Waits for what happens next and deals with it. `false`: it is over.
     fn turn(&mut self) -> Result<bool, JailError> {
-        let (sockets, due) = self.wait().map_err(doing("wait for jails"))?;
-        for index in due {
-            self.wards[index].look();
+        let timeout = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
+        let happened = self.watcher.wait(timeout).map_err(doing("wait for jails"))?;
+        for token in &happened {
+            self.deal_with(*token);
         }
+        self.look_at_clocks();
         self.settle_pauses();
-        let over: Vec<usize> = (0..self.wards.len()).filter(|i| self.wards[*i].is_over()).rev().collect();
-        for index in over {
-            let ended = self.wards.swap_remove(index).bury();
-            self.tell_end(ended);
-        }
-        if self.clients.welcome(&sockets) {
-            self.take_back_pauses();
-            for ended in std::mem::take(&mut self.unheard) {
-                self.tell_end(ended);
+        self.bury_the_dead();
+        if happened.contains(&Token::Listener) || happened.contains(&Token::Greeter) || self.greets_late() {
+            let new = self.clients.welcome(happened.contains(&Token::Listener));
+            self.forget_who_went();
+            if new {
+                for ended in std::mem::take(&mut self.unheard) {
+                    self.tell_end(ended);
+                }
             }
         }
-        if let Some((request, descriptors)) = self.clients.hear(&sockets)? {
+        if happened.contains(&Token::Client)
+            && let Some((request, descriptors)) = self.clients.hear()?
+        {
             if request == Request::Shutdown {
                 return Ok(false);
             }
             self.obey(request, descriptors);
         }
-        Ok(!self.clients.are_over(self.wards.is_empty()))
+        self.forget_who_went();
+        Ok(!self.clients.are_over(self.wards.is_empty() && self.newborns.is_empty()))
     }
 
-    fn obey(&mut self, request: Request, mut descriptors: Vec<OwnedFd>) {
-        match request {
-            Request::Launch { mut spec, keep } => {
-                let cookie = descriptors.pop().filter(|_| keep);
-                match self
-                    .may_launch(&mut spec)
-                    .and_then(|()| birth::launch(&mut self.workshop, &spec, cookie))
-                {
-                    Ok((ward, launched, descriptors)) => {
-                        // Ours to end before anybody hears of it: the client may be gone by now.
-                        self.wards.push(ward);
-                        self.answer_with(&Answer::Launched(launched), &descriptors);
+    fn deal_with(&mut self, token: Token) {
+        match token {
+            Token::Newborn(serial) => {
+                if let Some(newborn) = self.newborns.remove(&serial) {
+                    let outcome = newborn.hear(&self.workshop, &self.watcher);
+                    self.see(serial, outcome);
+                }
+            }
+            Token::Jail(serial, part) => {
+                if let Some(ward) = self.wards.get_mut(&serial) {
+                    for zygote in ward.hear(&self.watcher, part) {
+                        self.zygotes.lose_guest(zygote);
                     }
-                    Err(e) => self.refuse(spec.name, &e),
+                } else if part == Part::Init
+                    && let Some(newborn) = self.newborns.remove(&serial)
+                {
+                    self.see(serial, newborn.lose_init());
                 }
             }
-            Request::Kill { name } => {
-                if let Ok(ward) = self.ward(&name) {
-                    ward.kill(EndCause::Asked);
+            Token::Zygote(serial) => self.hear_zygote(serial),
+            Token::Surgery(serial) => self.hear_surgery(serial),
+            Token::Stray => self.strays.collect(),
+            Token::Listener | Token::Greeter | Token::Client => {}
+        }
+    }
+
+    /// Somebody who connected has not said anything for too long.
+    fn greets_late(&self) -> bool {
+        self.clients.next_look().is_some_and(|at| at <= Instant::now())
+    }
+
+    /// What became of a newborn.
+    fn see(&mut self, serial: Serial, outcome: Outcome) {
+        match outcome {
+            Outcome::Waiting(newborn) => {
+                self.newborns.insert(serial, *newborn);
+            }
+            Outcome::Grown(ward, launched, descriptors) => {
+                // Ours to end before anybody hears of it: the client may be gone by now.
+                self.wards.insert(serial, *ward);
+                self.say(&Answer::Launched(*launched), &descriptors);
+            }
+            Outcome::Failed(name, why) => {
+                self.names.remove(&name);
+                self.say(&Answer::Refused { name, refusal: Refusal::from(&why) }, &[]);
+            }
+        }
+    }
+
+    /// The next moment at which something must be looked at though no descriptor says so.
+    fn next_look(&self) -> Option<Instant> {
+        let jails = self.wards.values().filter_map(Ward::next_look);
+        let newborns = self.newborns.values().filter_map(Newborn::next_look);
+        let surgeries = self.surgeries.values().map(Surgery::next_look);
+        let others = self.clients.next_look().into_iter().chain(self.zygotes.next_look());
+        jails.chain(newborns).chain(surgeries).chain(others).min()
+    }
+
+    fn look_at_clocks(&mut self) {
+        let now = Instant::now();
+        for ward in self.wards.values_mut() {
+            if ward.next_look().is_some_and(|at| at <= now) {
+                ward.look();
+            }
+        }
+        let late = |newborn: &Newborn| newborn.next_look().is_some_and(|at| at <= now);
+        let late: Vec<Serial> =
+            self.newborns.iter().filter(|(_, newborn)| late(newborn)).map(|(serial, _)| *serial).collect();
+        for serial in late {
+            if let Some(newborn) = self.newborns.remove(&serial) {
+                self.newborns.insert(serial, newborn.look());
+            }
+        }
+        for surgery in self.surgeries.values().filter(|surgery| surgery.next_look() <= now) {
+            surgery.kill();
+        }
+        for (serial, why) in self.zygotes.look_at_clocks() {
+            self.lose_zygote(serial, &why);
+        }
+    }
+
+    fn bury_the_dead(&mut self) {
+        let over: Vec<Serial> =
+            self.wards.iter().filter(|(_, ward)| ward.is_over()).map(|(serial, _)| *serial).collect();
+        for serial in over {
+            if let Some(ward) = self.wards.remove(&serial) {
+                self.names.remove(ward.name());
+                for zygote in ward.zygotes() {
+                    self.zygotes.lose_guest(zygote);
                 }
-            }
-            Request::Count { name } => {
-                let counters = self.ward(&name).ok().map(|ward| ward.counters());
-                self.answer(&Answer::Counted { name, counters });
-            }
-            Request::Pause { name } => match self.ward(&name).and_then(Ward::pause) {
-                Ok(()) => {
-                    self.pausing.push(name);
-                    self.settle_pauses();
-                }
-                Err(e) => self.refuse(name, &e),
-            },
-            Request::Resume { name } => {
-                let resumed = self.ward(&name).and_then(Ward::resume);
-                self.done(name, resumed);
-            }
-            Request::List => self.list(),
-            Request::Adopt { name } => match self.ward(&name).and_then(|ward| ward.adopt()) {
-                Ok(descriptors) => self.answer_with(&Answer::Adopted { name }, &descriptors),
-                Err(e) => self.refuse(name, &e),
-            },
-            Request::Note { name } => {
-                let cookie = descriptors.pop().ok_or(JailError::Gone);
-                let noted = cookie.and_then(|cookie| self.ward(&name)?.note(cookie));
-                self.done(name, noted);
-            }
-            Request::Capture { name } => match self.ward(&name).and_then(Ward::capture) {
-                Ok(descriptors) => self.answer_with(&Answer::Captured { name }, &descriptors),
-                Err(e) => self.refuse(name, &e),
-            },
-            Request::Shutdown => {}
-        }
-    }
-
-    fn may_launch(&mut self, spec: &mut JailSpec) -> Result<(), JailError> {
-        // It becomes part of paths on the host.
-        let letters = spec.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if spec.name.is_empty() || spec.name.len() > 64 || !letters {
-            return Err(JailError::Name(spec.name.clone()));
-        }
-        if self.ward(&spec.name).is_ok() {
-            return Err(JailError::Exists);
-        }
-        match &self.workshop.sources {
-            Some(sources) => sources.confine(&mut spec.root),
-            None => Ok(()),
-        }
-    }
-
-    fn ward(&mut self, name: &str) -> Result<&mut Ward, JailError> {
-        self.wards.iter_mut().find(|ward| ward.name() == name).ok_or(JailError::Gone)
-    }
-
-    fn list(&mut self) {
-        let listed: Vec<_> = self
-            .wards
-            .iter()
-            .filter_map(|ward| {
-                let cookie = ward.cookie()?.try_clone_to_owned().ok()?;
-                Some((Answer::Listed { name: ward.name().to_owned(), paused: ward.is_paused() }, cookie))
-            })
-            .collect();
-        for (answer, cookie) in listed {
-            self.answer_with(&answer, &[cookie]);
-        }
-        self.answer(&Answer::AllListed);
-    }
-
-    /// Answers the pauses that came about or failed.
-    fn settle_pauses(&mut self) {
-        for name in std::mem::take(&mut self.pausing) {
-            match self.ward(&name).map(Ward::settled) {
-                Ok(None) => self.pausing.push(name),
-                Ok(Some(settled)) => self.done(name, settled),
-                Err(e) => self.refuse(name, &e),
+                let ended = ward.bury(None);
+                self.tell_end(ended);
             }
         }
     }
 
-    /// Who asked for them is gone and cannot be answered; the new client must not find jails that stop by themselves.
-    fn take_back_pauses(&mut self) {
-        for name in std::mem::take(&mut self.pausing) {
-            if let Ok(ward) = self.ward(&name) {
+    /// What a client asked for that is not there any more is nobody's: it is taken back, and jails that were not to outlive
+    /// it end.
+    fn forget_who_went(&mut self) {
+        if std::mem::replace(&mut self.changes, self.clients.changes()) == self.changes {
+            return;
+        }
+        self.answers.forget();
+        self.zygotes.forget_lines();
+        for ticket in std::mem::take(&mut self.pausing) {
+            if let Ok(ward) = self.ward(&ticket.name) {
                 let _ = ward.resume();
             }
         }
-    }
-
-    fn done(&mut self, name: String, done: Result<(), JailError>) {
-        match done {
-            Ok(()) => self.answer(&Answer::Done { name }),
-            Err(e) => self.refuse(name, &e),
+        for (serial, newborn) in std::mem::take(&mut self.newborns) {
+            self.newborns.insert(serial, newborn.abandon(JailError::Gone));
+        }
+        for ward in self.wards.values_mut().filter(|ward| ward.waits_for_nobody()) {
+            ward.kill(EndCause::Asked);
         }
     }
 
-    fn refuse(&mut self, name: String, error: &JailError) {
-        self.answer(&Answer::Refused { name, refusal: Refusal::from(error) });
+    fn new_serial(&mut self) -> Serial {
+        self.next_serial += 1;
+        self.next_serial
+    }
+
+    fn ward(&mut self, name: &str) -> Result<&mut Ward, JailError> {
+        let serial = self.names.get(name).ok_or(JailError::Gone)?;
+        self.wards.get_mut(serial).ok_or(JailError::Gone)
     }
 
     /// Tells the client, or keeps it for the next one.
@@ -199,55 +243,36 @@ impl State {
         }
     }
 
-    fn answer(&mut self, answer: &Answer) {
-        self.answer_with(answer, &[]);
-    }
-
-    fn answer_with(&mut self, answer: &Answer, descriptors: &[OwnedFd]) {
+    fn say(&mut self, answer: &Answer, descriptors: &[OwnedFd]) {
         let given: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         self.clients.say(answer, &given);
     }
 
-    /// Waits for a client, for a jail that ended or raised its alarm, or for the next moment at which something must be
-    /// looked at. Returns which of the clients' sockets are ready, and which wards are due.
-    fn wait(&self) -> io::Result<(Vec<bool>, Vec<usize>)> {
-        let now = Instant::now();
-        let next = self.wards.iter().filter_map(Ward::next_look).chain(self.clients.next_look()).min();
-        let timeout = next.map(|at| at.saturating_duration_since(now));
-        let sockets = self.clients.sockets();
-        let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        let mut owners = Vec::new();
-        for (index, ward) in self.wards.iter().enumerate() {
-            for (fd, events) in ward.interests() {
-                fds.push(PollFd::from_borrowed_fd(fd, events));
-                owners.push(index);
-            }
-        }
-        match poll(&mut fds, timeout.map(timespec).as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let now = Instant::now();
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let (clients, jails) = ready.split_at(sockets.len());
-        let mut due: Vec<usize> = (0..self.wards.len())
-            .filter(|i| self.wards[*i].next_look().is_some_and(|at| at <= now))
-            .chain(owners.iter().zip(jails).filter(|(_, ready)| **ready).map(|(owner, _)| *owner))
-            .collect();
-        due.sort_unstable();
-        due.dedup();
-        Ok((clients.to_vec(), due))
-    }
-
     /// Everything goes.
     fn end(mut self) {
-        for ward in &mut self.wards {
+        for ward in self.wards.values_mut() {
             ward.kill(EndCause::Asked);
         }
-        for ward in self.wards.drain(..) {
-            let ended = ward.bury();
+        self.zygotes.kill_all();
+        self.surgeries.values().for_each(Surgery::kill);
+        let newborns = std::mem::take(&mut self.newborns).into_values();
+        let newborns: Vec<_> = newborns.map(|newborn| newborn.abandon(JailError::Gone)).collect();
+        // A fork that nobody knows yet is killed with the namespace that it is in.
+        // All that this process ever made is killed by now. One that ends may wait for another to be collected, so they
+        // are taken in whatever order they come.
+        let mut collected = HashMap::new();
+        sandstorm_sys::process::reap_all(|reaped| {
+            collected.insert(reaped.pid, reaped);
+        });
+        for newborn in newborns {
+            newborn.bury();
+        }
+        for ward in std::mem::take(&mut self.wards).into_values() {
+            let reaped = collected.get(&ward.pid()).copied();
+            let ended = ward.bury(reaped);
             self.clients.say(&Answer::Ended(ended), &[]);
         }
+        self.zygotes.clear();
         let config = &self.workshop.config;
         if let Some(instance) = self.workshop.instance.take() {
             instance.end(&self.workshop.hierarchies, &config.cgroup_parent);

@@ -1,39 +1,44 @@
 //! A living jail in the launcher's care: what it may use, when to look at it, how to end it.
 
+mod guests;
+mod stillness;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
-use sandstorm_sys::process::Ending;
+use sandstorm_sys::process::{Ending, Reaped};
 
+pub(super) use guests::Guest;
+use guests::Guests;
+use stillness::Still;
+
+use super::birth::Ways;
+use super::protocol::{EndCause, Ended};
+use super::rooms::Rooms;
+use super::watch::{Part, Serial, Token, Watched, Watcher};
 use crate::cgroup::{Counters, Leaf};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
-use crate::launcher::capture::Entrance;
-use crate::launcher::protocol::{EndCause, Ended};
 use crate::spec::{JailSpec, OnMemory};
 
 /// The processor budget is looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
-
-/// How long everything in a jail may take to stand still, and how often that is looked at.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
-const STOP_LOOK: Duration = Duration::from_millis(1);
 
 /// How long after the memory alarm a kill is looked for, and after a kill an end of PID 1 is put down to it.
 const ALARM_FADES: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Ward {
+    serial: Serial,
     name: String,
     pid: i32,
-    pidfd: OwnedFd,
+    pidfd: Watched,
     leaf: Option<Leaf>,
     scratch: OwnedFd,
     /// Rings when memory runs out, where that ends the jail.
-    alarm: Option<crate::cgroup::Alarm>,
+    alarm: Option<Alarm>,
     memory_kills: MemoryKills,
     /// Its ids stay reserved until everything that has them is gone.
     _identity: Identity,
@@ -47,9 +52,37 @@ pub(super) struct Ward {
     on_memory: OnMemory,
     cause: Option<EndCause>,
     gone: bool,
-    /// What makes it outlive its client.
-    kept: Option<Kept>,
+    /// The way to hand its agent a new connection, where somebody may want to. While it is held, the agent outlives its host.
+    door: Option<OwnedFd>,
+    ways: Option<Ways>,
+    /// The descriptors of its captured network, for whoever adopts it.
+    captured: Vec<OwnedFd>,
+    /// What the client wants to remember of it: what makes it outlive its client.
+    cookie: Option<OwnedFd>,
+    joinable: bool,
+    strict_filter: bool,
+    guests: Guests,
     still: Still,
+}
+
+/// What the launcher holds of a new jail.
+pub(super) struct Hold {
+    pub(super) pid: i32,
+    pub(super) pidfd: Watched,
+    pub(super) identity: Identity,
+    pub(super) leaf: Option<Leaf>,
+    pub(super) scratch: OwnedFd,
+    pub(super) door: OwnedFd,
+    pub(super) ways: Ways,
+    /// Copies of the captured network's descriptors, if it may outlive its client.
+    pub(super) captured: Vec<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Alarm {
+    fd: Watched,
+    /// It is a file whose change is urgent, not a counter.
+    priority: bool,
 }
 
 /// Processes that the kernel ended for memory, as far as anybody looked.
@@ -74,64 +107,49 @@ impl MemoryKills {
     }
 }
 
-/// What a kept jail is found again by.
-#[derive(Debug)]
-struct Kept {
-    /// The way to hand its agent a new connection.
-    door: OwnedFd,
-    /// What the client wants to remember of it.
-    cookie: OwnedFd,
-    /// The way to its network, while that is not captured.
-    namespaces: Option<Entrance>,
-    /// The descriptors of its captured network.
-    captured: Vec<OwnedFd>,
-}
-
-/// Whether a jail moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Still {
-    Moving,
-    /// Given up at this time.
-    Stopping(Instant),
-    /// With what is left of its lifetime.
-    Stopped(Option<Duration>),
-}
-
 impl Ward {
+    /// Takes a jail into care; one with a cookie outlives its client.
     pub(super) fn new(
+        watcher: &Watcher,
+        serial: Serial,
         spec: &JailSpec,
-        pid: i32,
-        pidfd: OwnedFd,
-        identity: Identity,
-        leaf: Option<Leaf>,
-        scratch: OwnedFd,
+        hold: Hold,
+        cookie: Option<OwnedFd>,
     ) -> Self {
-        let now = Instant::now();
-        let counts_cpu = leaf.as_ref().is_some_and(|leaf| leaf.counters().cpu_time.is_some());
+        let Hold { pid, pidfd, identity, leaf, scratch, door, ways, captured } = hold;
+        let counts_cpu = leaf.as_ref().is_some_and(Leaf::counts_cpu_time);
+        // Nobody at the door: the agent ends with its only host.
+        let held = spec.joinable || cookie.is_some();
         let mut ward = Self {
+            serial,
             name: spec.name.clone(),
             pid,
             pidfd,
-            alarm: leaf
-                .as_ref()
-                .filter(|_| spec.on_memory == OnMemory::EndAll)
-                .and_then(|leaf| leaf.memory_alarm().ok().flatten()),
-            memory_kills: MemoryKills::default(),
-            on_memory: spec.on_memory,
             leaf,
             scratch,
+            alarm: None,
+            memory_kills: MemoryKills::default(),
             _identity: identity,
             cpu_time: spec.limits.cpu_time.filter(|_| counts_cpu),
             cpu_milli: spec.limits.cpu_milli.max(1),
-            dies_at: spec.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
+            dies_at: None,
             next_cpu_look: None,
             next_memory_look: None,
             alarm_fades_at: None,
+            on_memory: spec.on_memory,
             cause: None,
             gone: false,
-            kept: None,
+            door: held.then_some(door),
+            // What is captured already needs no way in.
+            ways: Some(ways).filter(|ways| held && (captured.is_empty() || matches!(ways, Ways::Rooms(_)))),
+            captured,
+            cookie,
+            joinable: spec.joinable,
+            strict_filter: spec.strict_filter,
+            guests: Guests::default(),
             still: Still::Moving,
         };
+        ward.set_limits(watcher, spec.on_memory, spec.lifetime);
         ward.plan_cpu_look(Duration::ZERO);
         ward
     }
@@ -140,105 +158,141 @@ impl Ward {
         &self.name
     }
 
-    /// Makes it outlive its client.
-    pub(super) fn keep(
-        &mut self,
-        door: OwnedFd,
-        cookie: OwnedFd,
-        namespaces: Option<Entrance>,
-        captured: &[OwnedFd],
-    ) -> Result<(), JailError> {
-        // What is captured already needs no way in.
-        let namespaces = namespaces.filter(|_| captured.is_empty());
-        self.kept = Some(Kept { door, cookie, namespaces, captured: copies(captured)? });
-        Ok(())
+    /// PID 1 on the host.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        matches!(self.still, Still::Stopped(_))
+    /// Whether it would outlive its client without being kept.
+    pub(super) fn waits_for_nobody(&self) -> bool {
+        self.door.is_some() && self.cookie.is_none()
     }
 
     pub(super) fn cookie(&self) -> Option<BorrowedFd<'_>> {
-        self.kept.as_ref().map(|kept| kept.cookie.as_fd())
+        self.cookie.as_ref().map(|cookie| cookie.as_fd())
     }
 
     pub(super) fn note(&mut self, cookie: OwnedFd) -> Result<(), JailError> {
-        self.kept.as_mut().ok_or(JailError::Gone)?.cookie = cookie;
+        *self.cookie.as_mut().ok_or(JailError::Gone)? = cookie;
         Ok(())
+    }
+
+    /// Sets how it meets its limits; with a cookie it outlives its client from now on.
+    pub(super) fn keep(
+        &mut self,
+        watcher: &Watcher,
+        cookie: Option<OwnedFd>,
+        on_memory: OnMemory,
+        lifetime: Option<Duration>,
+    ) -> Result<(), JailError> {
+        if self.cause.is_some() {
+            return Err(JailError::Gone);
+        }
+        if cookie.is_some() && self.door.is_none() {
+            return Err(JailError::NotJoinable);
+        }
+        self.cookie = cookie.or(self.cookie.take());
+        self.set_limits(watcher, on_memory, lifetime);
+        Ok(())
+    }
+
+    fn set_limits(&mut self, watcher: &Watcher, on_memory: OnMemory, lifetime: Option<Duration>) {
+        self.on_memory = on_memory;
+        self.live_for(lifetime);
+        match on_memory {
+            OnMemory::EndAll if self.alarm.is_none() => self.alarm = self.ring(watcher),
+            OnMemory::EndAll => {}
+            OnMemory::EndProcess => self.alarm = None,
+        }
+    }
+
+    fn ring(&self, watcher: &Watcher) -> Option<Alarm> {
+        let alarm = self.leaf.as_ref()?.memory_alarm().ok().flatten()?;
+        let token = Token::Jail(self.serial, Part::Alarm);
+        let fd = match alarm.priority {
+            true => watcher.urgent(alarm.fd, token),
+            false => watcher.readable(alarm.fd, token),
+        };
+        Some(Alarm { fd: fd.ok()?, priority: alarm.priority })
     }
 
     /// A new connection to its agent, and the descriptors of its captured network.
     pub(super) fn adopt(&self) -> Result<Vec<OwnedFd>, JailError> {
-        let kept = self.kept.as_ref().filter(|_| self.cause.is_none()).ok_or(JailError::Gone)?;
-        let (ours, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .map_err(doing("make a socket"))?;
-        sandstorm_agent::knock(kept.door.as_fd(), theirs.as_fd())
-            .map_err(doing("knock at the agent's door"))?;
+        let kept = self.cookie.is_some() && self.cause.is_none();
+        let door = self.door.as_ref().filter(|_| kept).ok_or(JailError::Gone)?;
+        let (ours, theirs) = stream()?;
+        sandstorm_agent::knock(door.as_fd(), theirs.as_fd()).map_err(doing("knock at the agent's door"))?;
         let mut given = vec![ours];
-        given.extend(copies(&kept.captured)?);
+        given.extend(copies(&self.captured)?);
         Ok(given)
     }
 
     /// The descriptors of its captured network, made now if it has none yet.
     pub(super) fn capture(&mut self) -> Result<Vec<OwnedFd>, JailError> {
-        let kept = self.kept.as_mut().filter(|_| self.cause.is_none()).ok_or(JailError::Gone)?;
-        if kept.captured.is_empty() {
-            let entrance = kept.namespaces.as_ref().ok_or_else(|| {
-                JailError::Launcher("the network could not be captured: there is no way in".to_owned())
-            })?;
-            kept.captured = entrance.capture()?;
-            kept.namespaces = None;
+        if self.cookie.is_none() || self.cause.is_some() {
+            return Err(JailError::Gone);
         }
-        copies(&kept.captured)
+        if self.captured.is_empty() {
+            let entrance = match &self.ways {
+                Some(Ways::Network(Some(entrance))) => entrance,
+                Some(Ways::Rooms(rooms)) => &rooms.entrance,
+                _ => {
+                    let why = "the network could not be captured: there is no way in";
+                    return Err(JailError::Launcher(why.to_owned()));
+                }
+            };
+            self.captured = entrance.capture()?;
+        }
+        copies(&self.captured)
     }
 
-    /// Starts to stop everything in it; [`Ward::settled`] tells how that went.
-    pub(super) fn pause(&mut self) -> Result<(), JailError> {
-        if self.still == Still::Moving {
-            let leaf = self.leaf.as_ref().ok_or(JailError::NoFreezer)?;
-            leaf.freeze(true).map_err(|_| JailError::NoFreezer)?;
-            self.still = Still::Stopping(Instant::now() + STOP_WITHIN);
+    /// Whether guests may come, and what they pass on their way.
+    pub(super) fn rooms(&self) -> Result<(&Rooms, Option<&Leaf>), JailError> {
+        if self.cause.is_some() || self.gone {
+            return Err(JailError::Gone);
         }
-        Ok(())
+        if self.guests.are_full() {
+            return Err(JailError::Launcher("there are too many guests in the jail".to_owned()));
+        }
+        match &self.ways {
+            // A zygote's guests have the compatible filter.
+            Some(Ways::Rooms(rooms)) if self.joinable && !self.strict_filter => {
+                Ok((rooms, self.leaf.as_ref()))
+            }
+            _ => Err(JailError::NotJoinable),
+        }
     }
 
-    /// Whether a pause that was asked for came about; `None` while that is open.
-    pub(super) fn settled(&mut self) -> Option<Result<(), JailError>> {
-        let Still::Stopping(give_up) = self.still else { return Some(Ok(())) };
-        let leaf = self.leaf.as_ref()?;
-        let now = Instant::now();
-        if leaf.is_frozen() {
-            // Time does not pass for what stands still.
-            self.still = Still::Stopped(self.dies_at.take().map(|at| at.saturating_duration_since(now)));
-            return Some(Ok(()));
+    /// A guest is there: it is told to the agent. One that cannot be is killed, and collected like any other.
+    pub(super) fn welcome(
+        &mut self,
+        watcher: &Watcher,
+        guest: (Serial, i32, OwnedFd),
+        side: &OwnedFd,
+    ) -> Result<u32, JailError> {
+        let door = self.door.as_ref().ok_or(JailError::NotJoinable)?;
+        let number = self.guests.welcome(door.as_fd(), watcher, self.serial, guest, side);
+        if self.cause.is_some() {
+            self.guests.kill_all();
         }
-        (give_up <= now).then(|| {
-            let _ = leaf.freeze(false);
-            self.still = Still::Moving;
-            Err(JailError::Frozen)
-        })
+        number.map_err(doing("tell the agent of a guest"))
     }
 
-    pub(super) fn resume(&mut self) -> Result<(), JailError> {
-        if let Some(leaf) = self.leaf.as_ref().filter(|_| self.still != Still::Moving) {
-            leaf.freeze(false).map_err(doing("let the jail go on"))?;
-        }
-        if let Still::Stopped(left) = self.still {
-            self.dies_at = left.and_then(|left| Instant::now().checked_add(left));
-        }
-        self.still = Still::Moving;
-        Ok(())
+    pub(super) fn guest(&self, number: u32) -> Result<&Guest, JailError> {
+        self.guests.get(number).ok_or_else(|| JailError::Launcher(format!("there is no guest {number}")))
     }
 
-    /// Descriptors that tell when to look.
-    pub(super) fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let mut interests = vec![(self.pidfd.as_fd(), PollFlags::IN)];
-        if let (Some(alarm), None) = (&self.alarm, self.cause) {
-            let events = if alarm.priority { PollFlags::PRI } else { PollFlags::IN };
-            interests.push((alarm.fd.as_fd(), events));
-        }
-        interests
+    pub(super) fn kill_guest(&self, number: u32) {
+        self.guests.kill(number);
+    }
+
+    /// Which zygotes have forks here.
+    pub(super) fn zygotes(&self) -> impl Iterator<Item = Serial> + '_ {
+        self.guests.zygotes()
+    }
+
+    pub(super) fn guest_pids(&self) -> impl Iterator<Item = i32> + '_ {
+        self.guests.pids()
     }
 
     /// The moment at which a limit may be reached without any descriptor saying so.
@@ -246,36 +300,60 @@ impl Ward {
         if self.cause.is_some() {
             return None;
         }
-        let stopping = matches!(self.still, Still::Stopping(_)).then(|| Instant::now() + STOP_LOOK);
-        self.dies_at.into_iter().chain(self.next_cpu_look).chain(self.next_memory_look).chain(stopping).min()
+        let times = [self.dies_at, self.next_cpu_look, self.next_memory_look, self.next_still_look()];
+        times.into_iter().flatten().min()
     }
 
-    /// Sees what happened and acts on it.
+    /// Something of it is ready. The zygotes whose guests ended are returned.
+    pub(super) fn hear(&mut self, watcher: &Watcher, part: Part) -> Vec<Serial> {
+        match part {
+            Part::Init => self.gone = true,
+            Part::Alarm => {
+                self.hear_alarm();
+                self.look();
+            }
+            Part::Guest => {
+                let zygotes = self.guests.collect();
+                self.tell(watcher);
+                return zygotes;
+            }
+            Part::Door => self.tell(watcher),
+        }
+        Vec::new()
+    }
+
+    fn tell(&mut self, watcher: &Watcher) {
+        if let Some(door) = &self.door {
+            self.guests.tell(door, watcher, self.serial);
+        }
+    }
+
+    fn hear_alarm(&mut self) {
+        let Some(alarm) = &self.alarm else { return };
+        let mut buffer = [0; 8];
+        // On v1 this resets the event; on v2 the file is read anew by its path. The alarm of v1 rings before the kernel
+        // ends a process, so its counter is looked at again until it shows that.
+        let rang = rustix::io::read(&alarm.fd, &mut buffer).is_ok();
+        if rang && !alarm.priority {
+            self.alarm_fades_at = Some(Instant::now() + ALARM_FADES);
+        }
+        if alarm.priority {
+            let _ = rustix::fs::seek(&alarm.fd, rustix::fs::SeekFrom::Start(0));
+            let mut buffer = [0; 512];
+            while rustix::io::read(&alarm.fd, &mut buffer).is_ok_and(|n| n > 0) {}
+        }
+    }
+
+    /// Sees whether a limit is reached, and acts on it.
     pub(super) fn look(&mut self) {
-        if pidfd_is_done(&self.pidfd) {
-            self.gone = true;
+        if self.cause.is_some() || self.gone {
             return;
         }
-        if self.cause.is_some() {
-            return;
-        }
-        let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
-        if let Some(alarm) = &self.alarm {
-            let mut buffer = [0; 8];
-            // On v1 this resets the event; on v2 the file is read anew by its path. The alarm of v1 rings before the
-            // kernel ends a process, so its counter is looked at again until it shows that.
-            let rang = rustix::io::read(&alarm.fd, &mut buffer).is_ok();
-            if rang && !alarm.priority {
-                self.alarm_fades_at = Some(Instant::now() + ALARM_FADES);
-            }
-            if alarm.priority {
-                let _ = rustix::fs::seek(&alarm.fd, rustix::fs::SeekFrom::Start(0));
-                let mut buffer = [0; 512];
-                while rustix::io::read(&alarm.fd, &mut buffer).is_ok_and(|n| n > 0) {}
-            }
-        }
-        let used = counters.cpu_time.unwrap_or_default();
-        if self.on_memory == OnMemory::EndAll && counters.memory_kills.is_some_and(|kills| kills > 0) {
+        let used = self.leaf.as_ref().filter(|_| self.cpu_time.is_some()).and_then(Leaf::cpu_time);
+        let used = used.unwrap_or_default();
+        let ends_all = self.on_memory == OnMemory::EndAll;
+        let kills = self.leaf.as_ref().filter(|_| ends_all).and_then(Leaf::memory_kills);
+        if kills.is_some_and(|kills| kills > 0) {
             self.kill(EndCause::Memory);
         } else if self.cpu_time.is_some_and(|budget| used >= budget) {
             self.kill(EndCause::CpuTime);
@@ -305,10 +383,12 @@ impl Ward {
             leaf.kill();
         }
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.guests.kill_all();
         // A v1 freezer lets nobody die.
         let _ = self.resume();
     }
 
+    /// Whether PID 1 is gone, which means that its whole namespace is.
     pub(super) fn is_over(&self) -> bool {
         self.gone
     }
@@ -327,17 +407,16 @@ impl Ward {
         counters
     }
 
-    /// Waits for PID 1, whose end means that its whole namespace ended, and removes what is left on the host.
-    pub(super) fn bury(mut self) -> Ended {
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
-        let reaped = sandstorm_sys::process::reap(self.pid);
+    /// Collects PID 1, which is gone, and removes what is left on the host. `reaped`: somebody collected it already.
+    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> Ended {
+        let reaped = reaped.or_else(|| sandstorm_sys::process::reap(self.pid).ok());
         let counters = self.counters();
         let for_memory = match self.on_memory {
             // The kernel may have ended the last process before the alarm was heard.
             OnMemory::EndAll => self.memory_kills.seen > 0,
             // Others may have been ended before; this one was if it was killed, by nobody here, when one just was.
             OnMemory::EndProcess => {
-                reaped.is_ok_and(|reaped| reaped.ending == Ending::Signal(Signal::KILL.as_raw()))
+                reaped.is_some_and(|reaped| reaped.ending == Ending::Signal(Signal::KILL.as_raw()))
                     && self.memory_kills.are_fresh()
             }
         };
@@ -352,15 +431,15 @@ impl Ward {
             stuck: stuck.iter().map(|path| path.display().to_string()).collect(),
         }
     }
-
-    /// Ends a jail that nobody was told of.
-    pub(super) fn discard(mut self) {
-        self.kill(EndCause::Asked);
-        self.bury();
-    }
 }
 
-fn copies(descriptors: &[OwnedFd]) -> Result<Vec<OwnedFd>, JailError> {
+/// A connected pair of streams.
+pub(super) fn stream() -> Result<(OwnedFd, OwnedFd), JailError> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(doing("make a socket"))
+}
+
+pub(super) fn copies(descriptors: &[OwnedFd]) -> Result<Vec<OwnedFd>, JailError> {
     descriptors.iter().map(|fd| fd.try_clone().map_err(doing("copy a descriptor"))).collect()
 }
 
@@ -375,12 +454,6 @@ fn exiting_flag(stat: &str) -> bool {
     const EXITING: u64 = 4;
     let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse().ok());
     flags.is_some_and(|flags: u64| flags & EXITING != 0)
-}
-
-fn pidfd_is_done(pidfd: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, Timespec, poll};
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
 }
 
 #[cfg(test)]

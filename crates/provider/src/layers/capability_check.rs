@@ -11,8 +11,8 @@ use sandstorm_types::{
 
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
-    SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
+    Result, Sandbox, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Asks the provider only for what its capabilities name.
@@ -216,6 +216,12 @@ impl Provider for CapabilityCheck {
         };
         self.require("snapshot", &[need])?;
         self.inner.snapshot(cx, id, opts).await
+    }
+
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
+        self.require("fork", &[Need::always("live_fork", self.can.live_fork)])?;
+        self.admits(&opts.spec).map_err(|unmet| self.refuse("fork", unmet))?;
+        self.inner.fork(cx, id, opts).await
     }
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {

@@ -23,6 +23,8 @@ pub(super) enum MemoryError {
     State(#[from] Conflict),
     #[error("there is no program `{0}`")]
     NoProgram(String),
+    #[error("exec {0} cannot be carried: {1}")]
+    NotCarried(ExecId, &'static str),
     #[error("the program has no terminal")]
     NoTerminal,
     #[error("nothing listens on port {port}")]
@@ -69,9 +71,11 @@ impl MemoryError {
             Self::NoSandbox(_) | Self::NoExec(_) | Self::NoSnapshot(_) | Self::NoFile(_) => {
                 ErrorKind::NotFound
             }
-            Self::Exists(_) | Self::ExecExists(_) | Self::NotReady { .. } | Self::State(_) => {
-                ErrorKind::Conflict
-            }
+            Self::Exists(_)
+            | Self::ExecExists(_)
+            | Self::NotReady { .. }
+            | Self::NotCarried(..)
+            | Self::State(_) => ErrorKind::Conflict,
             Self::NoProgram(_) | Self::NoTerminal | Self::Refused { .. } | Self::NoMemorySnapshots => {
                 ErrorKind::InvalidRequest
             }

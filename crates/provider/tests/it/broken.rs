@@ -7,8 +7,8 @@ use sandstorm_provider::conformance;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal,
-    ExecStatus, FileEvent, FileOp, FileReply, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider,
+    ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, State, Stream,
@@ -43,6 +43,8 @@ pub(crate) enum Fault {
     SwapsChannelAndOutput,
     RemembersEverything,
     CountsFromZero,
+    ForksWithoutFiles,
+    ForksInSilence,
 }
 
 #[derive(Debug)]
@@ -231,6 +233,22 @@ impl Provider for Broken {
         self.inner.snapshot(cx, id, opts).await
     }
 
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
+        let lets_go = matches!(self.fault, Fault::ForksInSilence);
+        let opts = if lets_go { ForkOptions { partial: true, ..opts } } else { opts };
+        let mut forked = self.inner.fork(cx, id, opts).await?;
+        match self.fault {
+            Fault::ForksInSilence => forked.not_carried.clear(),
+            Fault::ForksWithoutFiles => {
+                let path = GuestPath::workspace().join("kept").unwrap();
+                let op = FileOp::Remove { path, recursive: false };
+                let _ = self.inner.files(cx, &forked.sandbox.id, op).await;
+            }
+            _ => {}
+        }
+        Ok(forked)
+    }
+
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         match self.fault {
             Fault::KeepsDestroyed => Ok(()),
@@ -278,6 +296,8 @@ async fn the_suite_finds_every_fault() {
         (Fault::SwapsChannelAndOutput, "exec_channel/it_carries_bytes_apart_from_output"),
         (Fault::RemembersEverything, "exec_channel/what_is_forgotten_is_gone"),
         (Fault::CountsFromZero, "exec_channel/later_listeners_hear_the_same_events"),
+        (Fault::ForksWithoutFiles, "live_fork/files_are_there_and_each_one_its_own"),
+        (Fault::ForksInSilence, "live_fork/what_cannot_be_carried_is_refused_or_named"),
         (Fault::KeepsForegroundAlive, "background_and_attach/foreground_ends_with_its_listener"),
         (
             Fault::Claims(Capabilities { limits: sandstorm_types::LimitSet::all(), ..memory }),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sandstorm_provider::layers::CapabilityCheck;
 use sandstorm_provider::{
-    AttachFrom, ByteStream, CreateOptions, ExecRequest, ExecSignal, FileOp, OpContext, Provider, ReadRange,
-    Result, SnapshotKind, SnapshotOptions, Stdin, TtySize, WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, ExecRequest, ExecSignal, FileOp, ForkOptions, OpContext, Provider,
+    ReadRange, Result, SnapshotKind, SnapshotOptions, Stdin, TtySize, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, TenantId,
@@ -49,6 +49,13 @@ async fn every_operation_needs_its_capability() {
     refused(provider.set_network(&cx, &id, NetworkPolicy::None).await, "network_change");
     refused(provider.set_network(&cx, &id, NetworkPolicy::Open).await, "network_open");
     refused(provider.usage(&cx, &id).await, "usage");
+    let fork = ForkOptions {
+        spec: spec.clone(),
+        create: CreateOptions::default(),
+        execs: Vec::new(),
+        partial: false,
+    };
+    refused(provider.fork(&cx, &id, fork).await, "live_fork");
     refused(provider.transition(&cx, &id, Transition::Pause).await, "pause");
     for (kind, feature) in
         [(SnapshotKind::Files, "snapshot_files"), (SnapshotKind::Memory, "snapshot_memory")]

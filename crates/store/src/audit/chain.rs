@@ -3,14 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use sandstorm_types::Timestamp;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 use super::record::{self, Canonical, Record, genesis};
 use super::{Audit, AuditKey, anchor};
-use crate::database::{Database, Row, Transaction, sql};
+use crate::database::{Connection, Row, sql};
 use crate::{Result, StoreConfig, StoreError};
 
 /// This node's chain.
@@ -23,12 +25,31 @@ pub(crate) struct Chain {
     log: Option<PathBuf>,
     every: u64,
     opened: Instant,
-    /// Checkpoints that could not be anchored yet. Held while they are written, so that one writes at a time.
+    /// Checkpoints that are not anchored yet, in their order.
     pending: Mutex<Vec<Checkpoint>>,
+    /// Held while they are written, so that one writes at a time.
+    anchoring: tokio::sync::Mutex<()>,
+    /// What anchors beside the work.
+    tasks: TaskTracker,
+    runtime: Handle,
 }
 
 /// Checkpoints that are kept for a file that cannot be written.
 const MOST_PENDING: usize = 1000;
+
+/// Where the chain ends. Carried from record to record within a transaction, and stored at its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    seq: u64,
+    hash: String,
+    stored: u64,
+}
+
+impl Head {
+    pub(crate) fn is_new(&self) -> bool {
+        self.seq != self.stored
+    }
+}
 
 /// What a checkpoint says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +80,10 @@ impl Chain {
             log: config.url.is_none().then(|| log.into()),
             every: u64::from(config.checkpoint_every.max(1)),
             opened: Instant::now(),
-            pending: Default::default(),
+            pending: Mutex::default(),
+            anchoring: tokio::sync::Mutex::default(),
+            tasks: TaskTracker::new(),
+            runtime: Handle::current(),
         }
     }
 
@@ -68,42 +92,66 @@ impl Chain {
     }
 
     /// Makes the node known, and anchors what a crash between commit and anchor left out.
-    pub(crate) async fn start(&self, database: &Database) -> Result<()> {
-        let head = sql("SELECT seq FROM audit_heads WHERE node = $1").bind(&*self.node);
-        if database.row(head).await?.is_none() {
-            let mut transaction = database.begin().await?;
-            let head =
-                "INSERT INTO audit_heads (node, seq, hash) VALUES ($1, 0, $2) ON CONFLICT (node) DO NOTHING";
-            transaction.run(sql(head).bind(&*self.node).bind(genesis(&self.node))).await?;
-            return transaction.commit().await;
-        }
-        let last = "SELECT * FROM audit_checkpoints WHERE node = $1 ORDER BY seq DESC LIMIT 1";
-        let Some(row) = database.row(sql(last).bind(&*self.node)).await? else { return Ok(()) };
-        let (checkpoint, mac) = Checkpoint::read(&row)?;
+    pub(crate) async fn start(&self, connection: &mut Connection) -> Result<()> {
+        connection.begin().await?;
+        let newest = self.newest(connection).await;
+        let newest = match newest {
+            Ok(newest) => connection.commit().await.map(|()| newest)?,
+            Err(error) => {
+                connection.rollback().await;
+                return Err(error);
+            }
+        };
+        let Some((checkpoint, mac)) = newest else { return Ok(()) };
         let ours = self.key.signed(&checkpoint.text(&self.node), &mac);
         // A missing anchor is made only with the first checkpoint: later it did not go missing by a crash.
         let anchored = anchor::newest(&self.anchor, &self.node)?;
         let behind = anchored.map_or(checkpoint.seq == 1, |seq| seq < checkpoint.seq);
         if ours && behind {
-            self.anchor(self.pending.lock().await, vec![checkpoint]).await;
+            self.pending().push(checkpoint);
+            self.anchor().await;
         }
         Ok(())
     }
 
-    /// Appends a record; gives the checkpoint when it was time for one.
+    /// The newest checkpoint of a node that is known.
+    async fn newest(&self, connection: &mut Connection) -> Result<Option<(Checkpoint, String)>> {
+        let head =
+            "INSERT INTO audit_heads (node, seq, hash) VALUES ($1, 0, $2) ON CONFLICT (node) DO NOTHING";
+        if connection.run(sql(head).bind(&*self.node).bind(genesis(&self.node))).await? == 1 {
+            return Ok(None);
+        }
+        let last = "SELECT * FROM audit_checkpoints WHERE node = $1 ORDER BY seq DESC LIMIT 1";
+        let row = connection.row(sql(last).bind(&*self.node)).await?;
+        row.as_ref().map(Checkpoint::read).transpose()
+    }
+
+    /// Where the chain ends. Holds it until the end of the transaction: nobody else can append meanwhile.
+    pub(crate) async fn head(&self, connection: &mut Connection) -> Result<Head> {
+        let query = format!("SELECT seq, hash FROM audit_heads WHERE node = $1{}", connection.for_update());
+        let row = connection.row(sql(query).bind(&*self.node)).await?;
+        let row = row.ok_or_else(|| StoreError::corrupt("the head of the audit is gone"))?;
+        let seq = row.get("seq")?;
+        Ok(Head { seq, hash: row.get("hash")?, stored: seq })
+    }
+
+    pub(crate) async fn keep_head(&self, connection: &mut Connection, head: &Head) -> Result<()> {
+        let moved = sql("UPDATE audit_heads SET seq = $2, hash = $3 WHERE node = $1").bind(&*self.node);
+        connection.run(moved.bind(head.seq).bind(&*head.hash)).await.map(drop)
+    }
+
+    /// Appends a record; gives the new end, and the checkpoint when it was time for one.
     pub(crate) async fn append(
         &self,
-        transaction: &mut Transaction,
+        connection: &mut Connection,
+        head: Head,
         audit: &Audit,
-    ) -> Result<Option<Checkpoint>> {
-        // Numbering by an update holds the head until the end of the transaction: nobody else can append meanwhile.
-        let next = "UPDATE audit_heads SET seq = seq + 1 WHERE node = $1 RETURNING seq, hash";
-        let head = transaction.row(sql(next).bind(&*self.node)).await?;
-        let head = head.ok_or_else(|| StoreError::corrupt("the head of the audit is gone"))?;
+    ) -> Result<(Head, Option<Checkpoint>)> {
+        let seq = head.seq + 1;
         let audit = record::safe(audit);
         let mut row = Record {
             node: self.node.clone(),
-            seq: head.get("seq")?,
+            seq: i64::try_from(seq).map_err(|_| StoreError::corrupt("the audit has no end"))?,
             at: Timestamp::now().millis(),
             monotonic_ms: i64::try_from(self.opened.elapsed().as_millis()).unwrap_or(i64::MAX),
             tenant: audit.tenant.to_string(),
@@ -113,54 +161,49 @@ impl Chain {
             decision: audit.decision.name().to_owned(),
             request_id: audit.request_id,
             detail: audit.detail.map(|detail| detail.to_string()),
-            prev_hash: head.get("hash")?,
+            prev_hash: head.hash,
             hash: String::new(),
         };
         row.hash = row.hash_at(row.seq);
-        insert(transaction, &row).await?;
-        let moved = sql("UPDATE audit_heads SET hash = $2 WHERE node = $1").bind(&*self.node);
-        transaction.run(moved.bind(&*row.hash)).await?;
-        let seq: u64 = head.get("seq")?;
+        let (at, hash) = (Timestamp::from_millis(row.at), row.hash.clone());
+        insert(connection, row).await?;
+        let end = Head { seq, hash, stored: head.stored };
         if seq != 1 && !seq.is_multiple_of(self.every) {
-            return Ok(None);
+            return Ok((end, None));
         }
-        let at = Timestamp::from_millis(row.at);
-        let checkpoint = Checkpoint { kind: Kind::Mark, seq, hash: row.hash, at };
-        self.sign(transaction, &checkpoint).await?;
-        Ok(Some(checkpoint))
+        let checkpoint = Checkpoint { kind: Kind::Mark, seq, hash: end.hash.clone(), at };
+        self.sign(connection, &checkpoint).await?;
+        Ok((end, Some(checkpoint)))
     }
 
     /// Signs where the chain is now; `None` before the first record.
-    pub(crate) async fn checkpoint(&self, transaction: &mut Transaction) -> Result<Option<Checkpoint>> {
-        let head = "UPDATE audit_heads SET seq = seq WHERE node = $1 RETURNING seq, hash";
-        let head = transaction.row(sql(head).bind(&*self.node)).await?;
-        let head = head.ok_or_else(|| StoreError::corrupt("the head of the audit is gone"))?;
-        let checkpoint = Checkpoint {
-            kind: Kind::Mark,
-            seq: head.get("seq")?,
-            hash: head.get("hash")?,
-            at: Timestamp::now(),
-        };
-        if checkpoint.seq == 0 {
+    pub(crate) async fn checkpoint(
+        &self,
+        connection: &mut Connection,
+        head: &Head,
+    ) -> Result<Option<Checkpoint>> {
+        if head.seq == 0 {
             return Ok(None);
         }
-        self.sign(transaction, &checkpoint).await?;
+        let checkpoint =
+            Checkpoint { kind: Kind::Mark, seq: head.seq, hash: head.hash.clone(), at: Timestamp::now() };
+        self.sign(connection, &checkpoint).await?;
         Ok(Some(checkpoint))
     }
 
     /// Removes at most `most` of the oldest records that are older than `before`, leaving a signed note.
     pub(crate) async fn cut(
         &self,
-        transaction: &mut Transaction,
+        connection: &mut Connection,
         before: Timestamp,
         most: u64,
     ) -> Result<(u64, Option<Checkpoint>)> {
         let kept = "SELECT seq FROM audit WHERE node = $1 AND at >= $2 ORDER BY seq LIMIT 1";
-        let kept = transaction.row(sql(kept).bind(&*self.node).bind(before)).await?;
+        let kept = connection.row(sql(kept).bind(&*self.node).bind(before)).await?;
         let below = kept.map_or(Ok(i64::MAX as u64), |row| row.get::<u64>("seq"))?;
         let last = "SELECT seq, hash FROM (SELECT seq, hash FROM audit WHERE node = $1 AND seq < $2
             ORDER BY seq LIMIT $3) AS old ORDER BY seq DESC LIMIT 1";
-        let last = transaction.row(sql(last).bind(&*self.node).bind(below).bind(most)).await?;
+        let last = connection.row(sql(last).bind(&*self.node).bind(below).bind(most)).await?;
         let Some(last) = last else { return Ok((0, None)) };
         let cut = Checkpoint {
             kind: Kind::Cut,
@@ -168,54 +211,74 @@ impl Chain {
             hash: last.get("hash")?,
             at: Timestamp::now(),
         };
-        self.sign(transaction, &cut).await?;
+        self.sign(connection, &cut).await?;
         let delete = sql("DELETE FROM audit WHERE node = $1 AND seq <= $2").bind(&*self.node).bind(cut.seq);
-        let removed = transaction.run(delete).await?;
+        let removed = connection.run(delete).await?;
         let older = sql("DELETE FROM audit_checkpoints WHERE node = $1 AND seq < $2").bind(&*self.node);
-        transaction.run(older.bind(cut.seq)).await?;
+        connection.run(older.bind(cut.seq)).await?;
         Ok((removed, Some(cut)))
     }
 
-    async fn sign(&self, transaction: &mut Transaction, checkpoint: &Checkpoint) -> Result<()> {
+    async fn sign(&self, connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()> {
         let insert =
             "INSERT INTO audit_checkpoints (node, seq, kind, at, hash, mac) VALUES ($1, $2, $3, $4, $5, $6)
             ON CONFLICT (node, seq, kind) DO NOTHING";
         let mac = self.key.sign(&checkpoint.text(&self.node));
         let insert = sql(insert).bind(&*self.node).bind(checkpoint.seq).bind(checkpoint.kind.name());
-        transaction.run(insert.bind(checkpoint.at).bind(&*checkpoint.hash).bind(mac)).await?;
+        connection.run(insert.bind(checkpoint.at).bind(&*checkpoint.hash).bind(mac)).await?;
         Ok(())
     }
 
-    /// Commits, then writes the checkpoints that it made to the side file. One at a time, so that they are anchored in
-    /// their order.
-    pub(crate) async fn commit(&self, transaction: Transaction, checkpoints: Vec<Checkpoint>) -> Result<()> {
-        let pending = self.pending.lock().await;
-        transaction.commit().await?;
-        self.anchor(pending, checkpoints).await;
-        Ok(())
+    /// Has the checkpoints of what was committed anchored, which nobody has to wait for: what a crash leaves out is made
+    /// up for at the next start, and until then the report counts the records as not anchored.
+    pub(crate) fn anchor_soon(self: &Arc<Self>, checkpoints: Vec<Checkpoint>) {
+        if checkpoints.is_empty() {
+            return;
+        }
+        self.pending().extend(checkpoints);
+        let chain = Arc::clone(self);
+        self.tasks.spawn_on(async move { chain.anchor().await }, &self.runtime);
     }
 
-    /// The act is done by now, so a failure is reported and the next checkpoint tries again; until then the report
-    /// counts the records as not anchored.
-    async fn anchor(&self, mut pending: MutexGuard<'_, Vec<Checkpoint>>, checkpoints: Vec<Checkpoint>) {
-        pending.extend(checkpoints);
+    /// Writes the checkpoints that are not in the side file yet, in their order. The acts are done by now, so a failure is
+    /// reported and the next checkpoint tries again.
+    pub(crate) async fn anchor(&self) {
+        let _one_at_a_time = self.anchoring.lock().await;
+        let lines = self.pending().clone();
+        if lines.is_empty() {
+            return;
+        }
         let (key, node, path) = (self.key.clone(), self.node.clone(), self.anchor.clone());
-        let (lines, log) = (pending.clone(), self.log.clone());
+        let (count, log) = (lines.len(), self.log.clone());
         let written = tokio::task::spawn_blocking(move || {
             // What is anchored must survive what the anchor survives, or a loss of power would look like tampering.
             log.map_or(Ok(()), |log| force_to_disk(&log))?;
             anchor::append(&path, &key, &node, &lines)
         });
-        let written = written.await;
-        let error: Box<dyn std::error::Error> = match written {
-            Ok(Ok(())) => return pending.clear(),
+        let error: Box<dyn std::error::Error + Send + Sync> = match written.await {
+            Ok(Ok(())) => {
+                self.pending().drain(..count);
+                return;
+            }
             Ok(Err(error)) => error.into(),
             Err(error) => error.into(),
         };
         // What is lost here is only how far back the anchor reaches.
+        let mut pending = self.pending();
         let excess = pending.len().saturating_sub(MOST_PENDING);
         pending.drain(..excess);
+        let error: &(dyn std::error::Error + 'static) = &*error;
         tracing::error!(path = %self.anchor.display(), error, "the audit could not be anchored");
+    }
+
+    /// Waits for what anchors beside the work.
+    pub(crate) async fn close(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, Vec<Checkpoint>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,24 +290,24 @@ fn force_to_disk(log: &Path) -> Result<()> {
     }
 }
 
-async fn insert(transaction: &mut Transaction, row: &Record) -> Result<()> {
+async fn insert(connection: &mut Connection, row: Record) -> Result<()> {
     let text = "INSERT INTO audit (node, seq, at, monotonic_ms, tenant, principal, action, object, decision,
         request_id, detail, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     let insert = sql(text)
-        .bind(&*row.node)
+        .bind(row.node)
         .bind(row.seq)
         .bind(row.at)
         .bind(row.monotonic_ms)
-        .bind(&*row.tenant)
-        .bind(&*row.principal)
-        .bind(&*row.action)
-        .bind(&*row.object)
-        .bind(&*row.decision)
-        .bind(&*row.request_id)
-        .bind(row.detail.clone())
-        .bind(&*row.prev_hash)
-        .bind(&*row.hash);
-    transaction.run(insert).await.map(drop)
+        .bind(row.tenant)
+        .bind(row.principal)
+        .bind(row.action)
+        .bind(row.object)
+        .bind(row.decision)
+        .bind(row.request_id)
+        .bind(row.detail)
+        .bind(row.prev_hash)
+        .bind(row.hash);
+    connection.run(insert).await.map(drop)
 }
 
 impl Kind {

@@ -9,7 +9,7 @@ use super::Tampering;
 use super::record::Record;
 use super::verify::batch;
 use crate::Result;
-use crate::database::Transaction;
+use crate::database::Connection;
 
 /// No more findings than this; the first ones are what matters.
 const MOST: usize = 1000;
@@ -24,13 +24,13 @@ struct Found {
 }
 
 pub(super) async fn diagnose(
-    transaction: &mut Transaction,
+    connection: &mut Connection,
     node: &str,
     (start, start_hash): (u64, &str),
     broken: u64,
 ) -> Result<Vec<Tampering>> {
     let start = i64::try_from(start).unwrap_or(i64::MAX);
-    let mut found = read(transaction, node, start, start_hash).await?;
+    let mut found = read(connection, node, start, start_hash).await?;
     discredit_unlinked(&mut found);
     let mut tampering = judge(&found, start);
     if tampering.is_empty() {
@@ -41,14 +41,14 @@ pub(super) async fn diagnose(
     Ok(tampering)
 }
 
-async fn read(transaction: &mut Transaction, node: &str, start: i64, start_hash: &str) -> Result<Vec<Found>> {
-    let places = places(transaction, node).await?;
+async fn read(connection: &mut Connection, node: &str, start: i64, start_hash: &str) -> Result<Vec<Found>> {
+    let places = places(connection, node).await?;
     // Where the records that were read so far stood when they were written.
     let mut originals = HashMap::from([(start_hash.to_owned(), start)]);
     let mut found = Vec::new();
     let mut after = i64::MIN;
     loop {
-        let records = batch(transaction, node, after).await?;
+        let records = batch(connection, node, after).await?;
         let Some(end) = records.last() else { return Ok(found) };
         after = end.seq;
         for record in records {
@@ -62,11 +62,11 @@ async fn read(transaction: &mut Transaction, node: &str, start: i64, start_hash:
     }
 }
 
-async fn places(transaction: &mut Transaction, node: &str) -> Result<HashMap<String, i64>> {
+async fn places(connection: &mut Connection, node: &str) -> Result<HashMap<String, i64>> {
     let mut places = HashMap::new();
     let mut after = i64::MIN;
     loop {
-        let records = batch(transaction, node, after).await?;
+        let records = batch(connection, node, after).await?;
         let Some(end) = records.last() else { return Ok(places) };
         after = end.seq;
         places.extend(records.into_iter().map(|record| (record.hash, record.seq)));

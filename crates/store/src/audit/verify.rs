@@ -9,7 +9,7 @@ use sandstorm_types::Timestamp;
 use super::record::{Record, genesis};
 use super::{AuditKey, AuditReport, Checkpoint, Kind, Tampering, anchor, diagnosis};
 use crate::Result;
-use crate::database::{Database, Transaction, sql};
+use crate::database::{Connection, Database, sql};
 
 /// Records that are read at a time.
 const BATCH: u32 = 1000;
@@ -36,15 +36,15 @@ pub(super) async fn verify(database: &Database, key: &AuditKey, anchor: &Path) -
     // The anchor first: its lines are in the order in which they were signed, and what is anchored is in the database
     // already. All else is seen at one moment, since others go on writing.
     let anchored = signed.read_anchor(anchor, key, &node, &mut report)?;
-    let transaction = &mut database.snapshot().await?;
-    signed.read_checkpoints(transaction, key, &node, &mut report).await?;
+    let connection = &mut database.snapshot().await?;
+    signed.read_checkpoints(connection, key, &node, &mut report).await?;
     let (start, start_hash) = signed.cut.clone().unwrap_or_else(|| (0, genesis(&node)));
 
-    let walk = walk(transaction, &node, (start, &start_hash), &signed.points).await?;
-    let head = head(transaction, &node).await?;
+    let walk = walk(connection, &node, (start, &start_hash), &signed.points).await?;
+    let head = head(connection, &node).await?;
     (report.records, report.first, report.last) = (walk.records, walk.first, walk.last);
     if let Some(broken) = walk.broken {
-        report.tampering.extend(diagnosis::diagnose(transaction, &node, (start, &start_hash), broken).await?);
+        report.tampering.extend(diagnosis::diagnose(connection, &node, (start, &start_hash), broken).await?);
     }
     judge_tail(&walk, head.as_ref(), start, &signed, &mut report);
     judge_points(&walk, start, &signed, &mut report);
@@ -52,7 +52,7 @@ pub(super) async fn verify(database: &Database, key: &AuditKey, anchor: &Path) -
     if anchored.is_none() && !signed.points.is_empty() && !appears(anchor, &node, signed.oldest).await? {
         report.tampering.push(Tampering::AnchorMissing);
     }
-    let others = other_nodes(transaction, &node).await?;
+    let others = other_nodes(connection, &node).await?;
     if database.is_sqlite() {
         // The file has one owner, so records of another node were brought there.
         report.tampering.extend(others.into_iter().map(|node| Tampering::ForeignChain { node }));
@@ -99,13 +99,13 @@ impl Signed {
 
     async fn read_checkpoints(
         &mut self,
-        transaction: &mut Transaction,
+        connection: &mut Connection,
         key: &AuditKey,
         node: &str,
         report: &mut AuditReport,
     ) -> Result<()> {
         let query = sql("SELECT * FROM audit_checkpoints WHERE node = $1 ORDER BY seq").bind(node);
-        for row in transaction.rows(query).await? {
+        for row in connection.rows(query).await? {
             let (checkpoint, mac) = Checkpoint::read(&row)?;
             report.checkpoints += 1;
             if !key.signed(&checkpoint.text(node), &mac) {
@@ -157,7 +157,7 @@ impl Signed {
 }
 
 async fn walk(
-    transaction: &mut Transaction,
+    connection: &mut Connection,
     node: &str,
     (start, start_hash): (u64, &str),
     points: &BTreeMap<u64, Vec<String>>,
@@ -165,7 +165,7 @@ async fn walk(
     let mut walk = Walk { last: start, last_hash: start_hash.to_owned(), ..Walk::default() };
     let mut after = i64::MIN;
     loop {
-        let records = batch(transaction, node, after).await?;
+        let records = batch(connection, node, after).await?;
         let Some(end) = records.last() else { return Ok(walk) };
         after = end.seq;
         for record in records {
@@ -188,14 +188,14 @@ async fn walk(
 }
 
 /// The next records after a number.
-pub(super) async fn batch(transaction: &mut Transaction, node: &str, after: i64) -> Result<Vec<Record>> {
+pub(super) async fn batch(connection: &mut Connection, node: &str, after: i64) -> Result<Vec<Record>> {
     let query = sql("SELECT * FROM audit WHERE node = $1 AND seq > $2 ORDER BY seq LIMIT $3");
-    let rows = transaction.rows(query.bind(node).bind(after).bind(BATCH)).await?;
+    let rows = connection.rows(query.bind(node).bind(after).bind(BATCH)).await?;
     rows.iter().map(Record::read).collect()
 }
 
-async fn head(transaction: &mut Transaction, node: &str) -> Result<Option<(u64, String)>> {
-    let row = transaction.row(sql("SELECT seq, hash FROM audit_heads WHERE node = $1").bind(node)).await?;
+async fn head(connection: &mut Connection, node: &str) -> Result<Option<(u64, String)>> {
+    let row = connection.row(sql("SELECT seq, hash FROM audit_heads WHERE node = $1").bind(node)).await?;
     row.map(|row| Ok((row.get("seq")?, row.get("hash")?))).transpose()
 }
 
@@ -242,7 +242,7 @@ fn judge_points(walk: &Walk, start: u64, signed: &Signed, report: &mut AuditRepo
     }
 }
 
-async fn other_nodes(transaction: &mut Transaction, node: &str) -> Result<Vec<String>> {
+async fn other_nodes(connection: &mut Connection, node: &str) -> Result<Vec<String>> {
     let query = sql("SELECT DISTINCT node FROM audit WHERE node <> $1 ORDER BY node").bind(node);
-    transaction.rows(query).await?.iter().map(|row| row.get("node")).collect()
+    connection.rows(query).await?.iter().map(|row| row.get("node")).collect()
 }

@@ -2,7 +2,7 @@
 
 use ring::digest::{SHA256, digest};
 
-use super::{Database, Transaction, sql};
+use super::{Connection, sql};
 use crate::audit::hex;
 use crate::{Result, StoreError};
 use sandstorm_types::Timestamp;
@@ -26,8 +26,12 @@ macro_rules! migration {
 }
 
 /// Once released, a migration is never edited: databases remember its checksum.
-const MIGRATIONS: [Migration; 3] =
-    [migration!(1, "0001_core"), migration!(2, "0002_work"), migration!(3, "0003_tracking")];
+const MIGRATIONS: [Migration; 4] = [
+    migration!(1, "0001_core"),
+    migration!(2, "0002_work"),
+    migration!(3, "0003_tracking"),
+    migration!(4, "0004_lists"),
+];
 
 /// The version that this program works with.
 pub(crate) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;
@@ -39,29 +43,40 @@ const POSTGRES_LOCK: &str =
 const BOOKKEEPING: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
     version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)";
 
-pub(super) async fn migrate(database: &Database, wanted: i64) -> Result<()> {
-    let mut transaction = database.begin().await?;
-    if let Transaction::Postgres(_) = transaction {
-        transaction.script(POSTGRES_LOCK).await?;
+/// Brings the schema from whatever version it has to `wanted`.
+pub(crate) async fn migrate(connection: &mut Connection, wanted: i64) -> Result<()> {
+    connection.begin().await?;
+    let migrated = migrate_within(connection, wanted).await;
+    match migrated {
+        Ok(()) => connection.commit().await,
+        Err(error) => {
+            connection.rollback().await;
+            Err(error)
+        }
     }
-    transaction.script(BOOKKEEPING).await?;
-    let applied = check_applied(&mut transaction).await?;
+}
+
+async fn migrate_within(connection: &mut Connection, wanted: i64) -> Result<()> {
+    if let Connection::Postgres { .. } = connection {
+        connection.script(POSTGRES_LOCK).await?;
+    }
+    connection.script(BOOKKEEPING).await?;
+    let applied = check_applied(connection).await?;
     for migration in MIGRATIONS.iter().filter(|it| it.version > applied && it.version <= wanted) {
         tracing::info!(version = migration.version, name = migration.name, "migrating the database");
-        let script = migration.script(&transaction);
-        transaction.script(script).await?;
+        let script = migration.script(connection);
+        connection.script(script).await?;
         let entry =
             "INSERT INTO schema_versions (version, name, checksum, applied_at) VALUES ($1, $2, $3, $4)";
         let entry = sql(entry).bind(migration.version).bind(migration.name).bind(checksum(script));
-        transaction.run(entry.bind(Timestamp::now())).await?;
+        connection.run(entry.bind(Timestamp::now())).await?;
     }
-    transaction.commit().await
+    Ok(())
 }
 
 /// The newest version that was applied, after making sure that what was applied is what we would have applied.
-async fn check_applied(transaction: &mut Transaction) -> Result<i64> {
-    let rows =
-        transaction.rows(sql("SELECT version, checksum FROM schema_versions ORDER BY version")).await?;
+async fn check_applied(connection: &mut Connection) -> Result<i64> {
+    let rows = connection.rows(sql("SELECT version, checksum FROM schema_versions ORDER BY version")).await?;
     let mut newest = 0;
     for row in &rows {
         let version: i64 = row.get("version")?;
@@ -70,7 +85,7 @@ async fn check_applied(transaction: &mut Transaction) -> Result<i64> {
             return Err(StoreError::Newer { found, known: NEWEST });
         }
         let known = MIGRATIONS.iter().find(|migration| migration.version == version);
-        let expected = known.map(|migration| checksum(migration.script(transaction)));
+        let expected = known.map(|migration| checksum(migration.script(connection)));
         if expected != Some(row.get("checksum")?) || version != newest + 1 {
             return Err(StoreError::corrupt(format!("its schema version {version} is not ours")));
         }
@@ -80,10 +95,10 @@ async fn check_applied(transaction: &mut Transaction) -> Result<i64> {
 }
 
 impl Migration {
-    fn script(&self, transaction: &Transaction) -> &'static str {
-        match transaction {
-            Transaction::Sqlite(_) => self.sqlite,
-            Transaction::Postgres(_) => self.postgres,
+    fn script(&self, connection: &Connection) -> &'static str {
+        match connection {
+            Connection::Sqlite(_) => self.sqlite,
+            Connection::Postgres { .. } => self.postgres,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL: a pool of connections that all may write.
+//! PostgreSQL: a pool of connections that read, one of which the writer takes for each batch.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,11 +6,16 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{Postgres, Transaction};
 
-use crate::{Result, StoreError};
+use crate::{Durability, Result, StoreError};
 
 const ACQUIRE: Duration = Duration::from_secs(10);
 
-pub(super) async fn connect(url: &str, connections: u32) -> Result<PgPool> {
+/// A server that acknowledges before it has written would lose the last moments in a crash of its own. One that waits
+/// for more than itself is left as it is.
+const FULL: &str = "SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off'";
+
+pub(super) async fn connect(url: &str, connections: u32, durability: Durability) -> Result<PgPool> {
     // What is wrong with it is not passed on: the parser's words may hold the password.
     let options = PgConnectOptions::from_str(url).map_err(|_| StoreError::Invalid {
         what: "the address of the database must be like postgres://user@host/database".to_owned(),
@@ -20,7 +25,12 @@ pub(super) async fn connect(url: &str, connections: u32) -> Result<PgPool> {
         .statement_cache_capacity(256)
         // A server that hangs must not hang us: no statement of ours takes this long.
         .options([("statement_timeout", "60s"), ("lock_timeout", "20s")]);
-    let pool = PgPoolOptions::new().max_connections(connections.max(2)).acquire_timeout(ACQUIRE);
+    let mut pool = PgPoolOptions::new().max_connections(connections.max(2)).acquire_timeout(ACQUIRE);
+    if durability == Durability::Full {
+        pool = pool.after_connect(|connection, _| {
+            Box::pin(async move { sqlx::raw_sql(FULL).execute(connection).await.map(drop) })
+        });
+    }
     Ok(pool.connect_with(options).await?)
 }
 

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, TenantId, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::query::Query;
-use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Database, Encode, Row as _, Type};
 
 use crate::{Json, Result, StoreError};
@@ -20,10 +20,10 @@ pub(crate) enum Value {
 }
 
 /// A statement with its values.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Statement {
-    text: Cow<'static, str>,
-    values: Vec<Value>,
+    pub(super) text: Cow<'static, str>,
+    pub(super) values: Vec<Value>,
 }
 
 /// A statement whose text is fixed, or put together from fixed pieces; what callers give is bound, never pasted.
@@ -50,12 +50,7 @@ where
     for value in statement.values {
         query = match value {
             Value::Int(number) => query.bind(number),
-            // PostgreSQL cannot hold it, so neither database is given it.
-            Value::Text(Some(text)) if text.contains('\0') => {
-                return Err(StoreError::Invalid {
-                    what: "a stored text cannot hold a NUL character".to_owned(),
-                });
-            }
+            Value::Text(Some(text)) if text.contains('\0') => return Err(holds_nul()),
             Value::Text(text) => query.bind(text),
             Value::Bytes(bytes) => query.bind(bytes),
         };
@@ -63,11 +58,32 @@ where
     Ok(query)
 }
 
+/// PostgreSQL cannot hold it, so neither database is given it.
+pub(super) fn holds_nul() -> StoreError {
+    StoreError::Invalid { what: "a stored text cannot hold a NUL character".to_owned() }
+}
+
 /// A row of either database.
 #[derive(Debug)]
 pub(crate) enum Row {
     Sqlite(SqliteRow),
     Postgres(PgRow),
+}
+
+/// What SQLite gave, copied out of it.
+#[derive(Debug)]
+pub(crate) struct SqliteRow {
+    pub(super) columns: Arc<[String]>,
+    pub(super) values: Vec<Value>,
+}
+
+impl SqliteRow {
+    fn value(&self, column: &'static str) -> Result<&Value> {
+        let place = self.columns.iter().position(|name| name == column);
+        place
+            .and_then(|place| self.values.get(place))
+            .ok_or_else(|| StoreError::corrupt(format!("there is no column {column}")))
+    }
 }
 
 impl Row {
@@ -89,10 +105,15 @@ macro_rules! stored_as_is {
     ($($type:ty => $value:ident),*) => {$(
         impl Column for $type {
             fn read(row: &Row, column: &'static str) -> Result<Option<Self>> {
-                Ok(match row {
-                    Row::Sqlite(row) => row.try_get(column)?,
-                    Row::Postgres(row) => row.try_get(column)?,
-                })
+                match row {
+                    Row::Sqlite(row) => match row.value(column)? {
+                        // An empty column has no type.
+                        Value::Int(None) => Ok(None),
+                        Value::$value(value) => Ok(value.clone()),
+                        _ => Err(StoreError::corrupt(format!("column {column} holds another type"))),
+                    },
+                    Row::Postgres(row) => Ok(row.try_get(column)?),
+                }
             }
         }
 

@@ -41,8 +41,8 @@ fn query(tenant: TenantId, filter: &SandboxFilter) -> Statement {
     }
     for _ in filter.labels.iter() {
         text += &format!(
-            " AND EXISTS (SELECT 1 FROM sandbox_labels WHERE sandbox_labels.tenant = sandboxes.tenant
-                AND sandbox_labels.sandbox = sandboxes.id AND name = {} AND value = {})",
+            " AND id IN (SELECT sandbox FROM sandbox_labels WHERE sandbox_labels.tenant = $1
+                AND name = {} AND value = {})",
             next(),
             next()
         );

@@ -16,12 +16,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Whether one more fits. The caller holds the tenant's row.
-    pub(super) async fn check(
-        self,
-        writing: &mut Writing<'_>,
-        tenant: TenantId,
-        limits: &Limits,
-    ) -> Result<()> {
+    pub(super) async fn check(self, writing: &mut Writing, tenant: TenantId, limits: &Limits) -> Result<()> {
         // Sums of whole numbers are of a wider type in PostgreSQL.
         let text = "SELECT COUNT(*) AS sandboxes, CAST(COALESCE(SUM(cpu_milli), 0) AS BIGINT) AS cpu_milli,
             CAST(COALESCE(SUM(memory_bytes), 0) AS BIGINT) AS memory_bytes

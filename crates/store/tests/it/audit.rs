@@ -1,5 +1,6 @@
 //! The audit as it is written.
 
+use sandstorm_store::testing::anchored;
 use sandstorm_store::{Decision, Store, StoreConfig};
 use sandstorm_types::TenantId;
 
@@ -75,6 +76,7 @@ async fn a_crash_before_the_anchor_is_made_good(case: Case) {
         case.store.record_audit(&audit("act")).await.unwrap();
     }
     // As if the process had ended between the commit of record 10 and its anchor.
+    anchored(&case.store).await;
     let anchor = std::fs::read_to_string(&case.config.audit_anchor).unwrap();
     let first = anchor.lines().next().unwrap();
     std::fs::write(&case.config.audit_anchor, format!("{first}\n")).unwrap();
@@ -86,6 +88,7 @@ async fn a_crash_before_the_anchor_is_made_good(case: Case) {
 
 async fn half_a_line_of_the_anchor_is_no_tampering(case: Case) {
     case.store.record_audit(&audit("act")).await.unwrap();
+    anchored(&case.store).await;
     let mut anchor = std::fs::read_to_string(&case.config.audit_anchor).unwrap();
     anchor.push_str("v1 node_");
     std::fs::write(&case.config.audit_anchor, &anchor).unwrap();

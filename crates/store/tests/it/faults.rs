@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandstorm_store::testing::hold_writer;
-use sandstorm_store::{AuditKey, Store, StoreConfig, StoreError};
+use sandstorm_store::testing::{anchored, hold_writer};
+use sandstorm_store::{AuditKey, Durability, Store, StoreConfig, StoreError};
 use sandstorm_types::{RunId, TenantId};
 use serde_json::json;
 
@@ -16,19 +16,30 @@ use crate::support::{Case, at, audit, config, on_both, run, server};
 on_both!(what_was_acknowledged_survives_kill_9);
 
 /// Not a test by itself: what the next one starts and kills. Prints the id of each run once the store has it.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_inserts_until_it_is_killed() {
     let Some(directory) = std::env::var_os("STORE_TEST_CHILD") else { return };
     let url = std::env::var_os("STORE_TEST_CHILD_URL").map(|url| url.into_string().unwrap());
     let mut config = StoreConfig::in_directory(Path::new(&directory), url, AuditKey::from_bytes([7; 32]));
     config.checkpoint_every = 10;
-    let store = Store::open(&config).await.unwrap();
-    loop {
-        let row = run(TenantId::LOCAL, 1);
-        store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
-        println!("\n{}", row.id);
+    if std::env::var_os("STORE_TEST_CHILD_FULL").is_some() {
+        config.durability = Durability::Full;
     }
+    let store = Store::open(&config).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            loop {
+                let row = run(TenantId::LOCAL, 1);
+                store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
+                println!("\n{}", row.id);
+            }
+        });
+    }
+    tasks.join_all().await;
 }
+
 async fn what_was_acknowledged_survives_kill_9(case: Case) {
     let mut acknowledged: Vec<RunId> = Vec::new();
     for round in 1..=3 {
@@ -37,6 +48,9 @@ async fn what_was_acknowledged_survives_kill_9(case: Case) {
         command.env("STORE_TEST_CHILD", case.directory.path()).stdout(Stdio::piped()).stderr(Stdio::null());
         if let Some(url) = &case.config.url {
             command.env("STORE_TEST_CHILD_URL", url);
+        }
+        if round == 3 {
+            command.env("STORE_TEST_CHILD_FULL", "1");
         }
         let mut child = command.spawn().unwrap();
         let mut seen = 0;
@@ -123,8 +137,7 @@ async fn a_full_disk_refuses_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_does_not_let_go_is_reported() {
     let case = Case::sqlite().await;
-    let other = case.reopen().await;
-    let held = hold_writer(&other).await.unwrap();
+    let held = hold_writer(&case.config).await.unwrap();
     let began = Instant::now();
     let error = case.store.record_audit(&audit("act")).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }) && error.is_transient(), "{error:?}");
@@ -181,6 +194,7 @@ async fn the_file_is_for_its_owner_alone() {
     std::fs::set_permissions(&config.path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let store = Store::open(&config).await.unwrap();
     store.record_audit(&audit("act")).await.unwrap();
+    anchored(&store).await;
     let mut files = 0;
     for entry in std::fs::read_dir(directory.path()).unwrap() {
         let entry = entry.unwrap();

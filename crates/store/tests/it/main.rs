@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod audit;
+mod batches;
 mod concurrency;
 mod contexts;
 mod execs;

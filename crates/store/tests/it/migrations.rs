@@ -9,8 +9,12 @@ use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 3] =
-    [include_str!("fixtures/v1.sql"), include_str!("fixtures/v2.sql"), include_str!("fixtures/v3.sql")];
+const FIXTURES: [&str; 4] = [
+    include_str!("fixtures/v1.sql"),
+    include_str!("fixtures/v2.sql"),
+    include_str!("fixtures/v3.sql"),
+    include_str!("fixtures/v4.sql"),
+];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
 
@@ -44,7 +48,7 @@ async fn from_version(version: i64, url: Option<String>) {
     let store = Store::open(&config).await.unwrap();
     assert_eq!(
         look(&store, "SELECT CAST(MAX(version) AS TEXT) AS value FROM schema_versions").await.unwrap(),
-        ["3"]
+        ["4"]
     );
     check_version_1(&store).await;
     if version >= 2 {
@@ -54,6 +58,8 @@ async fn from_version(version: i64, url: Option<String>) {
     }
     if version >= 3 {
         check_version_3(&store).await;
+        let cached = store.usage(tenant(), 19675, 19675).await.unwrap()[0].used.cached_runs;
+        assert_eq!(cached, if version >= 4 { 6 } else { 0 });
     }
     // The chain that was begun then goes on.
     store.record_audit(&audit("after.migration")).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use sandstorm_store::testing::{look, meddle, rechain};
+use sandstorm_store::testing::{anchored, look, meddle, rechain};
 use sandstorm_store::{AuditKey, AuditReport, Store, StoreConfig, Tampering};
 
 use crate::support::{Case, audit, on_both};
@@ -206,6 +206,7 @@ async fn two_histories_of_one_node_are_named() {
         for _ in 0..5 {
             store.record_audit(&audit(action)).await.unwrap();
         }
+        anchored(store).await;
     }
     assert_eq!(verify(&case).await.tampering, [Tampering::Forked { seq: 40 }]);
     let there = fork.verify_audit(&case.config.audit_key, &case.config.audit_anchor).await.unwrap();

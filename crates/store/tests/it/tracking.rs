@@ -54,7 +54,14 @@ async fn samples_come_back_in_order(case: Case) {
 }
 
 async fn use_adds_up_by_day(case: Case) {
-    let delta = UsageDelta { runs: 1, execs: 2, sandboxes_created: 3, cpu_ms: 4, memory_mib_seconds: 5 };
+    let delta = UsageDelta {
+        runs: 1,
+        cached_runs: 6,
+        execs: 2,
+        sandboxes_created: 3,
+        cpu_ms: 4,
+        memory_mib_seconds: 5,
+    };
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..20 {
         let store = case.store.clone();
@@ -62,7 +69,14 @@ async fn use_adds_up_by_day(case: Case) {
             .spawn(async move { store.add_usage(TenantId::LOCAL, 20_000 + index % 2, delta).await.unwrap() });
     }
     tasks.join_all().await;
-    let used = UsageDelta { runs: 10, execs: 20, sandboxes_created: 30, cpu_ms: 40, memory_mib_seconds: 50 };
+    let used = UsageDelta {
+        runs: 10,
+        cached_runs: 60,
+        execs: 20,
+        sandboxes_created: 30,
+        cpu_ms: 40,
+        memory_mib_seconds: 50,
+    };
     let rows = case.store.usage(TenantId::LOCAL, 20_000, 20_001).await.unwrap();
     assert_eq!(rows, [UsageRow { day: 20_000, used }, UsageRow { day: 20_001, used }]);
     assert_eq!(case.store.usage(TenantId::LOCAL, 20_001, 30_000).await.unwrap().len(), 1);

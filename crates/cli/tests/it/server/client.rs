@@ -22,7 +22,7 @@ fn client(server: &Server) -> Command {
     command
 }
 
-fn ask(server: &Server, args: &[&str]) -> Output {
+pub(super) fn ask(server: &Server, args: &[&str]) -> Output {
     client(server).args(args).output().unwrap()
 }
 

@@ -114,6 +114,7 @@ fn server() -> Settings {
         paused_for: DAY,
         longest_lifetime: DAY,
         retention: Retention { runs: DAY, events: DAY, audit: DAY },
+        run_cache: sandstorm_control::server::RunCacheLimits::default(),
         pepper: Pepper([3; 32]),
     }
 }

@@ -1,0 +1,304 @@
+//! An agent's loop in small, and a guest that is played here, well or badly.
+
+use std::io::{IoSlice, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::pipe::PipeFlags;
+use sandstorm_sys::process::{Ending as ReapedEnding, Reaped};
+use serde_bytes::ByteBuf;
+
+use super::*;
+use crate::protocol::{Ending, Guest, InputStream, Program, Stream};
+use crate::task::{self, Port, Running};
+
+const WALLS: PayloadWalls =
+    PayloadWalls { uid: 1000, gid: 1000, capabilities: 0, no_new_privs: true, seccomp_mode: 2 };
+
+/// A guest as it is inside.
+struct Played {
+    side: UnixStream,
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Played {
+    /// One that has not greeted.
+    fn come(guests: &mut Guests, number: u32) -> Self {
+        let (inside, side) = UnixStream::pair().unwrap();
+        side.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(guests.welcome(number, inside.into()), None);
+        Self { side, stdin: None, stdout: None, stderr: None }
+    }
+
+    fn send(&self, bytes: &[u8], given: &[BorrowedFd<'_>]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(given.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(given)));
+        rustix::net::sendmsg(&self.side, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::empty()).unwrap();
+    }
+
+    fn greet(&mut self) {
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let ((stdin, input), (output, stdout), (error, stderr)) = (pipe(), pipe(), pipe());
+        self.send(&warm(2), &[input.as_fd(), output.as_fd(), error.as_fd()]);
+        (self.stdin, self.stdout, self.stderr) = (Some(stdin), Some(stdout), Some(stderr));
+    }
+
+    fn waiting(guests: &mut Guests, number: u32) -> Self {
+        let mut played = Self::come(guests, number);
+        played.greet();
+        assert_eq!(guests.look(number), Some(FromAgent::GuestReady { guest: number, walls: WALLS }));
+        played
+    }
+
+    fn read_job(&mut self) -> Vec<u8> {
+        let mut length = [0; 4];
+        self.side.read_exact(&mut length).unwrap();
+        let mut job = vec![0; u32::from_le_bytes(length) as usize];
+        self.side.read_exact(&mut job).unwrap();
+        job
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.side.write_all(bytes).unwrap();
+    }
+}
+
+fn warm(pid: u32) -> Vec<u8> {
+    let mut said = b"WARM".to_vec();
+    for number in [pid, 1000, 1000] {
+        said.extend(number.to_le_bytes());
+    }
+    said.extend(0u64.to_le_bytes());
+    said.push(1);
+    said.extend(2u32.to_le_bytes());
+    said
+}
+
+fn program(side_channel: bool) -> Program {
+    Program {
+        argv: vec!["/usr/bin/python3".to_owned(), "a.py".to_owned()],
+        env: vec![("A".to_owned(), "é".to_owned())],
+        cwd: "/workspace".to_owned(),
+        root: false,
+        terminal: None,
+        side_channel,
+        last: false,
+        files: vec![(ByteBuf::from("/workspace/a.py"), ByteBuf::from("print(1)"))],
+        guest: None,
+    }
+}
+
+fn run(guests: &mut Guests, number: u32, program: &Program) -> Result<Running, StartFailure> {
+    task::hand_over(guests, 5, None, program, Guest::Run(number))
+}
+
+/// Moves everything that is ready, as the loop does, and gives what the host would hear.
+fn turn(running: &mut Running) -> Vec<FromAgent> {
+    let ports: Vec<Port> = running.interests(true).into_iter().map(|(port, ..)| port).collect();
+    ports.into_iter().for_each(|port| running.advance(port));
+    while running.drain(true) {}
+    drop(running.let_go());
+    running.take_said(1 << 20)
+}
+
+fn output(stream: Stream, bytes: &str) -> FromAgent {
+    FromAgent::Output { id: 5, stream, bytes: ByteBuf::from(bytes) }
+}
+
+fn end(code: i32) -> Reaped {
+    Reaped {
+        pid: 0,
+        ending: ReapedEnding::Code(code),
+        user_time: Duration::from_micros(7),
+        system_time: Duration::ZERO,
+        peak_memory_bytes: 9,
+    }
+}
+
+#[test]
+fn a_program_is_handed_over_and_followed_to_its_end() {
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    let mut running = run(&mut guests, 1, &program(false)).unwrap();
+    assert_eq!((running.pid, running.guest), (2, Some(1)));
+    // It has its input before it has read its job.
+    running.input(InputStream::Main, b"in").unwrap();
+    running.close_input(InputStream::Main);
+    let string = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let wanted = [
+        &2u32.to_le_bytes()[..],
+        &string("/usr/bin/python3"),
+        &string("a.py"),
+        &1u32.to_le_bytes(),
+        &string("A"),
+        &string("é"),
+        &string("/workspace"),
+        &[0],
+        &1u32.to_le_bytes(),
+        &string("/workspace/a.py"),
+        &string("print(1)"),
+    ];
+    assert_eq!(played.read_job(), wanted.concat());
+    let mut given = Vec::new();
+    std::fs::File::from(played.stdin.take().unwrap()).read_to_end(&mut given).unwrap();
+    assert_eq!(given, b"in");
+    let credit = FromAgent::Credit { id: 5, to: InputStream::Main, bytes: 2 };
+    assert_eq!(turn(&mut running), [credit], "it has not begun yet");
+    played.say(&0u32.to_le_bytes());
+    assert_eq!(turn(&mut running), [FromAgent::Started { id: 5, walls: WALLS }]);
+    rustix::io::write(played.stdout.as_ref().unwrap(), b"1\n").unwrap();
+    assert_eq!(turn(&mut running), [output(Stream::Output, "1\n")]);
+    rustix::io::write(played.stderr.as_ref().unwrap(), b"late").unwrap();
+    drop(played);
+    running.ended(end(3));
+    let said = turn(&mut running);
+    assert!(said.contains(&output(Stream::Error, "late")), "{said:?}");
+    let Some(FromAgent::Exited { ending, usage, .. }) = said.last() else { panic!("no end in {said:?}") };
+    assert_eq!((*ending, usage.user_microseconds, usage.peak_memory_bytes), (Ending::Code(3), 7, 9));
+    assert!(running.is_over());
+}
+
+#[test]
+fn nothing_of_the_side_channel_is_lost_or_mixed_with_the_job() {
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    let mut large = program(true);
+    large.files = vec![(ByteBuf::from("/workspace/data"), ByteBuf::from(vec![7; 450_000]))];
+    let mut running = run(&mut guests, 1, &large).unwrap();
+    // The job does not fit at once; the message waits behind it.
+    running.input(InputStream::Side, b"message").unwrap();
+    running.commit();
+    let reading = std::thread::spawn(move || {
+        let job = played.read_job();
+        let mut message = [0; 7];
+        played.side.read_exact(&mut message).unwrap();
+        (played, job.len(), message)
+    });
+    while !reading.is_finished() {
+        turn(&mut running);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (mut played, length, message) = reading.join().unwrap();
+    assert!(length > 450_000);
+    assert_eq!(&message, b"message");
+    // The word and the program's first bytes come in one go.
+    played.say(b"\0\0\0\0first");
+    let mut said = turn(&mut running);
+    said.extend(turn(&mut running));
+    let told: Vec<_> = said.into_iter().filter(|m| !matches!(m, FromAgent::Credit { .. })).collect();
+    assert_eq!(told, [FromAgent::Started { id: 5, walls: WALLS }, output(Stream::Side, "first")]);
+}
+
+#[test]
+fn a_job_that_fails_says_its_step() {
+    let cases: [(&[u8], &str, i32); 4] = [
+        (b"\x15\0\0\0\x02\0\0\0working directory", "working directory", 2),
+        (b"\xff\xff\xff\xff", "guest", Errno::PROTO.raw_os_error()),
+        (b"\x01\0\0\0", "guest", Errno::PROTO.raw_os_error()),
+        (b"\0\0", "guest", Errno::PIPE.raw_os_error()),
+    ];
+    for (word, step, errno) in cases {
+        let mut guests = Guests::default();
+        let mut played = Played::waiting(&mut guests, 1);
+        let mut running = run(&mut guests, 1, &program(true)).unwrap();
+        played.read_job();
+        played.say(word);
+        drop(played);
+        let said = turn(&mut running);
+        let Some(FromAgent::Failed { id: 5, failure }) = said.first() else { panic!("{said:?}") };
+        assert_eq!((failure.step.as_str(), failure.errno), (step, errno));
+        running.ended(end(1));
+        let said = turn(&mut running);
+        assert!(matches!(said.last(), Some(FromAgent::Exited { .. })), "{said:?}");
+    }
+}
+
+#[test]
+fn a_copy_of_another_runs_at_once_and_may_have_spoken() {
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 3);
+    played.say(b"before");
+    assert_eq!(guests.look(3), None);
+    assert_eq!(guests.interests().count(), 0, "it is not polled in vain");
+    assert_eq!(run(&mut guests, 3, &program(true)).unwrap_err().step, "interpreter");
+    let mut running =
+        task::hand_over(&mut guests, 5, Some([1; 16]), &program(true), Guest::Transplanted(3)).unwrap();
+    running.input(InputStream::Side, b"next").unwrap();
+    running.commit();
+    let mut heard = [0; 4];
+    played.side.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"next", "no job comes before it");
+    let said = turn(&mut running);
+    assert!(said.contains(&FromAgent::Started { id: 5, walls: WALLS }), "{said:?}");
+    assert!(said.contains(&output(Stream::Side, "before")), "{said:?}");
+    assert!(running.is_lasting());
+}
+
+#[test]
+fn a_guest_that_does_not_wait_is_given_nothing() {
+    let mut guests = Guests::default();
+    let missing = |guests: &mut Guests, number| run(guests, number, &program(false)).unwrap_err();
+    assert_eq!(missing(&mut guests, 1).step, "interpreter");
+    let played = Played::come(&mut guests, 1);
+    assert_eq!(missing(&mut guests, 1).step, "interpreter", "it has not greeted");
+    drop(played);
+    assert_eq!(guests.look(1), Some(failed(1, "greeting", Errno::PIPE)));
+    // One that died unseen, one whose end is seen, one whose end is told.
+    drop(Played::waiting(&mut guests, 2));
+    assert_eq!(missing(&mut guests, 2).step, "interpreter");
+    drop(Played::waiting(&mut guests, 3));
+    assert_eq!(guests.look(3), Some(failed(3, "end", Errno::PIPE)));
+    let _played = Played::waiting(&mut guests, 4);
+    assert_eq!(guests.ended(4), Some(failed(4, "end", Errno::CHILD)));
+    assert_eq!(guests.ended(4), None);
+    // Nobody becomes root or gets a terminal this way.
+    let _played = Played::waiting(&mut guests, 5);
+    let root = Program { root: true, ..program(false) };
+    assert_eq!(run(&mut guests, 5, &root).unwrap_err().step, "interpreter");
+}
+
+#[test]
+fn what_is_no_greeting_is_refused() {
+    let (socket, _other) = UnixStream::pair().unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let good = [write.as_fd(), read.as_fd(), read.as_fd()];
+    let cut = &warm(2)[..20];
+    let long = [&warm(2)[..], b"x"].concat();
+    let cases: [(&[u8], &[BorrowedFd<'_>]); 8] = [
+        (b"HELO", &good),
+        (b"FAI", &good),
+        (cut, &good),
+        (&long, &good),
+        (&warm(1), &good),
+        (&warm(u32::MAX), &good),
+        (&warm(2), &good[..2]),
+        (&warm(2), &[write.as_fd(), socket.as_fd(), file.as_fd()]),
+    ];
+    for (said, given) in cases {
+        let mut guests = Guests::default();
+        let played = Played::come(&mut guests, 1);
+        played.send(said, given);
+        assert_eq!(guests.look(1), Some(failed(1, "greeting", Errno::PROTO)), "{said:?}");
+        assert_eq!(guests.interests().count(), 0);
+    }
+    let mut guests = Guests::default();
+    let mut played = Played::come(&mut guests, 1);
+    played.say(b"FAIL\x0c\0\0\0seccomp");
+    assert_eq!(guests.look(1), Some(failed(1, "seccomp", Errno::NOMEM)));
+}
+
+#[test]
+fn those_that_wait_see_the_end_when_they_are_dismissed() {
+    let mut guests = Guests::default();
+    let mut played: Vec<_> = (1..4).map(|number| Played::waiting(&mut guests, number)).collect();
+    guests.dismiss(1);
+    assert_eq!(played[0].side.read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(guests.interests().count(), 2);
+    guests.dismiss_all();
+    assert_eq!(played[1].side.read(&mut [0; 1]).unwrap(), 0);
+}

@@ -1,0 +1,277 @@
+//! A living sandbox goes on in new ones: files, and the interpreters of its contexts with their memory.
+//!
+//! Contexts are copied between two cells. They are asked for that in line with the cells that wait, so that what was sent
+//! before the fork is done in it too, and go on when the last copy was made. The first copy is made alone: what stands in
+//! the way of it stands in the way of all.
+
+mod stillness;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use sandstorm_provider::{Error, ForkOptions, NotCarried, OpContext, Result};
+use sandstorm_store::{ContextRow, SandboxRow, UsageDelta};
+use sandstorm_types::{
+    ContextId, ErrorKind, ExecId, Labels, Lifetime, SandboxId, SandboxSpec, Timestamp, Unmet,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::stillness::{Carrying, Stillness};
+use super::failure::{invalid, stored};
+use super::interpreter::Interpreter;
+use super::living::Living;
+use super::{Caller, Control, Inner, SandboxView, Scope};
+use crate::context::Context;
+
+/// The most copies of one request.
+const MOST: u32 = 100;
+/// Copies that are made at the same time.
+const AT_ONCE: usize = 8;
+
+/// Copies to make of a living sandbox.
+#[derive(Debug, Clone)]
+pub struct NewFork {
+    pub count: u32,
+    /// The source's unless given.
+    pub labels: Option<Labels>,
+    /// The source's unless given.
+    pub lifetime: Option<Duration>,
+    /// Whether contexts that cannot be carried are left out and named, instead of refusing.
+    pub allow_partial: bool,
+}
+
+impl Default for NewFork {
+    fn default() -> Self {
+        Self { count: 1, labels: None, lifetime: None, allow_partial: false }
+    }
+}
+
+/// A copy of a living sandbox.
+#[derive(Debug, Clone)]
+pub struct ForkView {
+    pub sandbox: SandboxView,
+    /// Contexts that go on: which one of the source, and what it is called in the copy.
+    pub contexts: Vec<(ContextId, ContextId)>,
+    /// What the source has and the copy has not.
+    pub not_carried: Vec<NotCarried>,
+}
+
+/// What all copies of one request have in common.
+struct Order {
+    caller: Caller,
+    cx: OpContext,
+    source: SandboxId,
+    spec: SandboxSpec,
+    idle_timeout: Option<Duration>,
+    partial: bool,
+}
+
+impl Control {
+    /// Copies of a ready sandbox, each ready when this returns. One that could not be made while others could is told in
+    /// its place, and nothing of it is left; when none could, that is the answer. Dropping the future ends what it began.
+    #[tracing::instrument(skip_all, fields(sandbox = %id, count = new.count))]
+    pub async fn fork_sandbox(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        new: NewFork,
+    ) -> Result<Vec<Result<ForkView>>> {
+        caller.require(Scope::Sandbox)?;
+        self.0.accepts_work()?;
+        if !(1..=MOST).contains(&new.count) {
+            return Err(invalid("a sandbox is forked from 1 to 100 times at once").with("count", new.count));
+        }
+        let living = self.0.ready(caller.tenant, id).await?;
+        if !self.0.provider.capabilities().live_fork {
+            let why = "this server cannot copy a living sandbox";
+            return Err(Error::unmet(vec![Unmet::new("live_fork", "yes", "no", why)]));
+        }
+        let gone = CancellationToken::new();
+        let order = self.0.order(caller, &living, new.clone(), gone.clone())?;
+        let _on_drop = gone.clone().drop_guard();
+        let (inner, count) = (Arc::clone(&self.0), new.count);
+        // A task of its own, so that it ends what it began when nobody waits for it any more.
+        self.0
+            .tasks
+            .complete(async move {
+                let forks = inner.fork(&order, &living, count).await?;
+                if !gone.is_cancelled() {
+                    return Ok(forks);
+                }
+                for fork in forks.into_iter().flatten() {
+                    inner.end_sandbox(order.caller.tenant, fork.sandbox.id, None).await?;
+                }
+                Err(Error::new(ErrorKind::Cancelled, "the caller gave up").with_operation("fork"))
+            })
+            .await
+    }
+}
+
+impl Inner {
+    fn order(
+        &self,
+        caller: &Caller,
+        living: &Living,
+        new: NewFork,
+        gone: CancellationToken,
+    ) -> Result<Order> {
+        let row = living.row();
+        let mut spec = row.spec.clone();
+        if let Some(after) = new.lifetime {
+            self.check_lifetime(after)?;
+            spec.lifetime = Lifetime { after, ..spec.lifetime };
+        }
+        if let Some(labels) = new.labels {
+            spec.labels = labels;
+        }
+        let quota = self.quotas.of(caller.tenant).quota.sandboxes;
+        let (alive, ..) = self.sandboxes.promised(caller.tenant);
+        if alive.saturating_add(new.count) > quota {
+            // The store counts exactly, one by one; this is so that a few are not made of many that cannot be.
+            return Err(Error::new(ErrorKind::Quota, "the quota of sandboxes has no room for so many")
+                .with("alive", alive)
+                .with("wanted", new.count)
+                .with("allowed", quota)
+                .with_retry_after(Duration::from_secs(5)));
+        }
+        Ok(Order {
+            cx: caller.operation().with_cancellation(gone),
+            caller: caller.clone(),
+            source: living.id,
+            spec,
+            idle_timeout: row.idle_timeout_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
+            partial: new.allow_partial,
+        })
+    }
+
+    async fn fork(
+        self: &Arc<Self>,
+        order: &Order,
+        source: &Arc<Living>,
+        count: u32,
+    ) -> Result<Vec<Result<ForkView>>> {
+        let still = self.still(&order.cx, source, order.partial).await?;
+        let first = self.fork_once(order, &still).await?;
+        let more = (1..count).map(|_| self.fork_once(order, &still));
+        let more = stream::iter(more).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+        drop(still);
+        source.touch();
+        Ok(std::iter::once(Ok(first)).chain(more).collect())
+    }
+
+    /// Makes one copy, or leaves nothing.
+    async fn fork_once(self: &Arc<Self>, order: &Order, still: &Stillness) -> Result<ForkView> {
+        let began = std::time::Instant::now();
+        let view = self.copy(order, still).await;
+        let outcome = view.as_ref().map_or_else(|error| error.kind().code(), |_| "ok");
+        metrics::counter!("sandstorm_sandbox_forks_total", "outcome" => outcome).increment(1);
+        metrics::histogram!("sandstorm_sandbox_fork_seconds").record(began.elapsed().as_secs_f64());
+        view
+    }
+
+    async fn copy(self: &Arc<Self>, order: &Order, still: &Stillness) -> Result<ForkView> {
+        let Order { caller, cx, spec, .. } = order;
+        let given = self.making.begin(SandboxId::random());
+        let id = given.id;
+        let mut audit = caller.audit("sandbox.fork", id);
+        audit.detail = Some(serde_json::json!({ "source": order.source.to_string() }));
+        let (row, promise) = self.intend(caller, cx, &given, spec, order.idle_timeout, &audit).await?;
+        let built = async {
+            let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
+            self.carry(order, still, row, ForkOptions {
+                spec: wanted,
+                create,
+                execs: still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect(),
+                partial: order.partial,
+            })
+            .await
+        };
+        match built.await {
+            Ok(view) => {
+                let made = UsageDelta { sandboxes_created: 1, ..UsageDelta::default() };
+                self.add_usage(caller.tenant, made);
+                Ok(view)
+            }
+            Err(error) => {
+                self.not_made(caller.tenant, id, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Has the provider make the copy and takes its interpreters on.
+    async fn carry(
+        self: &Arc<Self>,
+        order: &Order,
+        still: &Stillness,
+        row: SandboxRow,
+        options: ForkOptions,
+    ) -> Result<ForkView> {
+        let execs = options.execs.clone();
+        let forked = self.provider.fork(&order.cx, &order.source, options).await;
+        let forked = forked.map_err(|error| still.of_context(error))?;
+        let mut not_carried = still.left.clone();
+        let (mut contexts, mut carried) = (Vec::new(), Vec::new());
+        for (one, (_, exec)) in still.carried.iter().zip(&execs) {
+            if forked.carried.contains(exec) {
+                let (id, taken) = self.take_on(order, &row, one, *exec).await?;
+                contexts.push((one.row.id, id));
+                carried.push(taken);
+            }
+        }
+        // The provider knows execs; their owner knows them as contexts.
+        not_carried.extend(forked.not_carried.into_iter().map(|mut left| {
+            let known = still.carried.iter().find(|one| left.what == format!("exec {}", one.still.exec));
+            if let Some(one) = known {
+                left.what = format!("context {}", one.row.id);
+            }
+            left
+        }));
+        let row = self.made(row, forked.sandbox).await?;
+        for (interpreter, context, coming) in carried {
+            self.serve_context(interpreter, context, coming, None);
+            metrics::counter!("sandstorm_contexts_carried_total").increment(1);
+        }
+        Ok(ForkView { sandbox: self.view(&row), contexts, not_carried })
+    }
+
+    /// Writes a copied context down and meets its interpreter.
+    async fn take_on(
+        &self,
+        order: &Order,
+        fork: &SandboxRow,
+        source: &Carrying,
+        exec: ExecId,
+    ) -> Result<(ContextId, Taken)> {
+        let tenant = order.caller.tenant;
+        let row = ContextRow {
+            id: ContextId::random(),
+            tenant,
+            sandbox: fork.id,
+            language: source.row.language.clone(),
+            cwd: source.row.cwd.clone(),
+            env: source.row.env.clone(),
+            exec,
+            created_at: Timestamp::now(),
+            ended_at: None,
+            // Its log begins with it.
+            position: 0,
+            next_cell: i64::try_from(source.still.next_cell).unwrap_or(i64::MAX),
+            cell_exec: None,
+            execution_count: i64::try_from(source.still.execution_count).unwrap_or(i64::MAX),
+        };
+        let mut audit = order.caller.audit("context.fork", row.id);
+        audit.detail = Some(serde_json::json!({ "source": source.row.id.to_string() }));
+        stored(self.store.insert_context(&row, &audit).await)?;
+        let (provider, limits) = (Arc::clone(&self.provider), &fork.spec.limits);
+        let context = Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits).await?;
+        let count = source.still.execution_count;
+        let (interpreter, coming) =
+            Interpreter::new(row.id, tenant, fork.id, context.input().clone(), count);
+        Ok((row.id, (interpreter, context, coming)))
+    }
+}
+
+/// An interpreter that nobody serves yet.
+type Taken = (Arc<Interpreter>, Context, tokio::sync::mpsc::Receiver<super::interpreter::Coming>);

@@ -1,0 +1,343 @@
+//! Starting a program: in a guest interpreter where one can run it, else in a process of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, StartFailure, Tag, Task};
+use sandstorm_provider::{
+    ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, Keep, Result, Stdin, Tasks,
+};
+use sandstorm_types::{ByteSize, ErrorKind, ExecId, User};
+use serde_bytes::ByteBuf;
+
+use super::before::Before;
+use super::guest::{self, Way};
+use super::input::{self, Feeding};
+use super::{Followed, Tally, check_walls, lost, tag_of, terminal_size};
+use crate::agent::{AgentError, TaskEvent, TaskHandle};
+use crate::files;
+use crate::journal::{About, ExecJournal};
+use crate::living::Living;
+
+/// Bytes of files that travel in the message that starts a program.
+const FILES_WITH_PROGRAM: usize = 128 * 1024;
+
+/// What every program starts with, unless the caller says otherwise.
+const ENVIRONMENT: [(&str, &str); 5] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/home/user"),
+    ("USER", "user"),
+    ("LOGNAME", "user"),
+    ("LANG", "C.UTF-8"),
+];
+
+/// Starts a program. Dropping the future before it resolves ends what was started.
+pub(crate) async fn start(
+    living: &Arc<Living>,
+    mut request: ExecRequest,
+    tasks: &Tasks,
+) -> Result<(Exec, Followed)> {
+    living.check_ready()?;
+    living.agent.ready().await.map_err(lost)?;
+    lay_out_large(living, &mut request).await?;
+    let before = Before::ask(living);
+    let program = program(living, &mut request);
+    let plan = Plan::of(living, &request);
+    let (input, channel, mut feeding) = input::of_request(request.stdin, request.channel);
+    let guest = guest::for_program(living, &program, tasks).await;
+    let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
+    let began = before.settle(living);
+    tracing::debug!(sandbox = %living.id, exec = %plan.id, way = begun.way.name(), "exec began");
+    metrics::counter!("sandstorm_guests_total", "way" => begun.way.name()).increment(1);
+    let followed = plan.followed(living, &begun, began, (input.clone(), channel.clone()))?;
+    // A foreground program ends when nobody listens any more.
+    let guard = (!plan.background).then(|| Box::new(followed.kill.clone().drop_guard()) as Box<_>);
+    let events = followed.log.paced_events(guard);
+    let handle = begun.starting.succeed()?;
+    feeding.feed(&handle.input, tasks);
+    followed.follow(handle, [0; 3], plan.timeout, tasks);
+    Ok((Exec { id: plan.id, first: 0, events, input, channel }, followed))
+}
+
+/// Takes over a guest that already goes on as a copy of the one that runs `source`, as a program of its own. It is kept as
+/// the source is, has what is left of the source's time, and reads the end of its input unless input comes as it goes.
+pub(crate) async fn start_copy(
+    living: &Arc<Living>,
+    guest: u32,
+    id: ExecId,
+    source: &Followed,
+    tasks: &Tasks,
+) -> Result<Followed> {
+    let unkept = || Error::new(ErrorKind::Conflict, "only a program that is written down can be copied");
+    let journal = source.journal.as_ref().ok_or_else(unkept)?;
+    let plan = Plan::like(id, journal);
+    let stdin = if plan.streams_input { Stdin::Stream } else { Stdin::Empty };
+    let (input, channel, mut feeding) = input::of_request(stdin, plan.channel);
+    let program = Program {
+        argv: Vec::new(),
+        env: Vec::new(),
+        cwd: String::new(),
+        root: false,
+        terminal: None,
+        side_channel: plan.channel,
+        last: false,
+        files: Vec::new(),
+        guest: Some(Guest::Transplanted(guest)),
+    };
+    let starting = match plan.attempt(living, program, Some(guest), Tally::default(), &mut feeding).await {
+        Ok(starting) => starting,
+        Err(Missed::Guest) => return Err(Error::new(ErrorKind::Provider, "the copied interpreter is gone")),
+        Err(Missed::Failed(error)) => return Err(error),
+    };
+    let begun = Begun { starting, way: Way::Joined, guest: Some(guest) };
+    let followed = plan.followed(living, &begun, Tally::default(), (input, channel))?;
+    let handle = begun.starting.succeed()?;
+    feeding.feed(&handle.input, tasks);
+    followed.follow(handle, [0; 3], plan.timeout, tasks);
+    Ok(followed)
+}
+
+/// What of a request decides how its program is kept.
+struct Plan {
+    id: ExecId,
+    keep: Keep,
+    limit: ByteSize,
+    timeout: Duration,
+    lasting: bool,
+    replay: bool,
+    background: bool,
+    streams_input: bool,
+    channel: bool,
+}
+
+/// A program that began.
+struct Begun {
+    starting: Starting,
+    way: Way,
+    guest: Option<u32>,
+}
+
+impl Plan {
+    fn of(living: &Living, request: &ExecRequest) -> Self {
+        let limit = request.output.unwrap_or(living.spec.limits.output);
+        let keep = match (request.replay, request.lasting) {
+            (true, _) => Keep::UpTo(limit),
+            (false, false) => Keep::UntilTaken,
+            (false, true) => Keep::UntilForgotten,
+        };
+        Self {
+            id: request.id,
+            keep,
+            limit,
+            timeout: request.timeout.unwrap_or(living.spec.limits.wall),
+            lasting: request.lasting,
+            replay: request.replay,
+            background: request.background,
+            streams_input: request.stdin == Stdin::Stream,
+            channel: request.channel,
+        }
+    }
+
+    /// As that of a program that is written down there.
+    fn like(id: ExecId, journal: &ExecJournal) -> Self {
+        let about = journal.about();
+        Self {
+            id,
+            keep: about.keep(),
+            limit: ByteSize::bytes(about.limit.unwrap_or_default()),
+            timeout: journal.time_left().unwrap_or_default(),
+            lasting: about.lasting,
+            replay: about.limit.is_some(),
+            background: true,
+            streams_input: about.input,
+            channel: about.channel,
+        }
+    }
+
+    /// A program that began, with its log.
+    fn followed(
+        &self,
+        living: &Arc<Living>,
+        begun: &Begun,
+        began: Tally,
+        ends: (ExecInput, Option<ChannelInput>),
+    ) -> Result<Followed> {
+        let journal = begun.starting.journal.clone();
+        let log = match &journal {
+            Some(journal) => ExecLog::journaled(self.keep, Box::new(journal.clone())).map_err(unwritten)?,
+            None => ExecLog::new(self.keep),
+        };
+        Ok(Followed::new(living, (began, begun.guest), log, journal, ends))
+    }
+
+    /// Begins in the guest, if there is one. One that is gone by now was given nothing: then as without one.
+    async fn begin(
+        &self,
+        living: &Arc<Living>,
+        program: Program,
+        guest: Option<(u32, Way)>,
+        known: Tally,
+        feeding: &mut Feeding,
+    ) -> Result<Begun> {
+        if let Some((number, way)) = guest {
+            let handed = Program { guest: Some(Guest::Run(number)), ..program.clone() };
+            match self.attempt(living, handed, Some(number), known, feeding).await {
+                Ok(starting) => return Ok(Begun { starting, way, guest: Some(number) }),
+                Err(Missed::Guest) => {
+                    tracing::warn!(sandbox = %living.id, exec = %self.id, "a guest interpreter was lost");
+                }
+                Err(Missed::Failed(error)) => return Err(error),
+            }
+        }
+        // They would count as its processes.
+        living.dismiss_guests();
+        match self.attempt(living, program, None, known, feeding).await {
+            Ok(starting) => Ok(Begun { starting, way: Way::Cold, guest: None }),
+            Err(Missed::Guest) => Err(lost(AgentError::Protocol("a guest that nobody asked for"))),
+            Err(Missed::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        living: &Arc<Living>,
+        program: Program,
+        guest: Option<u32>,
+        known: Tally,
+        feeding: &mut Feeding,
+    ) -> Result<Starting, Missed> {
+        let mut starting = Starting { handle: None, journal: self.journal(living, known, guest)? };
+        // Without a journal the next host would not know it.
+        let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
+        let started = feeding.start(&living.agent, Task::Program(program), tag).map_err(lost);
+        let handle = starting.handle.insert(started?);
+        wait_for_start(handle).await?;
+        feeding.started();
+        Ok(starting)
+    }
+
+    /// What nobody can take over needs no journal: a log that flows keeps nothing anyway.
+    fn journal(&self, living: &Living, began: Tally, guest: Option<u32>) -> Result<Option<ExecJournal>> {
+        let Some(dir) = living.journals.as_ref().filter(|_| self.keep != Keep::UntilTaken) else {
+            return Ok(None);
+        };
+        let about = About {
+            limit: self.replay.then(|| self.limit.as_u64()),
+            lasting: self.lasting,
+            input: self.streams_input,
+            channel: self.channel,
+            began,
+            guest,
+        };
+        let journal = ExecJournal::create(dir.join(self.id.bare()), about).map_err(unwritten)?;
+        journal.set_clock(self.timeout, true).map_err(unwritten)?;
+        Ok(Some(journal))
+    }
+}
+
+/// A program on its way: unless it succeeds, nothing is left of it.
+struct Starting {
+    handle: Option<TaskHandle>,
+    journal: Option<ExecJournal>,
+}
+
+impl Starting {
+    fn succeed(mut self) -> Result<TaskHandle> {
+        self.journal = None;
+        self.handle.take().ok_or_else(|| lost(AgentError::Gone))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.handle {
+            handle.forget(true);
+        }
+        if let Some(journal) = &self.journal {
+            journal.remove();
+        }
+    }
+}
+
+/// Why a program did not begin.
+enum Missed {
+    /// The guest that was to run it does not wait, and has nothing of it.
+    Guest,
+    Failed(Error),
+}
+
+impl From<Error> for Missed {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A program that began has measured its walls; what it measured must be what was promised.
+async fn wait_for_start(handle: &mut TaskHandle) -> Result<(), Missed> {
+    match handle.next().await {
+        Some(TaskEvent::Started(walls)) => Ok(check_walls(&walls)?),
+        Some(TaskEvent::Failed(failure)) if failure.step == INTERPRETER => Err(Missed::Guest),
+        Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure).into()),
+        Some(_) => Err(lost(AgentError::Protocol("an event before the start")).into()),
+        None => Err(lost(AgentError::Gone).into()),
+    }
+}
+
+fn start_failure(failure: &StartFailure) -> Error {
+    let cause = std::io::Error::from_raw_os_error(failure.errno);
+    let kind = match failure.step.as_str() {
+        "execute" | "working directory" | "arguments" | "program" => ErrorKind::InvalidRequest,
+        "files" => ErrorKind::FileSystem,
+        // A guest that ended over its program before that began, as it does where there is no memory for it.
+        "fork" | "streams" | "status pipe" | "guest" => ErrorKind::Capacity,
+        _ => ErrorKind::Isolation,
+    };
+    Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause)
+}
+
+fn unwritten(error: std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
+        std::io::ErrorKind::StorageFull => ErrorKind::Capacity,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, "the journal of the exec cannot be written").with_source(error)
+}
+
+/// Its files are taken out of the request.
+fn program(living: &Living, request: &mut ExecRequest) -> Program {
+    let mut env: BTreeMap<String, String> =
+        ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    if request.tty.is_some() {
+        env.insert("TERM".to_owned(), "xterm-256color".to_owned());
+    }
+    for (name, value) in living.spec.env.iter().chain(request.env.iter()) {
+        env.insert(name.to_string(), value.to_owned());
+    }
+    Program {
+        argv: request.argv(),
+        env: env.into_iter().collect(),
+        cwd: request.cwd.as_ref().map_or_else(|| "/workspace".to_owned(), |cwd| cwd.as_str().to_owned()),
+        root: request.user.unwrap_or(living.spec.user) == User::Root,
+        terminal: request.tty.map(terminal_size),
+        side_channel: request.channel,
+        last: request.last,
+        files: std::mem::take(&mut request.files)
+            .into_iter()
+            .map(|(path, content)| (ByteBuf::from(path.as_str().as_bytes()), ByteBuf::from(Vec::from(content))))
+            .collect(),
+        guest: None,
+    }
+}
+
+/// Files that fit travel with the program; larger ones go before it.
+async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()> {
+    let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
+    if total > FILES_WITH_PROGRAM {
+        for (path, content) in std::mem::take(&mut request.files) {
+            files::write(living, &path, content.into()).await?;
+        }
+    }
+    Ok(())
+}

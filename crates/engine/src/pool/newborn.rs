@@ -1,0 +1,153 @@
+//! A jail that was just made and is nobody's sandbox yet.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use sandstorm_jail::launcher::Ended;
+use sandstorm_jail::{JailSpec, Report};
+use sandstorm_provider::{Error, Result, Tasks};
+use sandstorm_types::ErrorKind;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::stock::Entry;
+use super::zygotes::Zygotes;
+use crate::agent::AgentClient;
+use crate::exec::lost;
+use crate::launcher::LauncherClient;
+use crate::local::refused;
+
+/// How long the end of one that is given up is waited for.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// Makes jails with an agent that answers, and with an interpreter that waits where one is wanted.
+#[derive(Debug, Clone)]
+pub(crate) struct Maker {
+    pub(crate) launcher: LauncherClient,
+    pub(crate) tasks: Tasks,
+    pub(crate) zygotes: Arc<Zygotes>,
+}
+
+/// The interpreter to put into a jail: a fork of that zygote of that owner.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) zygote: &'a str,
+    pub(crate) owner: &'a str,
+}
+
+/// What was made. Dropping it ends the jail, until somebody claims it.
+#[derive(Debug)]
+pub(crate) struct Newborn {
+    pub(crate) agent: AgentClient,
+    pub(crate) report: Report,
+    /// The sockets of a captured network.
+    pub(crate) captured: Vec<OwnedFd>,
+    pub(crate) ended: oneshot::Receiver<Ended>,
+    /// The interpreter that waits in it.
+    pub(crate) guest: Option<u32>,
+    pub(crate) unclaimed: Unclaimed,
+}
+
+impl Maker {
+    /// Makes a jail; with a cookie one that outlives this process. One whose interpreter was not to be had comes without.
+    /// A creation that is dropped on the way leaves nothing.
+    pub(crate) async fn make(
+        &self,
+        spec: JailSpec,
+        cookie: Option<&OwnedFd>,
+        wanted: Option<Wanted<'_>>,
+    ) -> Result<Newborn> {
+        let name = spec.name.clone();
+        let mut unclaimed =
+            Unclaimed { launcher: self.launcher.clone(), name: Some(name.clone()), agent: None };
+        let launch = self.launcher.launch(spec, cookie).await.map_err(refused)?;
+        let mut descriptors = launch.descriptors.into_iter();
+        let socket = descriptors
+            .next()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "the launcher gave no connection"))?;
+        let agent = AgentClient::new(socket, &self.tasks).map_err(unusable)?;
+        unclaimed.agent = Some(agent.clone());
+        // The interpreter joins while the agent comes up.
+        let (ready, guest) = tokio::join!(agent.ready(), self.join(&name, &agent, wanted));
+        ready.map_err(lost)?;
+        Ok(Newborn {
+            agent,
+            report: launch.launched.report,
+            captured: descriptors.collect(),
+            ended: launch.ended,
+            guest,
+            unclaimed,
+        })
+    }
+
+    async fn join(&self, name: &str, agent: &AgentClient, wanted: Option<Wanted<'_>>) -> Option<u32> {
+        let Wanted { zygote, owner } = wanted?;
+        let joined = async {
+            let guest =
+                self.launcher.join(name, zygote, owner, None).await.map_err(|error| error.to_string())?;
+            agent.guest_ready(guest).await.map_err(|error| error.to_string())?;
+            Ok::<u32, String>(guest)
+        };
+        match joined.await {
+            Ok(guest) => {
+                self.zygotes.worked(zygote);
+                Some(guest)
+            }
+            Err(why) => {
+                self.zygotes.failed(zygote, &why);
+                None
+            }
+        }
+    }
+}
+
+pub(crate) fn unusable(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Internal, "the agent's socket cannot be used").with_source(error)
+}
+
+impl Newborn {
+    /// The jail's name at the launcher.
+    pub(crate) fn name(&self) -> &str {
+        self.unclaimed.name.as_deref().unwrap_or_default()
+    }
+
+    /// Ends it and waits until nothing is left.
+    pub(crate) async fn end(self) {
+        let Self { unclaimed, ended, .. } = self;
+        drop(unclaimed);
+        let _ = tokio::time::timeout(LAST_WAIT, ended).await;
+    }
+}
+
+impl Entry for Newborn {
+    fn is_dead(&mut self) -> bool {
+        self.ended.try_recv() != Err(TryRecvError::Empty) || self.agent.lost().now_or_never().is_some()
+    }
+}
+
+/// Asks for a jail's end unless somebody claims it.
+#[derive(Debug)]
+pub(crate) struct Unclaimed {
+    launcher: LauncherClient,
+    name: Option<String>,
+    agent: Option<AgentClient>,
+}
+
+impl Unclaimed {
+    pub(crate) fn claim(mut self) -> String {
+        self.name.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            self.launcher.kill_now(name);
+            if let Some(agent) = &self.agent {
+                agent.close();
+            }
+        }
+    }
+}

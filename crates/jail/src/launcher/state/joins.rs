@@ -1,0 +1,192 @@
+//! Guests: who asks for one, what the zygotes say, copies of one to another.
+
+use super::State;
+use crate::error::JailError;
+use crate::launcher::answers::Ticket;
+use crate::launcher::protocol::{Answer, GuestId};
+use crate::launcher::surgery::Surgery;
+use crate::launcher::watch::Serial;
+use crate::launcher::zygotes::{Heard, Visit};
+
+impl State {
+    /// Somebody wants a guest in a jail.
+    pub(super) fn join(&mut self, name: &str, zygote: &str, owner: &str, like: Option<&GuestId>) {
+        let ticket = self.answers.take_place(name);
+        match self.line_up(name, zygote, owner, like, &ticket) {
+            Ok(serial) => self.ask_zygote(serial),
+            Err(e) => self.refuse(&ticket, &e),
+        }
+    }
+
+    /// Puts a visit into the line of a zygote, which is started if there is none.
+    fn line_up(
+        &mut self,
+        name: &str,
+        zygote: &str,
+        owner: &str,
+        like: Option<&GuestId>,
+        ticket: &Ticket,
+    ) -> Result<Serial, JailError> {
+        let jail = *self.names.get(name).ok_or(JailError::Gone)?;
+        self.ward(name)?.rooms()?;
+        let serial = match like {
+            Some((other, guest)) => self.zygote_of(other, *guest, owner)?,
+            None => match self.zygotes.find(zygote, owner) {
+                Some(serial) => serial,
+                None => {
+                    let serial = self.new_serial();
+                    self.zygotes.start(&mut self.workshop, &self.watcher, serial, zygote, owner)?;
+                    serial
+                }
+            },
+        };
+        let visit = Visit { ticket: ticket.clone(), jail };
+        let lined_up = self.zygotes.get_mut(serial).map(|zygote| zygote.line_up(visit));
+        match lined_up {
+            Some(Ok(())) => Ok(serial),
+            _ => Err(JailError::NoGuest("too many wait for the zygote".to_owned())),
+        }
+    }
+
+    /// The very zygote process that a guest came from.
+    fn zygote_of(&mut self, jail: &str, guest: u32, owner: &str) -> Result<Serial, JailError> {
+        let serial = self.ward(jail)?.guest(guest)?.zygote;
+        match self.zygotes.forks_for(serial, owner) {
+            true => Ok(serial),
+            false => Err(JailError::NoGuest("the zygote of that guest is gone".to_owned())),
+        }
+    }
+
+    /// Asks a zygote for as many guests as it can take on.
+    fn ask_zygote(&mut self, serial: Serial) {
+        loop {
+            let Some(zygote) = self.zygotes.get_mut(serial) else { return };
+            let Some(visit) = zygote.next() else { return };
+            let asked = match self.wards.get(&visit.jail).map(|ward| ward.rooms()) {
+                Some(Ok((rooms, leaf))) => zygote.ask(visit, rooms, leaf),
+                Some(Err(e)) => Err((visit, e)),
+                None => Err((visit, JailError::Gone)),
+            };
+            if let Err((visit, e)) = asked {
+                self.refuse(&visit.ticket, &e);
+            }
+        }
+    }
+
+    /// A zygote said something, or ended.
+    pub(super) fn hear_zygote(&mut self, serial: Serial) {
+        while let Some(zygote) = self.zygotes.get_mut(serial) {
+            match zygote.hear() {
+                Heard::Nothing => return,
+                Heard::Ready => {}
+                Heard::Refused(visit, why) => self.refuse(&visit.ticket, &JailError::NoGuest(why)),
+                Heard::Joined(visit, pid, pidfd, side) => {
+                    self.welcome(serial, &visit, (serial, pid, pidfd), &side);
+                }
+                Heard::Broken(why) => self.lose_zygote(serial, &why),
+            }
+            self.ask_zygote(serial);
+        }
+        if self.zygotes.collect(serial) {
+            self.find_strays();
+        }
+    }
+
+    /// A guest is in its jail.
+    fn welcome(
+        &mut self,
+        zygote: Serial,
+        visit: &Visit,
+        guest: (Serial, i32, std::os::fd::OwnedFd),
+        side: &std::os::fd::OwnedFd,
+    ) {
+        let Some(ward) = self.wards.get_mut(&visit.jail) else {
+            // PID 1 does not end before all of its namespace is collected, so the jail must be there.
+            self.zygotes.lose_guest(zygote);
+            self.find_strays();
+            return self.refuse(&visit.ticket, &JailError::Gone);
+        };
+        match ward.welcome(&self.watcher, guest, side) {
+            Ok(guest) => {
+                let joined = Answer::Joined { name: visit.ticket.name.clone(), guest };
+                self.give(&visit.ticket, (joined, Vec::new()));
+            }
+            Err(e) => self.refuse(&visit.ticket, &e),
+        }
+    }
+
+    /// A zygote is of no use any more: who waits for it is refused. Its guests live on.
+    pub(super) fn lose_zygote(&mut self, serial: Serial, why: &str) {
+        for visit in self.zygotes.fail(serial, why) {
+            self.refuse(&visit.ticket, &JailError::NoGuest(why.to_owned()));
+        }
+    }
+
+    pub(super) fn find_strays(&mut self) {
+        let wards = self.wards.values().flat_map(|ward| ward.guest_pids().chain([ward.pid()]));
+        let newborns = self.newborns.values().map(|newborn| newborn.pid());
+        let surgeries = self.surgeries.values().map(Surgery::pid);
+        let known: std::collections::HashSet<i32> =
+            wards.chain(newborns).chain(surgeries).chain(self.zygotes.pids()).collect();
+        self.strays.find(&self.watcher, |pid| known.contains(&pid));
+    }
+
+    /// Somebody wants a waiting guest to go on as a copy of another.
+    pub(super) fn transplant(&mut self, from: GuestId, to: GuestId) {
+        let ticket = self.answers.take_place(&to.0);
+        let serial = self.new_serial();
+        if let Err((ticket, e)) = self.operate(serial, ticket, from, to) {
+            self.refuse(&ticket, &e);
+        }
+    }
+
+    fn operate(
+        &mut self,
+        serial: Serial,
+        ticket: Ticket,
+        from: GuestId,
+        to: GuestId,
+    ) -> Result<(), (Ticket, JailError)> {
+        if self.surgeries.values().any(|surgery| surgery.concerns(&from) || surgery.concerns(&to)) {
+            let why = "one of the two is being copied at this moment".to_owned();
+            return Err((ticket, JailError::NotCarried(why)));
+        }
+        let found = |(name, number): &GuestId| {
+            let ward = self.names.get(name).and_then(|serial| self.wards.get(serial));
+            ward.filter(|ward| !ward.is_paused()).ok_or(JailError::Gone)?.guest(*number)
+        };
+        let (source, destination) = match (found(&from), found(&to)) {
+            (Ok(source), Ok(destination)) => (source, destination),
+            (Err(e), _) | (_, Err(e)) => return Err((ticket, e)),
+        };
+        // One zygote has one owner, so these two have the same.
+        if source.zygote != destination.zygote {
+            let why = "the two guests are not of one zygote".to_owned();
+            return Err((ticket, JailError::NotCarried(why)));
+        }
+        let source = (from, (source.pid, source.pidfd()));
+        let destination = (to, (destination.pid, destination.pidfd()));
+        let surgery = Surgery::begin(&self.watcher, serial, ticket, source, destination)?;
+        self.surgeries.insert(serial, surgery);
+        Ok(())
+    }
+
+    /// A transplant is over.
+    pub(super) fn hear_surgery(&mut self, serial: Serial) {
+        let Some(outcome) = self.surgeries.get(&serial).and_then(Surgery::outcome) else { return };
+        let Some(surgery) = self.surgeries.remove(&serial) else { return };
+        let (name, number) = &surgery.to;
+        if outcome.spoiled
+            && let Ok(ward) = self.ward(name)
+        {
+            ward.kill_guest(*number);
+        }
+        match outcome.result {
+            Ok(report) => {
+                let done = Answer::Transplanted { name: name.clone(), report };
+                self.give(&surgery.ticket, (done, Vec::new()));
+            }
+            Err(e) => self.refuse(&surgery.ticket, &e),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A transplant under way: a child of the launcher does it, since it takes as long as there is memory to copy.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::process::{DumpableBehavior, Signal};
+use sandstorm_sys::fork::{Namespaces, Side};
+use serde::{Deserialize, Serialize};
+
+use super::answers::Ticket;
+use super::protocol::{GuestId, TransplantReport};
+use super::watch::{Serial, Token, Watched, Watcher};
+use crate::error::{JailError, doing};
+use crate::packet;
+use crate::transplant::{self, Guest};
+
+/// A copy of everything that a host's memory holds takes less.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the child says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    Done(TransplantReport),
+    Failed { why: String, spoiled: bool },
+}
+
+/// A guest that takes part: its number on the host, and what it is known by.
+pub(super) type Patient<'a> = (i32, BorrowedFd<'a>);
+
+#[derive(Debug)]
+pub(super) struct Surgery {
+    pub(super) ticket: Ticket,
+    pub(super) from: GuestId,
+    pub(super) to: GuestId,
+    pid: i32,
+    pidfd: Watched,
+    socket: Watched,
+    give_up: Instant,
+}
+
+/// How it went. A destination that is half a copy is spoiled.
+pub(super) struct Outcome {
+    pub(super) result: Result<TransplantReport, JailError>,
+    pub(super) spoiled: bool,
+}
+
+impl Surgery {
+    pub(super) fn begin(
+        watcher: &Watcher,
+        serial: Serial,
+        ticket: Ticket,
+        (from, source): (GuestId, Patient<'_>),
+        (to, destination): (GuestId, Patient<'_>),
+    ) -> Result<Self, (Ticket, JailError)> {
+        let begun = (|| {
+            let (ours, theirs) = packet::pair().map_err(doing("make a socket"))?;
+            match sandstorm_sys::fork::clone(Namespaces::NONE, None).map_err(doing("fork"))? {
+                Side::Child => {
+                    drop(ours);
+                    let said = packet::send(theirs.as_fd(), &operate(source, destination), &[]);
+                    sandstorm_sys::fork::exit_now(if said.is_ok() { 0 } else { 1 })
+                }
+                Side::Parent { pid, pidfd } => {
+                    drop(theirs);
+                    let token = Token::Surgery(serial);
+                    let pidfd = watcher.readable(pidfd, token).map_err(doing("wait for a transplant"))?;
+                    let socket = watcher.readable(ours, token).map_err(doing("wait for a transplant"))?;
+                    Ok((pid, pidfd, socket))
+                }
+            }
+        })();
+        match begun {
+            Ok((pid, pidfd, socket)) => {
+                Ok(Self { ticket, from, to, pid, pidfd, socket, give_up: Instant::now() + PATIENCE })
+            }
+            Err(e) => Err((ticket, e)),
+        }
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) fn next_look(&self) -> Instant {
+        self.give_up
+    }
+
+    /// Whether it concerns a guest.
+    pub(super) fn concerns(&self, guest: &GuestId) -> bool {
+        self.from == *guest || self.to == *guest
+    }
+
+    pub(super) fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Whether the child has ended, and what it said. One that said nothing has spoiled whatever it touched.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        if let Ok(None) = sandstorm_sys::process::reap_descriptor(self.pidfd.as_fd()) {
+            return None;
+        }
+        let said = packet::receive::<Word>(self.socket.as_fd());
+        Some(match said {
+            Ok(Some((Word::Done(report), _))) => Outcome { result: Ok(report), spoiled: false },
+            Ok(Some((Word::Failed { why, spoiled }, _))) => {
+                Outcome { result: Err(JailError::NotCarried(why)), spoiled }
+            }
+            Ok(None) | Err(_) => {
+                let why = "whoever copied it ended".to_owned();
+                Outcome { result: Err(JailError::NotCarried(why)), spoiled: true }
+            }
+        })
+    }
+}
+
+fn operate(source: Patient<'_>, destination: Patient<'_>) -> Word {
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    match transplant::transplant(guest(source), guest(destination)) {
+        Ok(report) => Word::Done(report),
+        Err(error) => {
+            let mut why = error.to_string();
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                why.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            Word::Failed { why, spoiled: error.destination_spoiled }
+        }
+    }
+}
+
+/// The borrowed descriptors are copies that this child was born with.
+fn guest((pid, pidfd): Patient<'_>) -> Guest<'_> {
+    Guest { pid, pidfd, side: None }
+}

@@ -1,0 +1,131 @@
+//! The whole of it, in order.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use sandstorm_sys::ptrace::Traced;
+
+use super::Guest;
+use super::descriptors::Descriptors;
+use super::error::{Cause, TransplantError, Who, doing};
+use super::manners::{carry_descriptors, carry_directory, carry_limits, carry_signals, carry_umask, signals};
+use super::maps::Layout;
+use super::memory::copy;
+use super::pages::{PAGE, PageMap};
+use super::patient::Patient;
+use super::plan::changes;
+use super::process::Process;
+use super::source::{Examined, Source, State, waits_on};
+use super::status::{Status, birthmark};
+use super::thread::ThreadData;
+use crate::launcher::TransplantReport;
+
+pub(super) fn perform(
+    source: Guest<'_>,
+    destination: Guest<'_>,
+) -> Result<TransplantReport, TransplantError> {
+    let mut spoiled = false;
+    operate(source, destination, &mut spoiled).map_err(|cause| TransplantError {
+        // Of one that ends at any moment all sorts of things cannot be read.
+        cause: if has_ended(&source).unwrap_or(false) { Cause::Gone(Who::Source) } else { cause },
+        destination_spoiled: spoiled,
+    })
+}
+
+fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Result<TransplantReport, Cause> {
+    let begun = Instant::now();
+    let from = Process { who: Who::Source, pid: source.pid };
+    let to = Process { who: Who::Destination, pid: destination.pid };
+    // A source that does not sleep between two cells is not even traced: that would interrupt what it waits for.
+    waits_on(&from, from.sleeps_in()?)?;
+    let held = Source::hold(from, seize(&from, &source)?)?;
+    let examined = Examined::of(from, source.side)?;
+    let mut patient = Patient::stop(to, seize(&to, &destination)?)?;
+
+    // Whatever can be refused is refused before the destination is touched.
+    let status = Status::of(&to)?;
+    alike(&examined, &to, &status)?;
+    let side = waits_on(&to, patient.behind.interrupted_call())?;
+    let descriptors = Descriptors::of(&to, side, destination.side)?;
+    let signal_changes = signals(&examined.status, &status)?;
+    let layout = Layout::of(&to)?;
+    // Worked out again when the heap has its size.
+    changes(&examined.layout, &layout)?;
+    let thread = ThreadData::of(&patient)?;
+    let page_map = PageMap::of(to)?;
+    let own = page_map.own(&layout)?;
+    let difference = examined.compare(&page_map, &own)?;
+
+    *spoiled = true;
+    patient.traced.end_with_us().map_err(doing("bind the destination's life to ours"))?;
+    patient.discard(&difference.discard)?;
+    patient.lay_out(&examined.layout, layout)?;
+    let pages = copy(&examined.memory, &patient.memory, difference.copy)?;
+    let (state, stood) = held.finish(examined.descriptors.side)?;
+
+    thread.restore(&patient.memory, &state, (&examined.status, &status))?;
+    carry_signals(&mut patient, &signal_changes)?;
+    carry_descriptors(&mut patient, &examined.descriptors, &descriptors)?;
+    carry_directory(&mut patient, &examined.directory)?;
+    carry_umask(&mut patient, &examined.status, &status)?;
+    carry_limits(&mut patient, &examined.limits)?;
+    patient.clear_up()?;
+    wake(patient, &state)?;
+    Ok(TransplantReport {
+        pages,
+        bytes: pages * PAGE,
+        microseconds: microseconds(begun.elapsed()),
+        stopped_microseconds: microseconds(stood),
+    })
+}
+
+/// Begins to trace. The number is that of the process behind the descriptor, since that one is alive afterwards and a
+/// number is not used twice before its first owner is collected.
+fn seize(process: &Process, guest: &Guest<'_>) -> Result<Traced, Cause> {
+    let traced = Traced::seize(guest.pid).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Cause::Gone(process.who),
+        _ if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Cause::Gone(process.who),
+        _ => doing(format!("trace the {}", process.who))(e),
+    })?;
+    match has_ended(guest) {
+        Ok(false) => Ok(traced),
+        Ok(true) => Err(Cause::Gone(process.who)),
+        Err(e) => Err(doing(format!("look at the {}", process.who))(e.into())),
+    }
+}
+
+fn has_ended(guest: &Guest<'_>) -> Result<bool, Errno> {
+    let mut ended = [PollFd::new(&guest.pidfd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ended, Some(&now)).map(|count| count > 0)
+}
+
+/// Are the two forks of one process, behind the same walls?
+fn alike(source: &Examined, to: &Process, status: &Status) -> Result<(), Cause> {
+    if source.birthmark != birthmark(to)? {
+        return Err(Cause::Unlike("they are not forks of one process".to_owned()));
+    }
+    let differing = source.status.walls.iter().zip(&status.walls).find(|(one, other)| one != other);
+    if let Some((source, destination)) = differing {
+        return Err(Cause::Unlike(format!("{source} there, {destination} here")));
+    }
+    if status.threads != 1 {
+        return Err(Cause::Unlike(format!("the destination has {} threads", status.threads)));
+    }
+    Ok(())
+}
+
+/// The last step: from here on it is the copy.
+fn wake(patient: Patient, state: &State) -> Result<(), Cause> {
+    let traced = patient.traced;
+    traced.set_blocked_signals(state.blocked).map_err(doing("set the blocked signals"))?;
+    traced.set_vector_state(&state.vectors).map_err(doing("set the vector registers"))?;
+    traced.set_registers(&state.registers.restarted()).map_err(doing("set the registers"))?;
+    traced.release().map_err(doing("let the destination go"))
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

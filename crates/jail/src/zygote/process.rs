@@ -1,0 +1,145 @@
+//! Starting a zygote: the process, its walls, the exec of the interpreter.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use sandstorm_sys::fork::{Namespaces, Side};
+use serde::Serialize;
+
+use super::messages::{self, Hello};
+use super::root;
+use crate::cgroup::Leaf;
+use crate::error::{JailError, doing};
+use crate::launcher::ZygoteConfig;
+use crate::seccomp::{self, Arch};
+use crate::step::{Failed, Step};
+use crate::{landlock, packet};
+
+/// To enter namespaces of jails and to put up a payload's walls there; nothing else.
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP);
+
+/// What every guest of this zygote has around it from the start. A program that needs another environment is started
+/// by the agent.
+const ENVIRONMENT: [(&str, &str); 10] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/home/user"),
+    ("USER", "user"),
+    ("LOGNAME", "user"),
+    ("LANG", "C.UTF-8"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+    ("PYTHONUNBUFFERED", "1"),
+    ("PYTHONUTF8", "1"),
+    // A library that starts threads when it is imported would end the zygote: only a process with one can fork.
+    ("OPENBLAS_NUM_THREADS", "1"),
+    ("OMP_NUM_THREADS", "1"),
+];
+
+/// A zygote that is warming up.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) socket: OwnedFd,
+}
+
+/// What the child says when it does not get as far as the interpreter.
+#[derive(Serialize)]
+struct Broken {
+    failed: u64,
+    step: String,
+    errno: i32,
+}
+
+/// Forks one and tells it what to import. It says by itself when it is warm.
+pub(crate) fn start(config: &ZygoteConfig, leaf: Option<&Leaf>) -> Result<Started, JailError> {
+    check(&config.interpreter)?;
+    let (ours, theirs) = packet::pair().map_err(doing("make a zygote's socket"))?;
+    let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
+    let side = sandstorm_sys::fork::clone(Namespaces::ZYGOTE, leaf.and_then(Leaf::birthplace))
+        .map_err(doing("fork a zygote"))?;
+    match side {
+        Side::Parent { pid, pidfd } => {
+            let known: Vec<String> =
+                (0..config.known.len()).map(|i| root::known(i).display().to_string()).collect();
+            let filter = seccomp::payload(Arch::host(), false);
+            let hello = Hello::new(&filter, &config.preload, landlock::kernel_abi() > 0, &known);
+            // It is read when the interpreter is up; one that never comes up closes the socket.
+            messages::send(ours.as_fd(), &hello, &[]).map_err(doing("speak to a zygote"))?;
+            Ok(Started { pid, pidfd, socket: ours })
+        }
+        Side::Child => {
+            drop(ours);
+            let Err(Failed { step, errno }) = become_interpreter(config, &theirs, entrances);
+            let broken = Broken { failed: 0, step, errno: errno.raw_os_error() };
+            let _ = messages::send(theirs.as_fd(), &broken, &[]);
+            sandstorm_sys::fork::exit_now(125)
+        }
+    }
+}
+
+/// Only root may have had a hand in what runs as root.
+pub(crate) fn check(interpreter: &Path) -> Result<(), JailError> {
+    let why = |why: &str| JailError::NoGuest(format!("{} {why}", interpreter.display()));
+    let real = std::fs::canonicalize(interpreter).map_err(|e| why(&format!("cannot be found: {e}")))?;
+    let found = std::fs::metadata(&real).map_err(|e| why(&format!("cannot be looked at: {e}")))?;
+    let ours = found.is_file() && found.uid() == 0 && found.mode() & 0o022 == 0;
+    if ours { Ok(()) } else { Err(why("is not a program that only root can change")) }
+}
+
+fn become_interpreter(
+    config: &ZygoteConfig,
+    socket: &OwnedFd,
+    entrances: Vec<OwnedFd>,
+) -> Result<Infallible, Failed> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("parent death signal")?;
+    sandstorm_sys::process::reset_signals();
+    rustix::process::setsid().step("session")?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    for entrance in entrances {
+        rustix::io::write(&entrance, b"0").step("cgroup")?;
+    }
+    sandstorm_sys::process::new_session_keyring().step("keyring")?;
+    root::enter(&config.known)?;
+    rustix::system::sethostname(b"zygote").step("host name")?;
+    settle_descriptors(socket)?;
+    reduce_privileges()?;
+    let word = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL).step("arguments");
+    let interpreter = word(config.interpreter.as_os_str().as_bytes())?;
+    let argv = [interpreter.clone(), word(root::program().as_os_str().as_bytes())?];
+    let environment = ENVIRONMENT.iter().map(|(name, value)| word(format!("{name}={value}").as_bytes()));
+    let envp = environment.collect::<Result<Vec<_>, _>>()?;
+    sandstorm_sys::exec::execute_path(&interpreter, &argv, &envp).step("execute the interpreter")
+}
+
+/// The null device at 0 to 2, the socket at 3, and nothing else: what is open anywhere else belongs to the launcher.
+fn settle_descriptors(socket: &OwnedFd) -> Result<(), Failed> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(socket, 10).step("descriptors")?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = rustix::io::fcntl_dupfd_cloexec(null.step("null device")?, 10).step("descriptors")?;
+    for number in 0..3 {
+        sandstorm_sys::process::place_descriptor(null.as_fd(), number).step("standard streams")?;
+    }
+    sandstorm_sys::process::place_descriptor(socket.as_fd(), 3).step("socket")?;
+    sandstorm_sys::process::close_on_exec_from(4).step("descriptors")
+}
+
+/// The bounding set is what an exec by root is given: it becomes the few that are kept.
+fn reduce_privileges() -> Result<(), Failed> {
+    sandstorm_sys::process::shrink_bounding_set(KEPT.bits()).step("bounding set")?;
+    rustix::thread::clear_ambient_capability_set().step("ambient capabilities")?;
+    let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).step("capabilities")?;
+    rustix::thread::set_no_new_privs(true).step("no new privileges")
+}

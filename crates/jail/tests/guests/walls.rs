@@ -1,0 +1,219 @@
+//! A guest stands behind the same walls as a program that the agent started.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use sandstorm_agent::protocol::Ending;
+
+use crate::Case;
+use crate::host::{Host, children, zygotes};
+
+pub(crate) const CASES: &[Case] = &[
+    ("walls of a guest equal those of a program", same_walls),
+    ("a guest holds no descriptor of the zygote", descriptors),
+    ("zygotes of two owners have different layouts", layouts),
+    ("the zygote has few rights and no way out of its root", zygote_rights),
+    ("a guest is charged to its jail", charges),
+    ("the process limit counts guests", process_limit),
+];
+
+/// What a program finds of itself and its surroundings, as a text that is equal wherever the walls are.
+const PROBE: &str = r#"
+import ctypes, os, resource, signal
+def show(name, value): print(f"{name}: {value}")
+status = open("/proc/self/status").read().splitlines()
+wanted = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs",
+          "Seccomp", "Threads", "SigBlk", "SigIgn", "SigCgt", "Umask")
+for line in status:
+    if line.split(":")[0] in wanted: print(line)
+show("filters", [line for line in status if line.startswith("Seccomp_filters")])
+for kind in ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup"):
+    show(kind, os.readlink(f"/proc/self/ns/{kind}"))
+show("cgroup", sorted(open("/proc/self/cgroup").read().splitlines()))
+show("mounts", open("/proc/self/mountinfo").read())
+show("root", os.stat("/").st_dev)
+show("cwd", os.getcwd())
+show("oom", open("/proc/self/oom_score_adj").read())
+libc = ctypes.CDLL(None, use_errno=True)
+show("dumpable", libc.prctl(3))
+show("securebits", libc.prctl(27))
+death = ctypes.c_int()
+libc.prctl(2, ctypes.byref(death))
+show("keyring", libc.syscall(250, 0, -3, 0, 0, 0) if os.uname().machine == "x86_64" else "")
+show("session", os.getsid(0) == os.getpid() == os.getpgrp())
+show("parent", os.getppid() in (0, 1))
+for name in sorted(dir(resource)):
+    if name.startswith("RLIMIT_"): show(name, resource.getrlimit(getattr(resource, name)))
+def attempt(what, call):
+    try: show(what, call())
+    except OSError as error: show(what, error.strerror)
+attempt("write /usr", lambda: open("/usr/x", "w"))
+attempt("write /etc", lambda: open("/etc/x", "w"))
+attempt("read /proc/1/mem", lambda: open("/proc/1/mem", "rb"))
+attempt("become root", lambda: os.setuid(0))
+attempt("change root", lambda: os.chroot("/tmp"))
+attempt("signal init", lambda: os.kill(1, signal.SIGTERM))
+attempt("mount", lambda: libc.mount(b"x", b"/tmp", b"tmpfs", 0, None))
+attempt("unshare", lambda: os.unshare(0x10000000) if hasattr(os, "unshare") else libc.unshare(0x10000000))
+attempt("listing of the root", lambda: sorted(os.listdir("/")))
+attempt("exec from /dev/shm", lambda: os.access("/dev/shm", os.X_OK))
+"#;
+
+fn same_walls(host: &mut Host) {
+    // A tree that is mounted but not among the Landlock rules shows that a guest is under them, too.
+    let secret = tempfile::tempdir().unwrap();
+    fs::write(secret.path().join("key"), "secret").unwrap();
+    fs::set_permissions(secret.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut spec = Host::spec("walls");
+    let tree = sandstorm_jail::Tree { source: secret.path().to_owned(), target: "/exposed".into() };
+    spec.root.exposed.push(tree);
+    host.launch_spec(spec).unwrap();
+    let guest = host.guest("walls", "owner");
+    let probe = format!("{PROBE}\nattempt('beyond landlock', lambda: open('/exposed/key').read())\n");
+    let program = host.python("walls", None, &probe);
+    let ran = host.python("walls", Some(guest), &probe);
+    assert_eq!(
+        (program.ending, ran.ending),
+        (Ending::Code(0), Ending::Code(0)),
+        "{} {}",
+        program.stderr,
+        ran.stderr
+    );
+    assert_eq!(program.walls, ran.walls);
+    assert!(program.stdout.contains("beyond landlock: Permission denied"), "{}", program.stdout);
+    // A program inherits PID 1's filter under its own; a guest has the payload's alone, which is the stricter one.
+    let comparable = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("filters:")).map(str::to_owned).collect()
+    };
+    let (expected, found) = (comparable(&program.stdout), comparable(&ran.stdout));
+    for (expected, found) in expected.iter().zip(&found) {
+        assert_eq!(expected, found);
+    }
+    assert_eq!(expected.len(), found.len());
+}
+
+fn descriptors(host: &mut Host) {
+    host.launch("fds");
+    let guest = host.guest("fds", "owner");
+    let code = "import os\n\
+                for fd in sorted(map(int, os.listdir('/proc/self/fd'))):\n\
+                \x20   try: print(fd, os.readlink(f'/proc/self/fd/{fd}').split(':')[0])\n\
+                \x20   except OSError: pass\n";
+    let ran = host.python("fds", Some(guest), code);
+    assert_eq!(ran.stdout, "0 pipe\n1 pipe\n2 pipe\n", "{}", ran.stderr);
+}
+
+fn layouts(host: &mut Host) {
+    host.launch("one");
+    let code = "import ctypes\n\
+                libc = ctypes.CDLL(None)\n\
+                print(ctypes.cast(libc.getpid, ctypes.c_void_p).value, hash('layout'))\n";
+    let mut found = Vec::new();
+    for owner in ["a", "a", "b", "b"] {
+        let guest = host.guest("one", owner);
+        found.push(host.python("one", Some(guest), code).stdout);
+    }
+    // Those of one owner are forks of one process: that is why an owner has a zygote of their own.
+    assert_eq!((&found[0], &found[2]), (&found[1], &found[3]));
+    assert_ne!(found[0], found[2]);
+    assert_eq!(zygotes(host.launcher()).len(), 2);
+}
+
+fn zygote_rights(host: &mut Host) {
+    host.launch("rights");
+    host.guest("rights", "owner");
+    let [zygote] = zygotes(host.launcher())[..] else { panic!("there is one zygote") };
+    let status = fs::read_to_string(format!("/proc/{zygote}/status")).unwrap();
+    let line = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_once(':').unwrap().1.trim().to_owned()
+    };
+    // SETGID, SETUID, SETPCAP, SYS_CHROOT, SYS_ADMIN.
+    let kept = format!("{:016x}", 1u64 << 6 | 1 << 7 | 1 << 8 | 1 << 18 | 1 << 21);
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        assert_eq!(line(set), kept, "{set}");
+    }
+    assert_eq!((line("CapInh"), line("CapAmb")), (format!("{:016x}", 0), format!("{:016x}", 0)));
+    assert_eq!((line("NoNewPrivs"), line("Threads")), ("1".to_owned(), "1".to_owned()));
+    let namespace = |pid: i32, kind: &str| fs::metadata(format!("/proc/{pid}/ns/{kind}")).unwrap().ino();
+    for kind in ["mnt", "net", "ipc", "uts"] {
+        assert_ne!(namespace(zygote, kind), namespace(host.launcher(), kind), "{kind}");
+    }
+    let mounts = fs::read_to_string(format!("/proc/{zygote}/mountinfo")).unwrap();
+    for mount in mounts.lines() {
+        let words: Vec<_> = mount.split(' ').collect();
+        assert!(words[5].starts_with("ro") || words[4] == "/dev/null", "{mount}");
+        assert!(!mount.contains(" - proc "), "{mount}");
+    }
+    let open = fs::read_dir(format!("/proc/{zygote}/fd")).unwrap().count();
+    // Three null devices, the socket, and what leads back to its own pid namespace.
+    assert!(open <= 6, "{open} descriptors");
+}
+
+fn charges(host: &mut Host) {
+    host.launch("charged");
+    let guest = host.guest("charged", "owner");
+    let [zygote] = zygotes(host.launcher())[..] else { panic!("there is one zygote") };
+    let before = memory(zygote);
+    let code = "kept = bytearray(48 << 20)\n\
+                for at in range(0, len(kept), 4096): kept[at] = 1\n\
+                input_free = sum(range(3_000_000))\n\
+                print(open('/proc/self/cgroup').read())\n\
+                import time; time.sleep(60)\n";
+    let task = host.start("charged", Some(guest), code);
+    let lines = host.from_agent("charged", |said| match said {
+        sandstorm_agent::protocol::FromAgent::Output { id, bytes, .. } if *id == task => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
+        _ => None,
+    });
+    assert!(lines.lines().all(|line| line.ends_with(":/") || line.is_empty()), "{lines}");
+    let name = "charged".to_owned();
+    host.ask(&sandstorm_jail::launcher::Request::Count { name }, &[]);
+    let counters = host.hear(|answer, _| match answer {
+        sandstorm_jail::launcher::Answer::Counted { counters, .. } => Some(counters.clone().unwrap()),
+        _ => None,
+    });
+    assert!(counters.memory_bytes.unwrap() > 48 << 20, "{counters:?}");
+    assert!(counters.cpu_time.unwrap().as_millis() > 5, "{counters:?}");
+    assert!(memory(zygote) < before + (8 << 20), "the zygote is charged for its guest");
+    // Every process of the jail but PID 1 is the guest, and every group of it is the jail's.
+    let guests = children(host.launcher()).into_iter().filter(|pid| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        groups.lines().filter(|line| line.ends_with("/charged")).count() > 1
+    });
+    assert_eq!(guests.count(), 2);
+}
+
+/// What the memory group of a process is charged with.
+fn memory(pid: i32) -> u64 {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let v1 = groups.lines().find_map(|line| line.split_once(":memory:").map(|(_, path)| path.to_owned()));
+    let file = match v1 {
+        Some(path) => format!("/sys/fs/cgroup/memory{path}/memory.usage_in_bytes"),
+        None => {
+            let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+            format!("/sys/fs/cgroup{path}/memory.current")
+        }
+    };
+    fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+fn process_limit(host: &mut Host) {
+    let mut spec = Host::spec("few");
+    spec.limits.processes = 4;
+    host.launch_spec(spec).unwrap();
+    let guest = host.guest("few", "owner");
+    let code = "import os\n\
+                count = 0\n\
+                try:\n\
+                \x20   while True:\n\
+                \x20       if os.fork() == 0:\n\
+                \x20           import time; time.sleep(60)\n\
+                \x20       count += 1\n\
+                except OSError as error: print(count, error.strerror)\n\
+                os.killpg(0, 9)\n";
+    let ran = host.python("few", Some(guest), code);
+    // Four, less PID 1 and the guest itself.
+    assert_eq!(ran.stdout, "2 Resource temporarily unavailable\n", "{}", ran.stderr);
+}

@@ -1,0 +1,162 @@
+//! One connection to a SQLite file. Every call blocks until it is done.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
+
+use super::super::value::{self, Row, SqliteRow, Statement, Value};
+use super::Folding;
+use crate::{Durability, Result, StoreError};
+
+/// How long a write waits for another process, such as `sandstorm keys`, to finish its own.
+const BUSY: Duration = Duration::from_secs(5);
+/// Statements that are kept prepared: more than there are.
+const STATEMENTS: usize = 256;
+/// Pages of the log after which the commit itself folds it, should the thread for that not keep up.
+const FOLD_AT_ONCE: i64 = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Ends before the connection does: the last one to close folds the log.
+    folding: Option<Folding>,
+    connection: Connection,
+}
+
+impl Session {
+    /// The one that writes.
+    pub(super) fn writer(path: &Path, durability: Durability) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut session = Self::open(path, flags)?;
+        let synchronous = match durability {
+            // Forced to the disk when the log is folded: what was acknowledged is with the kernel until then.
+            Durability::Normal => "NORMAL",
+            // Forced with each commit.
+            Durability::Full => "FULL",
+        };
+        session.connection.pragma_update(None, "journal_mode", "WAL")?;
+        session.connection.pragma_update(None, "synchronous", synchronous)?;
+        session.connection.pragma_update(None, "foreign_keys", true)?;
+        session.connection.pragma_update(None, "wal_autocheckpoint", FOLD_AT_ONCE)?;
+        session.folding = Some(Folding::start(path.to_owned())?);
+        Ok(session)
+    }
+
+    /// One that folds the log while the writer writes.
+    pub(super) fn beside(path: &Path) -> Result<Self> {
+        Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    }
+
+    /// One that only reads.
+    pub(super) fn reader(path: &Path) -> Result<Self> {
+        Self::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    }
+
+    fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(Self { folding: None, connection })
+    }
+
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        !self.connection.is_autocommit()
+    }
+
+    /// A statement without values and without rows.
+    pub(crate) fn command(&self, text: &str) -> Result<()> {
+        self.connection.prepare_cached(text)?.raw_execute()?;
+        Ok(())
+    }
+
+    pub(crate) fn script(&self, script: &str) -> Result<()> {
+        Ok(self.connection.execute_batch(script)?)
+    }
+
+    /// Undoes the transaction under way, if there still is one.
+    pub(crate) fn abandon(&self) {
+        if self.is_in_transaction()
+            && let Err(error) = self.command("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction could not be undone");
+        }
+    }
+
+    /// Gives the number of rows that it touched.
+    pub(crate) fn run(&self, statement: Statement) -> Result<u64> {
+        let mut prepared = self.prepare(&statement)?;
+        // One that gives rows has to be run to its end as well.
+        if prepared.column_count() > 0 {
+            let mut rows = prepared.raw_query();
+            while rows.next()?.is_some() {}
+            return Ok(self.connection.changes());
+        }
+        Ok(prepared.raw_execute()? as u64)
+    }
+
+    pub(crate) fn rows(&self, statement: Statement) -> Result<Vec<Row>> {
+        let mut prepared = self.prepare(&statement)?;
+        let columns: Arc<[String]> = prepared.column_names().into_iter().map(str::to_owned).collect();
+        let mut rows = prepared.raw_query();
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let read = (0..columns.len()).map(|place| owned(row.get_ref(place)?));
+            let values = read.collect::<Result<_>>()?;
+            found.push(Row::Sqlite(SqliteRow { columns: Arc::clone(&columns), values }));
+        }
+        Ok(found)
+    }
+
+    fn prepare(&self, statement: &Statement) -> Result<CachedStatement<'_>> {
+        let mut prepared = self.connection.prepare_cached(&statement.text)?;
+        // `$n` is a name to SQLite, numbered by where it comes first.
+        for place in 1..=prepared.parameter_count() {
+            let number = prepared.parameter_name(place).and_then(|name| name.get(1..)?.parse::<usize>().ok());
+            let value = number.and_then(|number| statement.values.get(number.checked_sub(1)?));
+            let value = value.ok_or_else(|| StoreError::corrupt("a statement lacks a value"))?;
+            if matches!(value, Value::Text(Some(text)) if text.contains('\0')) {
+                return Err(value::holds_nul());
+            }
+            prepared.raw_bind_parameter(place, value)?;
+        }
+        Ok(prepared)
+    }
+
+    /// Folds the log into the file as far as it can without holding anybody up.
+    pub(super) fn fold(&self) -> Result<()> {
+        Ok(self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+    }
+
+    /// To be called after each commit.
+    pub(crate) fn committed(&mut self) {
+        if let Some(folding) = &mut self.folding {
+            folding.committed();
+        }
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Int(Some(number)) => ValueRef::Integer(*number),
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Bytes(Some(bytes)) => ValueRef::Blob(bytes),
+            Self::Int(None) | Self::Text(None) | Self::Bytes(None) => ValueRef::Null,
+        }))
+    }
+}
+
+fn owned(value: ValueRef<'_>) -> Result<Value> {
+    Ok(match value {
+        ValueRef::Null => Value::Int(None),
+        ValueRef::Integer(number) => Value::Int(Some(number)),
+        ValueRef::Text(text) => match str::from_utf8(text) {
+            Ok(text) => Value::Text(Some(text.to_owned())),
+            Err(_) => return Err(StoreError::corrupt("a stored text is not valid UTF-8")),
+        },
+        ValueRef::Blob(bytes) => Value::Bytes(Some(bytes.to_vec())),
+        ValueRef::Real(_) => return Err(StoreError::corrupt("a column holds another type")),
+    })
+}
