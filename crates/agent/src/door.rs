@@ -74,31 +74,6 @@ pub fn knock(door: BorrowedFd<'_>, host: BorrowedFd<'_>) -> io::Result<()> {
     send(door, &[HOST], Some(host))
 }
 
-/// The launcher's side: hands in the agent's end of the side socket of a guest. Never waits.
-pub fn bring_guest(door: BorrowedFd<'_>, guest: u32, side: BorrowedFd<'_>) -> io::Result<()> {
-    let mut packet = vec![GUEST];
-    packet.extend(guest.to_le_bytes());
-    send(door, &packet, Some(side))
-}
-
-/// The launcher's side: tells how a guest ended. Never waits.
-pub fn tell_guest_end(door: BorrowedFd<'_>, guest: u32, end: &Reaped) -> io::Result<()> {
-    let (kind, value) = match end.ending {
-        Ending::Code(code) => (0, code),
-        Ending::Signal(signal) => (1, signal),
-    };
-    let mut packet = vec![END];
-    packet.extend(guest.to_le_bytes());
-    packet.push(kind);
-    packet.extend(value.to_le_bytes());
-    for number in
-        [end.user_time.as_micros() as u64, end.system_time.as_micros() as u64, end.peak_memory_bytes]
-    {
-        packet.extend(number.to_le_bytes());
-    }
-    send(door, &packet, None)
-}
-
 fn send(door: BorrowedFd<'_>, packet: &[u8], given: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -155,6 +130,29 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
+
+    fn bring_guest(door: BorrowedFd<'_>, guest: u32, side: BorrowedFd<'_>) -> io::Result<()> {
+        let mut packet = vec![GUEST];
+        packet.extend(guest.to_le_bytes());
+        send(door, &packet, Some(side))
+    }
+
+    fn tell_guest_end(door: BorrowedFd<'_>, guest: u32, end: &Reaped) -> io::Result<()> {
+        let (kind, value) = match end.ending {
+            Ending::Code(code) => (0, code),
+            Ending::Signal(signal) => (1, signal),
+        };
+        let mut packet = vec![END];
+        packet.extend(guest.to_le_bytes());
+        packet.push(kind);
+        packet.extend(value.to_le_bytes());
+        for number in
+            [end.user_time.as_micros() as u64, end.system_time.as_micros() as u64, end.peak_memory_bytes]
+        {
+            packet.extend(number.to_le_bytes());
+        }
+        send(door, &packet, None)
+    }
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()

@@ -17,7 +17,7 @@ mod task;
 mod terminal;
 mod watch;
 
-pub use door::{bring_guest, knock, tell_guest_end};
+pub use door::knock;
 pub use serve::serve;
 
 /// The descriptor at which PID 1 finds its control socket.

@@ -260,17 +260,15 @@ impl Running {
             return 0;
         };
         let Some(fd) = output.fd.as_ref() else { return 0 };
-        let mut buffer = vec![0; CHUNK.min((output.credit - PIECE_COST) as usize)];
-        match rustix::io::read(fd, &mut buffer) {
-            Ok(n) if n > 0 => {
-                buffer.truncate(n);
-                buffer.shrink_to_fit();
+        match streams::read_piece(fd, CHUNK.min((output.credit - PIECE_COST) as usize)) {
+            Ok(piece) if !piece.is_empty() => {
+                let n = piece.len();
                 output.credit = output.credit.saturating_sub(cost(n));
                 output.empty = false;
                 if self.tag.is_some() {
-                    self.kept.push(stream, buffer);
+                    self.kept.push(stream, piece);
                 } else {
-                    self.said.push(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(buffer) });
+                    self.said.push(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(piece) });
                 }
                 n
             }

@@ -181,6 +181,9 @@ fn measure(command: &BenchCommand, binary: &Path, place: &Place) -> anyhow::Resu
         figures.density = part(&mut figures.failures, "idle sandboxes", density);
         progress::done("idle sandboxes");
     }
+    let counters = ["sandstorm_pool_hits_total", "sandstorm_pool_misses_total", "sandstorm_guests_total"];
+    figures.counters =
+        part(&mut figures.failures, "the server's counters", server.counters(&counters)).unwrap_or_default();
     let complaints: BTreeSet<String> = server.log().lines().map(str::to_owned).collect();
     facts.push(("complaints in the server's log".to_owned(), complaints.len().to_string()));
     facts.extend(std::mem::take(&mut peers.versions));

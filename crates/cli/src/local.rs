@@ -74,7 +74,8 @@ impl Resident {
 
 fn pool(config: &Config) -> Option<PoolConfig> {
     let pool = &config.pool;
-    let max = usize::try_from(pool.max).unwrap_or(usize::MAX);
+    // Each holds a block of ids, and those who ask need some.
+    let max = usize::try_from(pool.max.min(config.ids.blocks / 2)).unwrap_or(usize::MAX);
     pool.enabled.then_some(PoolConfig { max, memory: pool.memory.as_u64(), max_age: pool.max_age })
 }
 

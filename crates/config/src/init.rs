@@ -43,7 +43,7 @@ fn key(text: &mut String, name: &str, shape: &Shape, depth: usize) {
             }
         }
         Content::Named(_) => collection(text, &indent, name, "{}", shape),
-        Content::List(_) => collection(text, &indent, name, "[]", shape),
+        Content::List(_) => collection(text, &indent, name, &shape.list_text(), shape),
         Content::Leaf(Leaf { default: Some(value), .. }) => {
             let _ = writeln!(text, "{indent}{name}: {}", plain(value));
         }
@@ -54,8 +54,8 @@ fn key(text: &mut String, name: &str, shape: &Shape, depth: usize) {
     }
 }
 
-/// An empty list or map, and an example of a full one as a comment.
-fn collection(text: &mut String, indent: &str, name: &str, empty: &str, shape: &Shape) {
+/// A list or map as it is by default, and an example of a full one as a comment.
+fn collection(text: &mut String, indent: &str, name: &str, default: &str, shape: &Shape) {
     if let Some(example) = &shape.example {
         let _ = writeln!(text, "{indent}#{name}:");
         let mut lines = Vec::new();
@@ -64,7 +64,7 @@ fn collection(text: &mut String, indent: &str, name: &str, empty: &str, shape: &
             let _ = writeln!(text, "{indent}#  {line}");
         }
     }
-    let _ = writeln!(text, "{indent}{name}: {empty}");
+    let _ = writeln!(text, "{indent}{name}: {default}");
 }
 
 /// A value as lines of YAML.

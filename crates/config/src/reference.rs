@@ -83,7 +83,7 @@ fn table<'a>(page: &mut String, rows: impl Iterator<Item = (String, &'a Shape)>)
                 None if leaf.optional => "not set".to_owned(),
                 None => "required".to_owned(),
             },
-            Content::List(_) => code("[]"),
+            Content::List(_) => code(&shape.list_text()),
             Content::Named(_) => code("{}"),
             Content::Section(_) => String::new(),
         };

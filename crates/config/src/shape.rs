@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
+use crate::show::plain;
 use crate::tree::Config;
 use crate::yaml::{self, Entry, Node};
 
@@ -17,6 +18,8 @@ pub(crate) struct Shape {
     /// Paragraphs, each on one line.
     pub(crate) about: Vec<String>,
     pub(crate) example: Option<Value>,
+    /// What a list holds that nobody set.
+    pub(crate) items: Vec<Value>,
     pub(crate) content: Content,
 }
 
@@ -77,6 +80,7 @@ impl Shape {
         Shape {
             about: about.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect(),
             example: schema["examples"].get(0).cloned(),
+            items: schema["default"].as_array().cloned().unwrap_or_default(),
             content: Content::from_schema(schema, order),
         }
     }
@@ -109,6 +113,11 @@ impl Shape {
             shape = keys.iter().find(|(key, _)| key == name).map(|(_, shape)| shape)?;
         }
         if let Content::Leaf(leaf) = &shape.content { Some(leaf) } else { None }
+    }
+
+    /// The default of a list as one line of YAML.
+    pub(crate) fn list_text(&self) -> String {
+        format!("[{}]", self.items.iter().map(plain).collect::<Vec<_>>().join(", "))
     }
 
     /// What may stand here, for people.

@@ -40,7 +40,7 @@ impl Runner {
         events: Option<&tokio::sync::mpsc::Sender<RunEvent>>,
     ) -> Result<Compiled> {
         let files: Vec<(&str, &[u8])> =
-            prepared.files.iter().map(|(path, content)| (path.as_str(), content.as_slice())).collect();
+            prepared.files.iter().map(|(path, content)| (path.as_str(), content.as_ref())).collect();
         let scope = cx.tenant().to_string();
         let key = cache_key(&scope, prepared.language, &prepared.toolchain, &plan.plan, files);
         if let Some(artifact) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {

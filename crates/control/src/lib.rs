@@ -16,6 +16,7 @@ mod prepare;
 mod require;
 mod run;
 pub mod server;
+mod toolchains;
 mod warmth;
 
 pub use compile_cache::CompileCache;

@@ -1,13 +1,11 @@
 //! Before any sandbox exists: which language, which toolchain, which commands.
 
-use std::os::unix::fs::MetadataExt;
-
 use bytes::Bytes;
-use sandstorm_language::{
-    Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Roots, Toolchain,
-};
+use sandstorm_language::{Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Toolchain};
 use sandstorm_provider::{Error, HostMount, Result};
-use sandstorm_types::{ErrorKind, GuestPath, Limits, RunSpec};
+use sandstorm_types::{Blob, ErrorKind, GuestPath, Limits, RunSpec};
+
+use crate::toolchains::Toolchains;
 
 /// A run whose every decision is made.
 #[derive(Debug)]
@@ -16,7 +14,7 @@ pub struct Prepared {
     pub toolchain: Toolchain,
     pub limits: Limits,
     /// The user's files with the main one, as paths in the sandbox.
-    pub files: Vec<(GuestPath, Vec<u8>)>,
+    pub files: Vec<(GuestPath, Bytes)>,
     pub compile: Option<CompilePlan>,
     pub run: Plan,
     /// How what the program requires is installed, if it requires anything.
@@ -27,7 +25,12 @@ pub struct Prepared {
 
 impl Prepared {
     /// Decides everything, or says what is wrong with the request or missing on this machine.
-    pub fn new(spec: &RunSpec, main: Option<&str>, defaults: &Limits, roots: &Roots) -> Result<Self> {
+    pub(crate) fn new(
+        spec: &RunSpec,
+        main: Option<&str>,
+        defaults: &Limits,
+        toolchains: &Toolchains,
+    ) -> Result<Self> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidRequest, message);
         spec.validate().map_err(|e| invalid(e.to_string()))?;
         let language =
@@ -38,16 +41,7 @@ impl Prepared {
         if spec.code.contains('\0') {
             return Err(invalid("the code holds a NUL character; is it a program's text?".to_owned()));
         }
-        let mut toolchain = language.detect(roots).map_err(|missing| {
-            let what = missing.absent.join(", ");
-            let how = missing.install.command();
-            Error::new(
-                ErrorKind::InvalidRequest,
-                format!("{} is not installed: {what} not found", language.title),
-            )
-            .with("install", how)
-        })?;
-        toolchain.version = Some(stamp(&toolchain));
+        let toolchain = toolchains.of(language)?;
         let main = main.map_or_else(|| language.main_file_name(&spec.code), str::to_owned);
         let mut names: Vec<String> = Vec::new();
         let workspace = GuestPath::workspace();
@@ -71,15 +65,16 @@ impl Prepared {
         if spec.files.contains_key(&main_path) {
             return Err(invalid(format!("the file {main_path} is given twice: as code and as a file")));
         }
-        let mut files: Vec<(GuestPath, Vec<u8>)> =
-            spec.files.iter().map(|(path, blob)| (path.clone(), blob.as_bytes().to_vec())).collect();
-        files.push((main_path, spec.code.clone().into_bytes()));
+        let content =
+            |(path, blob): (&GuestPath, &Blob)| (path.clone(), Bytes::copy_from_slice(blob.as_bytes()));
+        let mut files: Vec<(GuestPath, Bytes)> = spec.files.iter().map(content).collect();
+        files.push((main_path, Bytes::copy_from_slice(spec.code.as_bytes())));
         Ok(Self { language, toolchain, limits, files, compile, run, recipe, layers: Vec::new() })
     }
 
     /// The user's files, to be laid out where a program of theirs starts.
     pub(crate) fn user_files(&self) -> Vec<(GuestPath, Bytes)> {
-        self.files.iter().map(|(path, content)| (path.clone(), Bytes::copy_from_slice(content))).collect()
+        self.files.clone()
     }
 
     /// What the toolchain needs beside the host's own trees, and the layers.
@@ -101,21 +96,4 @@ fn recipe(language: &Language, spec: &RunSpec) -> Result<Option<&'static Recipe>
             Err(Error::new(ErrorKind::InvalidRequest, message))
         }
     }
-}
-
-/// Tells toolchains apart without starting them: a new version is another file.
-fn stamp(toolchain: &Toolchain) -> String {
-    let mut stamp = String::new();
-    for path in toolchain.programs.values() {
-        if let Ok(found) = std::fs::metadata(path) {
-            stamp.push_str(&format!(
-                "{}:{}:{}.{};",
-                path.display(),
-                found.size(),
-                found.mtime(),
-                found.mtime_nsec()
-            ));
-        }
-    }
-    stamp
 }

@@ -23,6 +23,7 @@ use crate::expect::expected;
 use crate::layers::{Layer, Layers};
 use crate::outcome::{self, Times};
 use crate::prepare::Prepared;
+use crate::toolchains::Toolchains;
 
 /// What a runner works with.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub struct Tools {
 pub struct Runner {
     pub(crate) provider: Arc<dyn Provider>,
     limits: Limits,
-    pub(crate) roots: Roots,
+    pub(crate) toolchains: Toolchains,
     pub(crate) cache: Option<CompileCache>,
     pub(crate) layers: Option<Layers>,
 }
@@ -95,23 +96,46 @@ impl Finished {
     }
 
     /// Ends the sandbox. Nothing of it is left when this returns.
-    pub async fn release(mut self) -> Result<RunResult> {
-        if let Some(sandbox) = self.sandbox.take() {
-            self.provider.destroy(&OpContext::new(self.tenant), &sandbox).await?;
+    pub async fn release(self) -> Result<RunResult> {
+        let (result, remains) = self.part();
+        remains.release().await?;
+        Ok(result)
+    }
+
+    /// The result, and what is left to clear away.
+    pub(crate) fn part(self) -> (RunResult, Remains) {
+        let Self { result, provider, sandbox, tenant, _layer } = self;
+        (result, Remains { provider, sandbox, tenant, _layer })
+    }
+}
+
+/// The sandbox of a run that is over.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    provider: Arc<dyn Provider>,
+    sandbox: Option<SandboxId>,
+    tenant: sandstorm_types::TenantId,
+    _layer: Option<Layer>,
+}
+
+impl Remains {
+    pub(crate) async fn release(self) -> Result<()> {
+        match self.sandbox {
+            Some(sandbox) => self.provider.destroy(&OpContext::new(self.tenant), &sandbox).await,
+            None => Ok(()),
         }
-        Ok(self.result)
     }
 }
 
 impl Runner {
     pub fn new(tools: Tools) -> Self {
         let Tools { provider, limits, roots, cache, layers } = tools;
-        Self { provider, limits, roots, cache, layers }
+        Self { provider, limits, toolchains: Toolchains::new(roots), cache, layers }
     }
 
     /// Decides everything about a run without starting anything. `main` names the main file, where the caller has one.
     pub fn prepare(&self, spec: &RunSpec, main: Option<&str>) -> Result<Prepared> {
-        Prepared::new(spec, main, &self.limits, &self.roots)
+        Prepared::new(spec, main, &self.limits, &self.toolchains)
     }
 
     /// Runs to the end. Cancelling the context ends the program and gives its result so far; dropping the future leaves

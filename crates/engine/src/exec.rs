@@ -14,17 +14,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use sandstorm_agent::protocol::{PayloadWalls, Tag, TerminalSize, ToAgent};
-use sandstorm_provider::{
-    ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, Tasks, TtySize,
-};
+use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, Tasks, TtySize};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use adopt::{Found, Waiting};
 pub(crate) use blame::{Blame, Tally};
-pub(crate) use start::{start, start_copy};
 use clock::WallClock;
 use follower::Follower;
+pub(crate) use start::{start, start_copy};
 
 use crate::agent::{AgentError, TaskHandle, TaskInput};
 use crate::journal::ExecJournal;

@@ -56,10 +56,14 @@ struct Content {
 impl ExecJournal {
     /// A new journal. Its directory is made when it is missing.
     pub(crate) fn create(path: PathBuf, about: About) -> io::Result<Self> {
-        if let Some(dir) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = match (open(), path.parent()) {
+            (Err(e), Some(dir)) if e.kind() == io::ErrorKind::NotFound => {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+                open()?
+            }
+            (opened, _) => opened?,
+        };
         let mut content = Content {
             path,
             file: Some(file),

@@ -160,12 +160,8 @@ impl LauncherClient {
         owner: &str,
         like: Option<GuestId>,
     ) -> Result<u32, LauncherError> {
-        let request = Request::Join {
-            name: name.to_owned(),
-            zygote: zygote.to_owned(),
-            owner: owner.to_owned(),
-            like,
-        };
+        let request =
+            Request::Join { name: name.to_owned(), zygote: zygote.to_owned(), owner: owner.to_owned(), like };
         let joined = self.ask(&request, &[], connection::join(name)).await?;
         if joined.is_ok() {
             self.shared.zygotes.note(zygote, owner);

@@ -15,6 +15,7 @@ mod local;
 mod network;
 mod plan;
 mod pool;
+mod socket;
 mod walls;
 mod warm;
 

@@ -1,9 +1,8 @@
 //! A sandbox that lives in a jail.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use sandstorm_jail::OnMemory;
 use sandstorm_jail::cgroup::Counters;
@@ -18,6 +17,9 @@ use crate::agent::AgentClient;
 use crate::exec::{Blame, Tally};
 use crate::launcher::LauncherClient;
 use crate::network::Egress;
+
+/// How long no guest is asked for after one was refused: each time somebody would wait for the refusal.
+const NO_GUESTS_FOR: Duration = Duration::from_millis(500);
 
 /// How guest interpreters come into a jail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +44,8 @@ pub(crate) struct Living {
     guests: Mutex<Vec<u32>>,
     /// Its interpreters are copied one at a time: each stands still for that.
     pub(crate) copying: tokio::sync::Mutex<()>,
-    /// Set when the launcher will not put guests into it.
-    refuses_guests: AtomicBool,
+    /// When the launcher last would not put a guest into it.
+    refused_guest: Mutex<Option<Instant>>,
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
@@ -89,7 +91,7 @@ impl Living {
             joinable: birth.joinable,
             guests: Mutex::new(birth.guests),
             copying: tokio::sync::Mutex::default(),
-            refuses_guests: AtomicBool::new(false),
+            refused_guest: Mutex::default(),
             spec: birth.spec,
             agent: birth.agent,
             launcher: birth.launcher,
@@ -141,12 +143,15 @@ impl Living {
         std::iter::from_fn(|| guests.pop()).find(|guest| self.agent.take_guest(*guest))
     }
 
-    pub(crate) fn refuse_guests(&self) {
-        self.refuses_guests.store(true, Ordering::Relaxed);
+    /// The launcher would not put a guest into it.
+    pub(crate) fn note_refused_guest(&self) {
+        *self.refused_guest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    pub(crate) fn refuses_guests(&self) -> bool {
-        self.refuses_guests.load(Ordering::Relaxed)
+    /// Whether a guest can be asked for again.
+    pub(crate) fn may_ask_for_guest(&self) -> bool {
+        let refused = self.refused_guest.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.is_none_or(|at| at.elapsed() >= NO_GUESTS_FOR)
     }
 
     /// Ends the guests that wait: they would count as processes of whatever else runs here.

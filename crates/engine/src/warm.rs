@@ -48,7 +48,7 @@ fn is_compatible(env: &[(String, String)]) -> bool {
             !READ_AT_START.iter().any(|begin| name.starts_with(begin))
         }
     };
-    PYTHON.iter().all(|pair| has(pair)) && has(&LANG) && env.iter().all(allows)
+    PYTHON.iter().all(has) && has(&LANG) && env.iter().all(allows)
 }
 
 #[cfg(test)]

@@ -90,6 +90,14 @@ fn respond(answer: Answer, replayed: bool, location: &str) -> ApiResult<Response
 }
 
 fn place(location: &str, body: &[u8]) -> Option<HeaderValue> {
+    // What is created says its id first; all that follows may be long.
+    if let Some(rest) = body.strip_prefix(br#"{"id":""#)
+        && let Some(end) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))
+        && rest[end] == b'"'
+        && let Ok(id) = str::from_utf8(&rest[..end])
+    {
+        return HeaderValue::from_str(&format!("{location}{id}")).ok();
+    }
     #[derive(serde::Deserialize)]
     struct Created {
         id: String,
@@ -105,6 +113,8 @@ mod tests {
     #[test]
     fn the_address_comes_from_the_body() {
         assert_eq!(place("/v1/x/", br#"{"id":"sbx_a","b":1}"#).unwrap(), "/v1/x/sbx_a");
+        assert_eq!(place("/v1/x/", br#"{"b":1,"id":"sbx_a"}"#).unwrap(), "/v1/x/sbx_a");
+        assert_eq!(place("/v1/x/", br#"{"id":"sbx\u005fa"}"#).unwrap(), "/v1/x/sbx_a");
         assert_eq!(place("/v1/x/", b"[]"), None);
     }
 

@@ -68,11 +68,14 @@ fn receive_into<T: DeserializeOwned>(
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut was_reset = false;
     let received = loop {
         let mut parts = [io::IoSliceMut::new(bytes)];
         match rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
             Err(Errno::INTR) => {}
+            // The other side went without having read everything. What it sent before that is still there.
+            Err(Errno::CONNRESET) if !was_reset => was_reset = true,
             Err(Errno::CONNRESET) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
@@ -116,6 +119,16 @@ mod tests {
     fn the_end_is_told_from_a_message() {
         let (a, b) = pair().unwrap();
         drop(a);
+        assert!(receive::<u32>(b.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_last_words_of_somebody_who_did_not_listen_are_heard() {
+        let (a, b) = pair().unwrap();
+        send(b.as_fd(), &1u32, &[]).unwrap();
+        send(a.as_fd(), &2u32, &[]).unwrap();
+        drop(a);
+        assert_eq!(receive::<u32>(b.as_fd()).unwrap().unwrap().0, 2);
         assert!(receive::<u32>(b.as_fd()).unwrap().is_none());
     }
 

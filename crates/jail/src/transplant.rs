@@ -11,7 +11,11 @@
 //!
 //! What cannot be carried is refused by name: threads, child processes, open files, sockets, timers, shared memory. As
 //! with `fork`, pending signals and interval timers are not inherited, and memory that a fork wipes is empty. Advice and
-//! locks on memory and names of mappings are not carried.
+//! locks on memory and names of mappings are not carried, nor restrictions that the kernel does not show: a Landlock
+//! domain that the source entered by itself is missing around the copy, which has the walls of its jail.
+//!
+//! No handler of a fork runs, neither libc's nor the interpreter's: a random generator that keeps its state in memory
+//! gives the same numbers in both until somebody seeds it.
 //!
 //! Of the source nothing is trusted: what is read about it is bounded, and it may end at any moment. Whatever it put into
 //! its memory and registers runs in the destination with the destination's rights.

@@ -1,6 +1,7 @@
 //! Copying live interpreters, with real ones in namespaces of their own. Needs root.
 
 #![cfg(target_arch = "x86_64")]
+#![expect(clippy::print_stderr, reason = "a skipped test says why")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 #![expect(clippy::disallowed_methods, reason = "the tests start a zygote of their own")]
 

@@ -24,7 +24,8 @@ pub struct RunRow {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunEnd {
     pub status: Option<String>,
-    pub result: Option<Json>,
+    /// JSON, as text.
+    pub result: Option<String>,
     pub problem: Option<Json>,
     pub at: Timestamp,
 }
@@ -85,7 +86,7 @@ impl Store {
             .bind(id)
             .bind(end.at)
             .bind(end.status.clone())
-            .bind(end.result.as_ref())
+            .bind(end.result.clone())
             .bind(end.problem.as_ref());
         let (at, events) = (end.at, events.to_vec());
         self.write(Some(tenant), async move |writing| {

@@ -28,6 +28,13 @@ pub async fn look(store: &Store, statement: &str) -> Result<Vec<String>> {
     rows.iter().map(|row| row.get("value")).collect()
 }
 
+/// How SQLite means to find the rows of a query.
+pub async fn plan(store: &Store, query: &str) -> Result<String> {
+    let rows = store.database().rows(sql(format!("EXPLAIN QUERY PLAN {query}"))).await?;
+    let steps = rows.iter().map(|row| row.get::<String>("detail")).collect::<Result<Vec<_>>>()?;
+    Ok(steps.join("; "))
+}
+
 /// Links audit records anew, as somebody who knows how hashes are made would; see [`Store::verify_audit`].
 pub async fn rechain(store: &Store, from: i64, to: i64, head: bool) -> Result<()> {
     crate::audit::forge::rechain(store, from, to, head).await

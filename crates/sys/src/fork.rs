@@ -37,6 +37,8 @@ impl Namespaces {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS) as u64,
     );
+    /// The same without a network namespace: the parent is in the one that the jail is to have.
+    pub const JAIL_HERE: Self = Self(Self::JAIL.0 & !(libc::CLONE_NEWNET as u64));
     /// What a zygote is born into: it is root of the host with few rights, has to enter the namespaces of jails, and can
     /// only do that from the host's own user and pid namespaces.
     pub const ZYGOTE: Self =

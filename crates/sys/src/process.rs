@@ -133,6 +133,15 @@ pub fn unshare_cgroup_namespace() -> io::Result<()> {
     }
 }
 
+/// Leaves the network namespace for a new one, in which there is nothing but a loopback device that is down.
+pub fn unshare_network_namespace() -> io::Result<()> {
+    // SAFETY: `unshare` takes no pointer; the caller's threads and memory are unaffected by this flag.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Gives every signal its default action and unblocks all: what a program expects to start with.
 pub fn reset_signals() {
     for signal in 1..=libc::SIGRTMAX() {

@@ -195,7 +195,7 @@ impl Traced {
     }
 
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        request(libc::PTRACE_SETREGS, self.pid, 0, &raw const registers.0 as usize).map(drop)
+        request(libc::PTRACE_SETREGS, self.pid, 0, &raw const registers.0 as usize)
     }
 
     /// The state of the floating-point and vector units, as the kernel lays it out.
@@ -209,7 +209,7 @@ impl Traced {
 
     pub fn set_vector_state(&self, state: &[u8]) -> io::Result<()> {
         let vector = libc::iovec { iov_base: state.as_ptr().cast_mut().cast(), iov_len: state.len() };
-        request(libc::PTRACE_SETREGSET, self.pid, NT_X86_XSTATE, &raw const vector as usize).map(drop)
+        request(libc::PTRACE_SETREGSET, self.pid, NT_X86_XSTATE, &raw const vector as usize)
     }
 
     pub fn blocked_signals(&self) -> io::Result<u64> {
@@ -219,7 +219,7 @@ impl Traced {
     }
 
     pub fn set_blocked_signals(&self, mask: u64) -> io::Result<()> {
-        request(PTRACE_SETSIGMASK, self.pid, size_of::<u64>(), &raw const mask as usize).map(drop)
+        request(PTRACE_SETSIGMASK, self.pid, size_of::<u64>(), &raw const mask as usize)
     }
 
     /// Where the thread told the kernel to keep the number of its processor; `None` where it did not, or on a kernel
@@ -265,7 +265,7 @@ impl Traced {
 
     /// Lets it go on with the registers it has.
     pub fn release(mut self) -> io::Result<()> {
-        let released = request(libc::PTRACE_DETACH, self.pid, 0, self.pending as usize).map(drop);
+        let released = request(libc::PTRACE_DETACH, self.pid, 0, self.pending as usize);
         if released.is_ok() {
             self.ended = true;
         }
@@ -310,11 +310,11 @@ type Request = libc::c_int;
 
 /// Callers in this file pass as `data` what the request asks for: a number, or the address of live memory of the size
 /// that the request fills or reads.
-fn request(request: Request, pid: i32, address: usize, data: usize) -> io::Result<i64> {
+fn request(request: Request, pid: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: as above; the kernel reads and writes nothing else of ours.
     match unsafe { libc::ptrace(request, pid, address, data) } {
         -1 => Err(io::Error::last_os_error()),
-        result => Ok(result as i64),
+        _ => Ok(()),
     }
 }
 
@@ -420,5 +420,32 @@ pub fn populated(
     match usize::try_from(found) {
         Ok(found) => Ok((found, scan.walked_to)),
         Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_own_memory_is_out_of_reach() {
+        let own = std::process::id() as i32;
+        let mut byte = [7];
+        let address = byte.as_ptr().expose_provenance() as u64;
+        for pid in [own, 0, -1] {
+            assert_eq!(write_memory(pid, &[(address, 1)], &[9]).unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(
+                read_memory(pid, &[(address, 1)], &mut byte).unwrap_err().kind(),
+                ErrorKind::InvalidInput
+            );
+        }
+        assert_eq!(byte, [7]);
+        assert!(Traced::seize(own).is_err());
+    }
+
+    #[test]
+    fn pieces_and_bytes_have_to_fit() {
+        assert_eq!(read_memory(1, &[(0, 2)], &mut [0]).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(write_memory(1, &[(0, 1); 1025], &[0; 1025]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

@@ -78,15 +78,21 @@ struct Export<'a, W, F> {
 }
 
 impl<W: Write, F: FnMut(FileError)> Export<'_, W, F> {
+    /// Leaves something behind and goes on.
+    fn leave(&mut self, path: &Path, why: &str) -> io::Result<()> {
+        self.left.note(path, why);
+        Ok(())
+    }
+
     fn directory(&mut self, dir: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         let entries = match Dir::read_from(dir) {
             Ok(entries) => entries,
-            Err(errno) => return Ok(self.left.note(path, &words(errno))),
+            Err(errno) => return self.leave(path, &words(errno)),
         };
         for entry in entries {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(errno) => return Ok(self.left.note(path, &words(errno))),
+                Err(errno) => return self.leave(path, &words(errno)),
             };
             let name = entry.file_name();
             if name.to_bytes() == b"." || name.to_bytes() == b".." {
@@ -108,7 +114,7 @@ impl<W: Write, F: FnMut(FileError)> Export<'_, W, F> {
         stat: &Stat,
     ) -> io::Result<()> {
         if path.as_os_str().len() > record::LONGEST {
-            return Ok(self.left.note(path, "its path is too long"));
+            return self.leave(path, "its path is too long");
         }
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind != FileType::Directory && stat.st_nlink > 1 {
@@ -131,23 +137,23 @@ impl<W: Write, F: FnMut(FileError)> Export<'_, W, F> {
                 Head::of(Kind::Directory, stat).write(self.output, path)?;
                 match opened(OFlags::DIRECTORY) {
                     Ok(below) => self.directory(below.as_fd(), path),
-                    Err(errno) => Ok(self.left.note(path, &words(errno))),
+                    Err(errno) => self.leave(path, &words(errno)),
                 }
             }
             FileType::RegularFile => match opened(OFlags::NONBLOCK) {
                 Ok(file) => self.file(&file, path, stat),
-                Err(errno) => Ok(self.left.note(path, &words(errno))),
+                Err(errno) => self.leave(path, &words(errno)),
             },
             FileType::Symlink => match rustix::fs::readlinkat(dir, name, Vec::new()) {
                 Ok(target) => {
                     Head::of(Kind::Symlink, stat).write(self.output, path)?;
                     record::bytes(self.output, target.to_bytes())
                 }
-                Err(errno) => Ok(self.left.note(path, &words(errno))),
+                Err(errno) => self.leave(path, &words(errno)),
             },
             FileType::Fifo => Head::of(Kind::Fifo, stat).write(self.output, path),
-            FileType::Socket => Ok(self.left.note(path, "a socket cannot be copied")),
-            _ => Ok(self.left.note(path, "a device cannot be copied")),
+            FileType::Socket => self.leave(path, "a socket cannot be copied"),
+            _ => self.leave(path, "a device cannot be copied"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The pipes, terminal and socket of a task.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
@@ -8,7 +9,7 @@ use rustix::pipe::PipeFlags;
 
 use crate::child::Stdio;
 use crate::guest::Pipes;
-use crate::protocol::{Init, InputStream, MESSAGE, PIECE_COST, Stream, Task, TerminalSize, WINDOW};
+use crate::protocol::{CHUNK, Init, InputStream, MESSAGE, PIECE_COST, Stream, Task, TerminalSize, WINDOW};
 use crate::terminal;
 
 pub(super) struct Streams {
@@ -83,6 +84,20 @@ impl Streams {
         self.child.side = Some(theirs);
         Ok(())
     }
+}
+
+thread_local! {
+    /// Room for one piece of output, had once: most pieces are small, and room for a large one is dear to get each time.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads at most so much, and no more than [`CHUNK`]. Nothing is the end.
+pub(super) fn read_piece(fd: &OwnedFd, most: usize) -> Result<Vec<u8>, Errno> {
+    ROOM.with_borrow_mut(|room| {
+        room.reserve(CHUNK);
+        let (piece, _) = rustix::io::read(fd, &mut room.spare_capacity_mut()[..most.min(CHUNK)])?;
+        Ok(piece.to_vec())
+    })
 }
 
 /// The way to the side channel of a guest's program.

@@ -17,6 +17,8 @@ pub(super) struct Figures {
     pub(super) memory: Vec<Memory>,
     pub(super) density: Option<Density>,
     pub(super) server: Option<Starts>,
+    /// What the server itself counted meanwhile: how often a sandbox was ready, how programs were started.
+    pub(super) counters: Vec<(String, f64)>,
     /// Parts of ours that could not be measured.
     pub(super) failures: Vec<String>,
 }

@@ -1,7 +1,5 @@
 //! The languages of the bench, each with the smallest program that says something.
 
-use super::command::CommandLine;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
     Python,
@@ -58,10 +56,6 @@ impl Language {
             Self::Node => "console.log(1); process.stdin.resume()",
             Self::Bash => "echo 1; read line",
         }
-    }
-
-    pub(super) fn command(self) -> CommandLine {
-        CommandLine::from(self.interpreter()).and([self.code()])
     }
 
     pub(super) fn words(self) -> [&'static str; 3] {

@@ -17,6 +17,10 @@ impl<F: FnMut() -> anyhow::Result<Duration>> Subject for F {
 }
 
 type Made = anyhow::Result<Box<dyn Subject>>;
+/// Something that a server may not have, and then why.
+type MaybeMade = anyhow::Result<Result<Box<dyn Subject>, String>>;
+/// Name, title for people, and how to make it.
+type Kind<M> = (&'static str, &'static str, fn(&Server) -> M);
 
 /// Every case of ours that is wanted.
 pub(super) fn cases(server: &Server, wants: &dyn Fn(&str) -> bool) -> Vec<Case> {
@@ -28,7 +32,7 @@ pub(super) fn cases(server: &Server, wants: &dyn Fn(&str) -> bool) -> Vec<Case> 
             cases.push(Case::new(name, title, true, fresh(server, language)));
         }
     }
-    let more: [(&str, &str, fn(&Server) -> Made); 5] = [
+    let more: [Kind<Made>; 5] = [
         ("context", "sandstorm, cell in a living context", context),
         ("exec", "sandstorm, command in a sandbox", exec),
         ("create", "sandstorm, create a sandbox", create),
@@ -38,7 +42,7 @@ pub(super) fn cases(server: &Server, wants: &dyn Fn(&str) -> bool) -> Vec<Case> 
     for (name, title, make) in more.into_iter().filter(|(name, ..)| wants(name)) {
         cases.push(Case::new(name, title, true, make(server)));
     }
-    let optional: [(&str, &str, fn(&Server) -> anyhow::Result<Result<Box<dyn Subject>, String>>); 2] = [
+    let optional: [Kind<MaybeMade>; 2] = [
         ("numpy", "python: sandstorm, fresh sandbox, import numpy", numpy),
         ("fork", "sandstorm, live fork of a Python context", fork),
     ];
@@ -126,7 +130,7 @@ fn files(server: &Server) -> Made {
     }))
 }
 
-fn numpy(server: &Server) -> anyhow::Result<Result<Box<dyn Subject>, String>> {
+fn numpy(server: &Server) -> MaybeMade {
     let mut connection = server.connect()?;
     let code = "import numpy; print(numpy.arange(2).sum())";
     let request = server.request("POST", "/v1/runs", &json!({"language": "python", "code": code}));
@@ -138,7 +142,7 @@ fn numpy(server: &Server) -> anyhow::Result<Result<Box<dyn Subject>, String>> {
 }
 
 /// A fork of a small context; that its variables came along is checked with the first of them.
-fn fork(server: &Server) -> anyhow::Result<Result<Box<dyn Subject>, String>> {
+fn fork(server: &Server) -> MaybeMade {
     let mut connection = server.connect()?;
     let sandbox = new_sandbox(server, &mut connection)?;
     let (path, _) = new_context(server, &mut connection, &sandbox)?;

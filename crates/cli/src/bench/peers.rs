@@ -22,7 +22,7 @@ use super::place::Place;
 use super::rounds::{Case, Subject};
 
 /// Makes command lines that run a program.
-trait Peer {
+pub(super) trait Peer {
     /// A command line that runs `words`, each time it is asked: some need a new name for each run. `interactive`: the
     /// program's input is the command's.
     fn command(&mut self, words: &[&str], interactive: bool) -> anyhow::Result<CommandLine>;
@@ -35,11 +35,14 @@ impl<F: FnMut(&[&str], bool) -> anyhow::Result<CommandLine>> Peer for F {
 }
 
 /// A peer, or why it cannot be had.
-type Found = Result<Box<dyn FnMut() -> anyhow::Result<Box<dyn Peer>>>, String>;
+type Found = Result<Maker, String>;
+
+/// Makes a peer, once for each case.
+type Maker = Box<dyn FnMut() -> anyhow::Result<Box<dyn Peer>>>;
 
 /// All peers, and what they need to go on working.
 pub(super) struct Peers {
-    pub(super) names: Vec<(&'static str, Found)>,
+    names: Vec<(&'static str, Found)>,
     pub(super) versions: Vec<(String, String)>,
     folder: PathBuf,
     _docker: Option<docker::Daemon>,
@@ -99,11 +102,7 @@ impl Peers {
         Ok(found)
     }
 
-    fn make(
-        &mut self,
-        name: &str,
-        common: &Common,
-    ) -> anyhow::Result<Box<dyn FnMut() -> anyhow::Result<Box<dyn Peer>>>> {
+    fn make(&mut self, name: &str, common: &Common) -> anyhow::Result<Maker> {
         let common = common.clone();
         Ok(match name {
             "bwrap" => Box::new(move || Ok(Box::new(bwrap::peer(&common)))),

@@ -138,7 +138,7 @@ pub(super) fn measure(cases: &mut [Case], extent: Extent, clock: &Clock) -> anyh
             let number = (first + place) % cases.len();
             let case = &mut cases[number];
             // Those that do not take part in every round do not all choose the same one.
-            let turn = !counted || (round + number) % case.pace.every == 0;
+            let turn = !counted || (round + number).is_multiple_of(case.pace.every);
             if turn {
                 progress::tell(&format!(
                     "round {} of {}: {}",

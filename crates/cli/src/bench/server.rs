@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::command::CommandLine;
 use super::http::{Address, Connection, Request};
@@ -90,6 +90,19 @@ impl Server {
         Request::new(&self.address, method, target, &body)
     }
 
+    /// What it counted of these, each with its labels.
+    pub(super) fn counters(&self, names: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
+        let text =
+            self.connect()?.send(&self.request("GET", "/metrics", &serde_json::Value::Null))?.good()?;
+        let text = String::from_utf8(text).context("the metrics are no text")?;
+        let wanted = |line: &&str| names.iter().any(|name| line.starts_with(name));
+        let pairs = text.lines().filter(wanted).filter_map(|line| line.rsplit_once(' '));
+        let mut counters: Vec<_> =
+            pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect();
+        counters.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(counters)
+    }
+
     /// What it complained about.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(self.home.join("log")).unwrap_or_default()
@@ -105,8 +118,7 @@ impl Server {
             return Ok(());
         }
         // An interrupt means a stop that is meant to last.
-        kill_process(Pid::from_child(&self.child), Signal::INT)
-            .context("the server could not be told to end")?;
+        tell(&self.child, Signal::INT).context("the server could not be told to end")?;
         let began = Instant::now();
         while self.child.try_wait()?.is_none() {
             if began.elapsed() > PATIENCE {
@@ -118,6 +130,12 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Sends a signal to a child that was not waited for yet.
+pub(super) fn tell(child: &Child, signal: Signal) -> std::io::Result<()> {
+    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    Ok(pidfd_send_signal(handle, signal)?)
 }
 
 impl Drop for Server {

@@ -72,6 +72,11 @@ fn every_request_and_load_is_measured_and_kept() {
         "{all:#}"
     );
 
+    let counters = all["counters"].as_array().unwrap();
+    let programs =
+        counters.iter().filter(|counter| counter[0].as_str().unwrap().starts_with("sandstorm_guests_total"));
+    assert!(programs.map(|counter| counter[1].as_f64().unwrap()).sum::<f64>() > 10.0, "{counters:#?}");
+
     let promises = figures["promises"].as_array().unwrap();
     let judged = |words: &str| {
         promises.iter().find(|promise| promise["what"].as_str().unwrap().contains(words)).unwrap()

@@ -9,6 +9,7 @@ pub mod http;
 pub mod instance;
 mod lifecycle;
 mod links;
+mod pool;
 mod postgres;
 mod socket;
 mod tenants;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sandstorm_types::{ByteSize, HostName, MilliCpus, duration};
 
 use super::{ABSOLUTE, Check, is_plain_absolute};
+use crate::origin::Origin;
 use crate::tree::{Config, Pool, Retention, Serve, Telemetry};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -119,11 +120,12 @@ impl Check<'_> {
         self.count("pool.max", pool.max, 1..=10_000);
         self.size("pool.memory", pool.memory, ByteSize::mib(16)..=ByteSize::gib(1024));
         self.span("pool.max_age", pool.max_age, SECOND..=DAY);
-        if pool.enabled && pool.max > blocks / 2 {
+        // Unset, it follows the ids that there are.
+        if pool.enabled && pool.max > blocks / 2 && self.provenance.of("pool.max") != Origin::Default {
             let given = format!("{} of {blocks} blocks of ids", pool.max);
             self.refuse("pool.max", given, "at most half of `ids.blocks`");
         }
-        if pool.prefill > pool.max {
+        if pool.prefill > pool.max && self.provenance.of("pool.prefill") != Origin::Default {
             self.refuse("pool.prefill", pool.prefill.to_string(), "at most `pool.max`");
         }
         for (n, module) in pool.preload.iter().enumerate() {

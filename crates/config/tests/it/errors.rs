@@ -196,6 +196,19 @@ fn bad_values_of_a_server() {
             "quotas: {sandboxes: 0}\n",
             "sandstorm.yaml:1:21: bad value for `quotas.sandboxes`: 0\n  expected 1 to 1000000",
         ),
+        ("pool: {max: 0}\n", "sandstorm.yaml:1:13: bad value for `pool.max`: 0\n  expected 1 to 10000"),
+        (
+            "ids: {blocks: 100}\npool: {max: 51}\n",
+            "sandstorm.yaml:2:13: bad value for `pool.max`: 51 of 100 blocks of ids\n  expected at most half of `ids.blocks`",
+        ),
+        (
+            "pool: {prefill: 200}\n",
+            "sandstorm.yaml:1:17: bad value for `pool.prefill`: 200\n  expected at most `pool.max`",
+        ),
+        (
+            "pool: {preload: [os.path]}\n",
+            "sandstorm.yaml:1:18: bad value for `pool.preload[0]`: `os.path`\n  expected the name of a Python module, without a dot",
+        ),
         (
             "quotas: {cpus: 0}\n",
             "sandstorm.yaml:1:16: bad value for `quotas.cpus`: 0\n  expected 0.01 to 1000000",

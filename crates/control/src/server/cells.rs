@@ -96,7 +96,7 @@ impl Control {
                 audit: (!waits).then_some(audit),
                 begun,
             };
-            match interpreter.turns.try_send(Coming::Cell(turn)) {
+            match interpreter.turns.try_send(Coming::Cell(Box::new(turn))) {
                 Ok(()) => Ok(()),
                 Err(refused) => {
                     let error = match &refused {

@@ -177,13 +177,12 @@ impl Inner {
         {
             tracing::warn!(%error, "uses of keys could not be written");
         }
-        let mut touched = Vec::new();
-        for living in self.sandboxes.list() {
-            let used = living.last_used();
-            if living.written_use.swap(used.millis(), Ordering::AcqRel) < used.millis() {
-                touched.push((living.id, used));
-            }
-        }
+        let used_since = |living: &Living| {
+            let used = living.last_used().millis();
+            living.written_use.swap(used, Ordering::AcqRel) < used
+        };
+        let touched = self.sandboxes.which(used_since);
+        let touched: Vec<_> = touched.iter().map(|living| (living.id, living.last_used())).collect();
         for batch in touched.chunks(500) {
             if let Err(error) = self.store.touch_sandboxes(batch).await {
                 tracing::warn!(%error, "uses of sandboxes could not be written");

@@ -276,7 +276,7 @@ impl Inner {
 
     fn toolchain(&self, name: &LanguageName) -> Result<(&'static Language, Toolchain)> {
         let language = Catalogue::embedded().get(name.as_str()).map_err(|e| invalid(e.to_string()))?;
-        let toolchain = language.detect(&self.runner.roots).map_err(|missing| {
+        let toolchain = language.detect(&self.runner.toolchains.roots).map_err(|missing| {
             let what = missing.absent.join(", ");
             invalid(format!("{} is not installed: {what} not found", language.title))
                 .with("install", missing.install.command())

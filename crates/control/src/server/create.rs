@@ -260,9 +260,9 @@ impl Inner {
             let layers =
                 self.runner.layers.as_ref().ok_or_else(|| invalid("this server installs no packages"))?;
             let mut run = RunSpec::new(language.clone(), "");
-            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.roots)?;
+            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains)?;
             run.requirements.clone_from(requirements);
-            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.roots)?;
+            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains)?;
             let recipe = prepared.recipe.ok_or_else(|| invalid("the language has no package manager"))?;
             let wanted = Wanted {
                 recipe,
@@ -270,7 +270,8 @@ impl Inner {
                 requirements,
                 enforcement: spec.enforcement,
             };
-            let site = Site { provider: &*self.provider, roots: &self.runner.roots, cx, events: None };
+            let site =
+                Site { provider: &*self.provider, roots: &self.runner.toolchains.roots, cx, events: None };
             provided.push(layers.provide(site, wanted).await?);
             let own: std::collections::BTreeMap<String, String> = prepared
                 .run
@@ -291,7 +292,9 @@ impl Inner {
         for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
             let mut run = RunSpec::new(language.clone(), "");
             run.requirements.clone_from(requirements);
-            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.roots) else { continue };
+            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains) else {
+                continue;
+            };
             let Some(recipe) = prepared.recipe else { continue };
             let (toolchain, enforcement) = (&prepared.toolchain, spec.enforcement);
             kept.extend(layers.kept(&Wanted { recipe, toolchain, requirements, enforcement }));
@@ -302,7 +305,7 @@ impl Inner {
     /// What toolchains outside the host's own trees need, whichever will be used.
     fn toolchain_mounts(&self) -> Vec<HostMount> {
         let find = || {
-            let detect = |language: &Language| language.detect(&self.runner.roots).ok();
+            let detect = |language: &Language| language.detect(&self.runner.toolchains.roots).ok();
             let found = Catalogue::embedded().iter().filter_map(detect);
             let mut paths: Vec<_> = found.flat_map(|toolchain| toolchain.mounts).collect();
             paths.sort();

@@ -99,6 +99,17 @@ pub(super) fn shorten(result: &mut RunResult) {
     }
 }
 
+/// The stored form of a result as text. Most are short enough as they are, and need no copy.
+pub(super) fn stored_text(result: &RunResult) -> Option<String> {
+    let short = result.stdout.len() <= KEPT_OUTPUT && result.stderr.len() <= KEPT_OUTPUT;
+    if short && result.results.is_empty() {
+        return serde_json::to_string(result).ok();
+    }
+    let mut kept = result.clone();
+    shorten(&mut kept);
+    serde_json::to_string(&kept).ok()
+}
+
 /// A text of at most [`KEPT_OUTPUT`] bytes. Base64 is cut at a whole group, so that it stays readable.
 fn cut(text: &mut String, truncated: &mut bool) {
     if text.len() > KEPT_OUTPUT {

@@ -140,7 +140,10 @@ impl Inner {
             caller: caller.clone(),
             source: living.id,
             spec,
-            idle_timeout: row.idle_timeout_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
+            idle_timeout: row
+                .idle_timeout_ms
+                .and_then(|ms| u64::try_from(ms).ok())
+                .map(Duration::from_millis),
             partial: new.allow_partial,
         })
     }
@@ -179,12 +182,17 @@ impl Inner {
         let (row, promise) = self.intend(caller, cx, &given, spec, order.idle_timeout, &audit).await?;
         let built = async {
             let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
-            self.carry(order, still, row, ForkOptions {
-                spec: wanted,
-                create,
-                execs: still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect(),
-                partial: order.partial,
-            })
+            self.carry(
+                order,
+                still,
+                row,
+                ForkOptions {
+                    spec: wanted,
+                    create,
+                    execs: still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect(),
+                    partial: order.partial,
+                },
+            )
             .await
         };
         match built.await {
@@ -267,8 +275,7 @@ impl Inner {
         let (provider, limits) = (Arc::clone(&self.provider), &fork.spec.limits);
         let context = Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits).await?;
         let count = source.still.execution_count;
-        let (interpreter, coming) =
-            Interpreter::new(row.id, tenant, fork.id, context.input().clone(), count);
+        let (interpreter, coming) = Interpreter::new(row.id, tenant, fork.id, context.input().clone(), count);
         Ok((row.id, (interpreter, context, coming)))
     }
 }

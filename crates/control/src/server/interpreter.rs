@@ -44,7 +44,7 @@ pub(super) struct Interpreter {
 /// What waits for its turn.
 #[derive(Debug)]
 pub(super) enum Coming {
-    Cell(Turn),
+    Cell(Box<Turn>),
     /// To stand still between two cells, for whoever gets this.
     Still(oneshot::Sender<Still>),
 }
@@ -125,7 +125,9 @@ impl Interpreter {
             self.cells.fetch_sub(1, Ordering::AcqRel);
             match refused {
                 mpsc::error::TrySendError::Full(_) => conflict("too many cells wait in the context"),
-                mpsc::error::TrySendError::Closed(_) => conflict("the context is lost: restart it or delete it"),
+                mpsc::error::TrySendError::Closed(_) => {
+                    conflict("the context is lost: restart it or delete it")
+                }
             }
         })?;
         Ok(still)
@@ -226,7 +228,7 @@ impl Inner {
             // The sender is in the interpreter, which lives as long as this task.
             let Some(turn) = turn else { break };
             match turn {
-                Coming::Cell(turn) => alive = self.take_turn(interpreter, &mut context, turn).await,
+                Coming::Cell(turn) => alive = self.take_turn(interpreter, &mut context, *turn).await,
                 Coming::Still(asked) => {
                     // Its events cannot be shared, so what is told of it is taken out before the wait.
                     let (exec, next_cell) = (context.exec(), context.next_cell());
@@ -247,7 +249,7 @@ impl Inner {
         while let Some(turn) = coming.recv().await {
             // Whoever wants it to stand still hears by the dropped answer that it is gone.
             if let Coming::Cell(turn) = turn {
-                self.refuse(turn).await;
+                self.refuse(*turn).await;
             }
         }
     }

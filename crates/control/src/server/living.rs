@@ -4,6 +4,7 @@
 //! store first and is seen here after.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use sandstorm_store::SandboxRow;
 use sandstorm_types::{Limits, SandboxId, State, TenantId, Timestamp};
 
 use super::admission::Promise;
+use super::samples::Sampling;
 use crate::layers::Layer;
 
 /// A sandbox that has not ended.
@@ -31,6 +33,8 @@ pub(super) struct Living {
     pub(super) armed: AtomicI64,
     /// The last use that was written.
     pub(super) written_use: AtomicI64,
+    /// When it is to be sampled next, and how long after the time before that was.
+    pub(super) sampling: Mutex<Sampling>,
     /// Processor time that was accounted for already, and until when its memory was.
     pub(super) accounted_cpu_ms: AtomicU64,
     pub(super) accounted_until: AtomicI64,
@@ -79,6 +83,7 @@ impl Living {
             execs: AtomicUsize::new(0),
             armed: AtomicI64::new(i64::MAX),
             written_use: AtomicI64::new(row.last_used_at.millis()),
+            sampling: Mutex::default(),
             accounted_cpu_ms: AtomicU64::new(0),
             seen_cpu_ms: AtomicU64::new(0),
             accounted_until: AtomicI64::new(Timestamp::now().millis()),
@@ -199,18 +204,53 @@ impl Drop for Busy {
 
 /// All that live on this server.
 #[derive(Debug, Default)]
-pub(super) struct Register(Mutex<HashMap<SandboxId, Arc<Living>>>);
+pub(super) struct Register(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    living: HashMap<SandboxId, Arc<Living>>,
+    /// How many a tenant has, and what they are promised: a run need not look at each of thousands.
+    promised: HashMap<TenantId, (u32, u64, u64)>,
+}
+
+impl All {
+    /// Limits are for life, so what is counted when it comes is what is taken back when it goes.
+    fn add(&mut self, living: Arc<Living>) {
+        self.remove(living.id);
+        let limits = living.row.load().spec.limits;
+        let (count, cpu, memory) = self.promised.entry(living.tenant).or_default();
+        *count += 1;
+        *cpu += u64::from(limits.cpus.milli());
+        *memory += limits.memory.as_u64();
+        self.living.insert(living.id, living);
+    }
+
+    fn remove(&mut self, id: SandboxId) -> Option<Arc<Living>> {
+        let living = self.living.remove(&id)?;
+        let limits = living.row.load().spec.limits;
+        if let Entry::Occupied(mut promised) = self.promised.entry(living.tenant) {
+            let (count, cpu, memory) = promised.get_mut();
+            *count -= 1;
+            *cpu -= u64::from(limits.cpus.milli());
+            *memory -= limits.memory.as_u64();
+            if *count == 0 {
+                promised.remove();
+            }
+        }
+        Some(living)
+    }
+}
 
 impl Register {
-    fn all(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Living>>> {
+    fn all(&self) -> MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, living: Arc<Living>) {
         let count = {
             let mut all = self.all();
-            all.insert(living.id, living);
-            all.len()
+            all.add(living);
+            all.living.len()
         };
         metrics::gauge!("sandstorm_sandboxes_living").set(count as f64);
     }
@@ -218,7 +258,7 @@ impl Register {
     pub(super) fn remove(&self, id: SandboxId) -> Option<Arc<Living>> {
         let (removed, count) = {
             let mut all = self.all();
-            (all.remove(&id), all.len())
+            (all.remove(id), all.living.len())
         };
         metrics::gauge!("sandstorm_sandboxes_living").set(count as f64);
         removed
@@ -226,30 +266,30 @@ impl Register {
 
     /// By tenant and id, as everything is looked up.
     pub(super) fn get(&self, tenant: TenantId, id: SandboxId) -> Option<Arc<Living>> {
-        self.all().get(&id).filter(|living| living.tenant == tenant).cloned()
+        self.all().living.get(&id).filter(|living| living.tenant == tenant).cloned()
     }
 
     /// For the server's own clocks and the provider's events, which know ids only.
     pub(super) fn of_any_tenant(&self, id: SandboxId) -> Option<Arc<Living>> {
-        self.all().get(&id).cloned()
+        self.all().living.get(&id).cloned()
     }
 
     pub(super) fn count(&self) -> usize {
-        self.all().len()
+        self.all().living.len()
     }
 
     pub(super) fn list(&self) -> Vec<Arc<Living>> {
-        self.all().values().cloned().collect()
+        self.all().living.values().cloned().collect()
+    }
+
+    /// Those for which it holds, without a hand on all the others.
+    pub(super) fn which(&self, holds: impl Fn(&Living) -> bool) -> Vec<Arc<Living>> {
+        self.all().living.values().filter(|living| holds(living)).cloned().collect()
     }
 
     /// How many sandboxes a tenant has, and what they are promised: processor and memory.
     pub(super) fn promised(&self, tenant: TenantId) -> (u32, u64, u64) {
-        let all = self.all();
-        let own = all.values().filter(|living| living.tenant == tenant);
-        own.fold((0, 0, 0), |(count, cpu, memory), living| {
-            let limits = living.row.load().spec.limits;
-            (count + 1, cpu + u64::from(limits.cpus.milli()), memory + limits.memory.as_u64())
-        })
+        self.all().promised.get(&tenant).copied().unwrap_or_default()
     }
 }
 

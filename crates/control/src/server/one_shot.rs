@@ -17,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
-use super::ended::{Ended, shorten, status_name};
+use super::ended::{Ended, status_name, stored_text};
 use super::events::ending;
 use super::numbering::Numbering;
 use super::quotas::RunGuard;
 use super::run_cache::Lead;
 use super::{Caller, Inner, Running};
 use crate::prepare::Prepared;
-use crate::run::{Finished, Phase, RunEvent, RunInput};
+use crate::run::{Finished, Phase, Remains, RunEvent, RunInput};
 
 /// Events that wait for who listens; past it the program waits.
 const LINE: usize = 64;
@@ -75,10 +75,9 @@ impl Runs {
     }
 }
 
-/// Starts a run. Dropping the events of what is given back cancels it.
-pub(super) fn start(inner: &Arc<Inner>, shot: OneShot) -> Running {
+/// Starts a run. Dropping the events of what is given back cancels it; `quiet`, there are none.
+pub(super) fn start(inner: &Arc<Inner>, shot: OneShot, quiet: bool) -> Running {
     let id = shot.id;
-    let (told, events) = mpsc::channel(LINE);
     let (answer, result) = oneshot::channel();
     let run = InFlightRun {
         tenant: shot.caller.tenant,
@@ -88,13 +87,19 @@ pub(super) fn start(inner: &Arc<Inner>, shot: OneShot) -> Running {
     inner.runs.add(id, run.clone());
     let guard = run.cancel.clone().drop_guard();
     let work = Arc::clone(inner);
+    let (telling, events) = if quiet {
+        (None, None)
+    } else {
+        let (told, events) = mpsc::channel(LINE);
+        (Some(Telling::new(id, told, run.cancel.clone())), Some(events))
+    };
     inner.tasks.finish("carry out a run", async move {
-        work.carry_out_run(shot, &run, Telling::new(id, told, run.cancel.clone()), answer).await;
+        work.carry_out_run(shot, &run, telling, answer).await;
         work.runs.remove(id);
         run.over.cancel();
     });
     let events = stream::unfold((events, guard), |(mut events, guard)| async move {
-        let event = events.recv().await?;
+        let event = events.as_mut()?.recv().await?;
         Some((event, (events, guard)))
     });
     Running { id, events: events.boxed(), result }
@@ -176,38 +181,43 @@ impl Inner {
         self: &Arc<Self>,
         shot: OneShot,
         run: &InFlightRun,
-        mut telling: Telling,
+        mut telling: Option<Telling>,
         answer: oneshot::Sender<Result<RunResult>>,
     ) {
-        let OneShot { id, caller, spec, prepared, promise, hold, waited, limits, lead } = shot;
+        let OneShot { id, caller, mut spec, prepared, promise, hold, waited, limits, lead } = shot;
         let cx = caller.operation().with_cancellation(run.cancel.clone());
         let began = Instant::now();
         let language = prepared.language.name.clone();
-        let stdin = Bytes::copy_from_slice(spec.stdin.as_bytes());
+        let stdin = Bytes::from(std::mem::take(&mut spec.stdin).into_bytes());
         let input = if stdin.is_empty() { RunInput::Empty } else { RunInput::Bytes(stdin) };
-        let (sender, mut events) = mpsc::channel(LINE);
+        let (sender, mut events) = telling.is_some().then(|| mpsc::channel(LINE)).unzip();
         let finished = {
-            let running = self.runner.run(&cx, &spec, prepared, input, Some(sender));
+            let running = self.runner.run(&cx, &spec, prepared, input, sender);
             tokio::pin!(running);
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(event) = events.recv() => telling.tell(event).await,
-                    finished = &mut running => break finished,
-                }
+            match (&mut telling, &mut events) {
+                (Some(telling), Some(events)) => loop {
+                    tokio::select! {
+                        biased;
+                        Some(event) = events.recv() => telling.tell(event).await,
+                        finished = &mut running => break finished,
+                    }
+                },
+                _ => running.await,
             }
         };
-        while let Ok(event) = events.try_recv() {
-            telling.tell(event).await;
+        if let (Some(telling), Some(events)) = (&mut telling, &mut events) {
+            while let Ok(event) = events.try_recv() {
+                telling.tell(event).await;
+            }
         }
-        let (ended, outcome, sandbox) = self.ended_run(id, finished, waited);
+        let (ended, failure, remains) = self.ended_run(id, finished, waited);
         let elapsed = began.elapsed();
-        let recording = self.record_run(caller.tenant, id, &ended, outcome.is_err());
+        let recording = self.record_run(caller.tenant, id, &ended, failure.is_some());
         recording.instrument(debug_span!("record_end")).await;
-        if let (Some(lead), Ok(result)) = (lead, &outcome) {
-            lead.finish(result);
+        if let (Some(lead), None) = (lead, &failure) {
+            lead.finish(&ended.result);
         }
-        let status = if outcome.is_err() { "problem" } else { status_name(ended.result.status) };
+        let status = if failure.is_some() { "problem" } else { status_name(ended.result.status) };
         metrics::counter!("sandstorm_runs_total", "status" => status, "language" => language).increment(1);
         metrics::histogram!("sandstorm_run_seconds").record(elapsed.as_secs_f64());
         let memory_mib_seconds = (limits.memory.as_u64() >> 20)
@@ -220,12 +230,14 @@ impl Inner {
         );
         // Nobody has to wait for the clean-up to have the answer.
         let telling = async {
-            telling.end(&ended).await;
-            let _ = answer.send(outcome);
+            if let Some(telling) = telling {
+                telling.end(&ended).await;
+            }
+            let _ = answer.send(failure.map_or(Ok(ended.result), Err));
         };
         let releasing = async {
-            if let Some(finished) = sandbox
-                && let Err(error) = finished.release().await
+            if let Some(remains) = remains
+                && let Err(error) = remains.release().await
             {
                 tracing::error!(run = %id, %error, "the sandbox of a run could not be ended");
             }
@@ -234,38 +246,35 @@ impl Inner {
         tokio::join!(telling, releasing);
     }
 
-    /// What a run came to: its end for the record, the answer, and what is left to release.
+    /// What a run came to: its end, why the platform failed if it did, and what is left to release.
     fn ended_run(
         &self,
         id: RunId,
         finished: Result<Finished>,
         waited: Duration,
-    ) -> (Ended, Result<RunResult>, Option<Finished>) {
+    ) -> (Ended, Option<Error>, Option<Remains>) {
         match finished {
-            Ok(mut finished) => {
-                let result = &mut finished.result;
+            Ok(finished) => {
+                let (mut result, remains) = finished.part();
                 result.id = id.to_string();
                 result.metrics.queue_ms = waited.as_secs_f64() * 1000.0;
                 result.metrics.total_ms += result.metrics.queue_ms;
-                let result = result.clone();
-                (Ended::new(result.clone(), None), Ok(result), Some(finished))
+                (Ended::new(result, None), None, Some(remains))
             }
             Err(error) => {
                 let exec = ExecId::from_bits(id.bits());
                 let mut ended = Ended::by_problem(exec, self.provider.info(), Walls::default(), &error);
                 ended.result.id = id.to_string();
-                (ended, Err(error), None)
+                (ended, Some(error), None)
             }
         }
     }
 
     async fn record_run(&self, tenant: TenantId, id: RunId, ended: &Ended, failed: bool) {
         let status = ended.result.status;
-        let mut kept = ended.result.clone();
-        shorten(&mut kept);
         let end = RunEnd {
             status: (!failed).then(|| status_name(status).to_owned()),
-            result: if failed { None } else { serde_json::to_value(kept).ok() },
+            result: if failed { None } else { stored_text(&ended.result) },
             problem: ended.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok()),
             at: Timestamp::now(),
         };

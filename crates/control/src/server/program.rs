@@ -84,7 +84,7 @@ impl Job {
         let places = (0..spec.args.len()).map(place).collect();
         let args = std::mem::replace(&mut spec.args, places);
         spec.requirements = sandbox.requirements.get(&spec.language).cloned().unwrap_or_default();
-        let prepared = Prepared::new(&spec, Some(&main), &sandbox.limits, &inner.runner.roots)?;
+        let prepared = Prepared::new(&spec, Some(&main), &sandbox.limits, &inner.runner.toolchains)?;
         let build = format!("{}-{tag}", layout::BUILD);
         let own = |text: &String| text.replace(layout::BUILD, &build);
         let part = |text: &String| match spec.args.iter().position(|place| place == text) {

@@ -176,7 +176,9 @@ impl State {
         self.remove(&key);
         // The tenant makes room for its own first, so that one cannot push out the others.
         while self.by_tenant.get(&key.tenant).copied().unwrap_or(0) + bytes > most / SHARE {
-            let Some(oldest) = self.order.values().find(|old| old.tenant == key.tenant).copied() else { break };
+            let Some(oldest) = self.order.values().find(|old| old.tenant == key.tenant).copied() else {
+                break;
+            };
             self.remove(&oldest);
         }
         while self.bytes + bytes > most {

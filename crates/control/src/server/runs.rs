@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{BoxStream, StreamExt};
+use futures_util::stream::BoxStream;
 use sandstorm_provider::{Error, Result};
 use sandstorm_store::RunRow;
 use sandstorm_types::{
@@ -63,14 +63,21 @@ impl fmt::Debug for Running {
 impl Control {
     /// Runs to the end. Dropping the future cancels the run.
     pub async fn run(&self, caller: &Caller, spec: RunSpec) -> Result<RunResult> {
-        let Running { mut events, result, .. } = self.start_run(caller, spec).await?;
-        while events.next().await.is_some() {}
-        result.await.map_err(|_| conflict("the server is stopping"))?
+        let Running { events, result, .. } = self.begin_run(caller, spec, true).await?;
+        let result = result.await.map_err(|_| conflict("the server is stopping"))?;
+        // Until now: dropping it cancels the run.
+        drop(events);
+        result
     }
 
     /// Starts a run and gives its events as they happen.
+    pub async fn start_run(&self, caller: &Caller, spec: RunSpec) -> Result<Running> {
+        self.begin_run(caller, spec, false).await
+    }
+
+    /// `quiet`: nobody listens to its events.
     #[tracing::instrument(skip_all, fields(run))]
-    pub async fn start_run(&self, caller: &Caller, mut spec: RunSpec) -> Result<Running> {
+    async fn begin_run(&self, caller: &Caller, mut spec: RunSpec, quiet: bool) -> Result<Running> {
         caller.require(Scope::Run)?;
         self.0.accepts_work()?;
         let tenant = self.0.quotas.of(caller.tenant);
@@ -115,8 +122,9 @@ impl Control {
             // An environment that is full goes without.
             let _ = spec.env.insert(name, trace.clone());
         }
-        let shot = OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits, lead };
-        Ok(one_shot::start(&self.0, shot))
+        let shot =
+            OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits, lead };
+        Ok(one_shot::start(&self.0, shot, quiet))
     }
 
     pub async fn run_view(&self, caller: &Caller, id: RunId) -> Result<RunView> {

@@ -30,7 +30,9 @@ async fn place_with(settings: Settings) -> Place {
     let kernels = Arc::new(KernelProvider::default());
     let world = World::on(Arc::clone(&kernels) as _, settings).await;
     let caller = world.caller();
-    let labels = Labels::try_from([("team".to_owned(), "a".to_owned())].into_iter().collect::<std::collections::BTreeMap<_, _>>());
+    let labels = Labels::try_from(
+        [("team".to_owned(), "a".to_owned())].into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+    );
     let new = NewSandbox { labels: labels.unwrap(), lifetime: Some(Duration::from_secs(77)), ..plain() };
     let sandbox = world.control.create_sandbox(&caller, new).await.unwrap().id;
     let context = another(&world, sandbox).await;
@@ -135,7 +137,8 @@ async fn many_at_once_are_all_different() {
     }
     assert_eq!(value(&place.world, place.sandbox, place.context, "x").await, "1");
     // A fork can be forked.
-    let deeper = place.world.control.fork_sandbox(&place.caller, forks[7].sandbox.id, NewFork::default()).await;
+    let deeper =
+        place.world.control.fork_sandbox(&place.caller, forks[7].sandbox.id, NewFork::default()).await;
     let deeper = deeper.unwrap().remove(0).unwrap();
     assert_eq!(value(&place.world, deeper.sandbox.id, deeper.contexts[0].1, "x").await, "7");
 }
@@ -144,11 +147,13 @@ async fn many_at_once_are_all_different() {
 async fn a_busy_context_is_waited_for_and_what_comes_meanwhile_is_not_in_the_fork() {
     let place = place().await;
     let control = &place.world.control;
-    let slow = control.exec(&place.caller, place.sandbox, cell(place.context, "sleep 300\nset x 1")).await.unwrap();
+    let slow =
+        control.exec(&place.caller, place.sandbox, cell(place.context, "sleep 300\nset x 1")).await.unwrap();
     let fork = place.fork(NewFork::default());
     let later = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let attached = control.exec(&place.caller, place.sandbox, cell(place.context, "set x 2")).await.unwrap();
+        let attached =
+            control.exec(&place.caller, place.sandbox, cell(place.context, "set x 2")).await.unwrap();
         control.finish(attached).await.unwrap()
     };
     let (slow, fork, later) = tokio::join!(control.finish(slow), fork, later);
@@ -196,7 +201,10 @@ async fn what_cannot_be_carried_refuses_in_words_or_is_named() {
     assert_eq!(fork.contexts.len(), 1);
     assert_eq!(value(&place.world, fork.sandbox.id, fork.contexts[0].1, "y").await, "2");
     let left = &fork.not_carried[0];
-    assert_eq!((left.what.clone(), left.why.as_str()), (format!("context {}", place.context), "it has 1 threads"));
+    assert_eq!(
+        (left.what.clone(), left.why.as_str()),
+        (format!("context {}", place.context), "it has 1 threads")
+    );
     let kept = place.world.control.contexts(&place.caller, fork.sandbox.id).await.unwrap();
     assert_eq!(kept.len(), 1, "a context that was not carried is listed in the fork");
 }
@@ -211,7 +219,8 @@ async fn programs_terminals_watchers_and_lost_contexts_are_named() {
     let terminal = NewExec { tty, ..shell("sleep 60") };
     let terminal = control.exec(&place.caller, place.sandbox, terminal).await.unwrap();
     let workspace = GuestPath::workspace();
-    let watch = control.watch(&place.caller, place.sandbox, &workspace, WatchOptions::default()).await.unwrap();
+    let watch =
+        control.watch(&place.caller, place.sandbox, &workspace, WatchOptions::default()).await.unwrap();
     let lost = another(&place.world, place.sandbox).await;
     run(&place.world, place.sandbox, lost, "die").await;
     eventually("lost", || async {
@@ -281,7 +290,12 @@ async fn quotas_hold_and_what_fails_on_the_way_is_told_in_its_place() {
 #[tokio::test]
 async fn who_gives_up_leaves_no_forks() {
     let place = place().await;
-    let slow = place.world.control.exec(&place.caller, place.sandbox, cell(place.context, "sleep 500")).await.unwrap();
+    let slow = place
+        .world
+        .control
+        .exec(&place.caller, place.sandbox, cell(place.context, "sleep 500"))
+        .await
+        .unwrap();
     let waiting = tokio::time::timeout(Duration::from_millis(100), place.fork(NewFork::default())).await;
     assert!(waiting.is_err());
     place.world.control.finish(slow).await.unwrap();

@@ -15,9 +15,9 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, EndCause, Error, Events, Exec, ExecEnd,
-    ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked,
-    InputFrame, Keep, ListFilter, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
-    SnapshotOptions, Usage, WatchOptions,
+    ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, FileEvent, FileOp, FileReply, ForkOptions,
+    Forked, InputFrame, Keep, ListFilter, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, LimitSet, NetworkPolicy, PerStream, SandboxId, SandboxSpec,

@@ -80,7 +80,9 @@ async fn one_byte_makes_another_run() {
     let world = World::new().await;
     let caller = world.caller();
     let mut base = spec("code");
-    base.files.insert("data".parse().unwrap(), "content".into());
+    for name in ["a", "b", "data"] {
+        base.files.insert(name.parse().unwrap(), "content".into());
+    }
     base.args = vec!["a".into(), "b".into()];
     base.stdin = "in".into();
     base.env.insert("A".parse().unwrap(), "1".to_owned()).unwrap();
@@ -89,7 +91,7 @@ async fn one_byte_makes_another_run() {
     others[0].code = "codf".into();
     others[1].files.insert("data".parse().unwrap(), "contenu".into());
     others[2].files.insert("datb".parse().unwrap(), "".into());
-    others[3].args = vec!["ab".into()];
+    others[3].args = vec!["b".into(), "a".into()];
     others[4].stdin = "im".into();
     others[5].env.insert("A".parse().unwrap(), "2".to_owned()).unwrap();
     others[6].limits = LimitsPatch { wall: Some(Duration::from_secs(19)), ..LimitsPatch::default() };
@@ -108,7 +110,7 @@ async fn with_network_it_is_refused() {
     let world = World::new().await;
     let error = world
         .control
-        .run(&world.caller(), RunSpec { network: NetworkPolicy::Public, ..spec("x") })
+        .run(&world.caller(), RunSpec { network: NetworkPolicy::Open, ..spec("x") })
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
@@ -159,14 +161,13 @@ async fn twenty_at_once_run_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waited_for_one_that_was_given_up_goes_on() {
-    let world = Arc::new(World::new().await);
+    let world = World::new().await;
     let caller = world.caller();
     let first = world.control.start_run(&caller, spec("mine")).await.unwrap();
-    let second = {
-        let (world, caller) = (Arc::clone(&world), caller.clone());
-        tokio::spawn(async move { run(&world.control, &caller, spec("mine")).await })
+    let giving_up = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(first);
     };
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    drop(first);
-    assert_eq!(second.await.unwrap().stdout, "mine");
+    let (second, ()) = tokio::join!(run(&world.control, &caller, spec("mine")), giving_up);
+    assert_eq!(second.stdout, "mine");
 }

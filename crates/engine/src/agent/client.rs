@@ -12,13 +12,13 @@ use sandstorm_agent::protocol::{
     FromAgent, Held, InputStream, PayloadWalls, StartFailure, Tag, Task, TaskId, ToAgent, VERSION,
 };
 use serde_bytes::ByteBuf;
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
 use crate::agent::outbox::Outbox;
 use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
+use crate::socket::Socket;
 
 /// Speaks with one agent.
 #[derive(Debug, Clone)]
@@ -31,9 +31,7 @@ pub(crate) struct AgentClient {
 impl AgentClient {
     /// Takes the socket over. The agent's greeting is waited for by [`AgentClient::ready`].
     pub(crate) fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
-        let socket = std::os::unix::net::UnixStream::from(socket);
-        socket.set_nonblocking(true)?;
-        let socket = Arc::new(UnixStream::from_std(socket)?);
+        let socket = Arc::new(Socket::new(socket)?);
         let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket))));
         let stop = CancellationToken::new();
         let (reader, stop_reading) = (Connected(Arc::clone(&link)), stop.clone());
@@ -171,15 +169,17 @@ fn open(link: &Arc<Link>, id: TaskId, pending: [u32; 2], lasting: bool) -> Optio
     link.insert(id, Slot::new(events, pending)).then(|| TaskHandle::new(input, receiver, lasting))
 }
 
-async fn read(socket: &UnixStream, link: &Arc<Link>) -> Result<(), AgentError> {
+async fn read(socket: &Socket, link: &Arc<Link>) -> Result<(), AgentError> {
     let mut decoder = Decoder::default();
     loop {
-        if socket.readable().await.is_err() {
-            return Ok(());
-        }
-        match socket.try_read_buf(decoder.room()) {
+        let came = socket.read(|socket| {
+            let room = decoder.room();
+            let spare = room.capacity() - room.len();
+            let n = rustix::io::read(socket, rustix::buffer::spare_capacity(room))?;
+            Ok((n, n == spare))
+        });
+        match came.await {
             Ok(n) if n > 0 => {}
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
             Ok(_) | Err(_) => return Ok(()),
         }
         while let Some(message) =

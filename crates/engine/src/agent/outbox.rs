@@ -3,13 +3,12 @@
 //! Whoever has something to say writes it to the socket itself: most often there is room, and nobody has to be woken. Only
 //! what does not fit waits for the task that watches the socket.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
 use crate::agent::AgentError;
+use crate::socket::Socket;
 
 /// Bytes that may wait to be sent to one sandbox. Input has windows; this bounds everything else, however many ask.
 const MOST: usize = 8 << 20;
@@ -24,12 +23,12 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct Content {
     /// `None`: the connection is over.
-    socket: Option<Arc<UnixStream>>,
+    socket: Option<Arc<Socket>>,
     waiting: Vec<u8>,
 }
 
 impl Outbox {
-    pub(crate) fn new(socket: Arc<UnixStream>) -> Self {
+    pub(crate) fn new(socket: Arc<Socket>) -> Self {
         let content = Content { socket: Some(socket), waiting: Vec::new() };
         Self { content: Mutex::new(content), waits: Notify::new() }
     }
@@ -43,7 +42,7 @@ impl Outbox {
         let mut content = self.content();
         let socket = content.socket.as_ref().ok_or(AgentError::Gone)?;
         let sent = match content.waiting.is_empty() {
-            true => taken(socket.try_write(frames)).ok_or(AgentError::Gone)?,
+            true => socket.try_write(frames).map_err(|_| AgentError::Gone)?,
             false => 0,
         };
         if sent == frames.len() {
@@ -67,7 +66,8 @@ impl Outbox {
                     return;
                 }
                 let mut content = self.content();
-                let Some(sent) = taken(socket.try_write(&content.waiting)) else { return };
+                // A broken one is told by whoever reads from it.
+                let Ok(sent) = socket.try_write(&content.waiting) else { return };
                 content.waiting.drain(..sent);
                 if content.waiting.is_empty() {
                     content.waiting = Vec::new();
@@ -80,14 +80,5 @@ impl Outbox {
     /// Nothing can be sent any more, and the socket is not held here.
     pub(crate) fn close(&self) {
         *self.content() = Content { socket: None, waiting: Vec::new() };
-    }
-}
-
-/// How much of it the socket took. `None`: it is broken, and whoever reads from it hears that.
-fn taken(written: io::Result<usize>) -> Option<usize> {
-    match written {
-        Ok(n) => Some(n),
-        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Some(0),
-        Err(_) => None,
     }
 }

@@ -99,8 +99,12 @@ impl TaskHandle {
         }
     }
 
-    /// Tells the agent that nothing of a lasting task has to be kept. One that lives is ended first.
+    /// Tells the agent that nothing of a task has to be kept. One that lives is ended first; of one that does not last and
+    /// has told its end, the agent keeps nothing.
     pub(crate) fn forget(&self, lives: bool) {
+        if self.over && !self.lasting && !lives {
+            return;
+        }
         if lives {
             let _ = self.input.say(ToAgent::Signal { id: self.id, signal: 9 });
         }

@@ -72,7 +72,13 @@ impl Found {
             };
             let (input, channel, feeding) = input::of_found(about.input, about.channel);
             let log = ExecLog::restored(about.keep(), Box::new(journal.clone()), restored);
-            let followed = Followed::new(living, (about.began, about.guest), log, Some(journal.clone()), (input, channel));
+            let followed = Followed::new(
+                living,
+                (about.began, about.guest),
+                log,
+                Some(journal.clone()),
+                (input, channel),
+            );
             known.push((id, followed.clone()));
             if restored.ended || !about.lasting {
                 followed.over();
@@ -127,7 +133,11 @@ fn first(living: &Arc<Living>, journal: ExecJournal) -> io::Result<(Restored, Fo
     let restored = journal.restored().unwrap_or_default();
     let (input, channel, feeding) = input::of_found(about.input, about.channel);
     let log = ExecLog::restored(about.keep(), Box::new(journal.clone()), restored);
-    Ok((restored, Followed::new(living, (about.began, about.guest), log, Some(journal), (input, channel)), feeding))
+    Ok((
+        restored,
+        Followed::new(living, (about.began, about.guest), log, Some(journal), (input, channel)),
+        feeding,
+    ))
 }
 
 /// Goes on where the host before stopped. The agent is not believed: what it has not got any more and the journal has not

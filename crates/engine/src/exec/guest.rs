@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandstorm_agent::protocol::Program;
-use sandstorm_jail::launcher::RefusalKind;
 use sandstorm_provider::Tasks;
 use tokio::sync::oneshot;
 
@@ -59,7 +58,7 @@ pub(super) async fn for_program(
 
 /// Has a guest put into the sandbox. One that comes too late, or for nobody, is dismissed.
 async fn join(living: &Arc<Living>, joinable: &Joinable, is_context: bool, tasks: &Tasks) -> Option<u32> {
-    if living.refuses_guests() {
+    if !living.may_ask_for_guest() {
         return None;
     }
     let patience = match living.launcher.has_joined_lately(&joinable.zygote, &joinable.owner) {
@@ -96,11 +95,8 @@ enum NoGuest {
 async fn put(living: &Living) -> Result<u32, NoGuest> {
     let joinable = living.joinable.as_ref().ok_or(NoGuest::NotJoinable)?;
     let joined = living.launcher.join(&living.jail, &joinable.zygote, &joinable.owner, None).await;
-    if let Err(LauncherError::Refused(refusal)) = &joined
-        && refusal.kind != RefusalKind::Capacity
-    {
-        // It would be refused again, and each time somebody waits for that.
-        living.refuse_guests();
+    if let Err(LauncherError::Refused(_)) = &joined {
+        living.note_refused_guest();
     }
     let guest = joined?;
     living.agent.guest_ready(guest).await?;

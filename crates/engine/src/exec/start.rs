@@ -41,11 +41,11 @@ pub(crate) async fn start(
     living.check_ready()?;
     living.agent.ready().await.map_err(lost)?;
     lay_out_large(living, &mut request).await?;
-    let before = Before::ask(living);
     let program = program(living, &mut request);
     let plan = Plan::of(living, &request);
     let (input, channel, mut feeding) = input::of_request(request.stdin, request.channel);
     let guest = guest::for_program(living, &program, tasks).await;
+    let before = Before::ask(living);
     let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
     let began = before.settle(living);
     tracing::debug!(sandbox = %living.id, exec = %plan.id, way = begun.way.name(), "exec began");
@@ -325,7 +325,9 @@ fn program(living: &Living, request: &mut ExecRequest) -> Program {
         last: request.last,
         files: std::mem::take(&mut request.files)
             .into_iter()
-            .map(|(path, content)| (ByteBuf::from(path.as_str().as_bytes()), ByteBuf::from(Vec::from(content))))
+            .map(|(path, content)| {
+                (ByteBuf::from(path.as_str().as_bytes()), ByteBuf::from(Vec::from(content)))
+            })
             .collect(),
         guest: None,
     }

@@ -30,11 +30,10 @@ pub(crate) async fn import(files: Files, to: &Living) -> Result<Vec<Error>> {
     let input = into.handle.input.clone();
     let copied = {
         let sending = async {
+            let mut wanted = true;
             while let Some(bytes) = out.next().await? {
-                // The other end may have failed already; its verdict says why.
-                if input.write(&bytes).await.is_err() {
-                    break;
-                }
+                // The other end may be over already; its verdict says why, and what this end names is wanted still.
+                wanted = wanted && input.write(&bytes).await.is_ok();
             }
             let _ = input.close();
             Ok::<_, Error>(())
@@ -43,16 +42,9 @@ pub(crate) async fn import(files: Files, to: &Living) -> Result<Vec<Error>> {
             while into.next().await?.is_some() {}
             Ok::<_, Error>(())
         };
-        tokio::pin!(sending, hearing);
-        tokio::select! {
-            biased;
-            sent = &mut sending => match sent {
-                Ok(()) => hearing.await,
-                // Half a copy is none: dropping the other end ends it.
-                Err(error) => Err(error),
-            },
-            heard = &mut hearing => heard.and_then(|()| Err(lost(AgentError::Protocol("an early end")))),
-        }
+        // Half a copy is none: whichever end fails first ends both. The receiving one is over when it has heard that all
+        // was sent.
+        tokio::try_join!(sending, hearing).map(drop)
     };
     copied.map(|()| out.left.into_iter().chain(into.left).collect())
 }

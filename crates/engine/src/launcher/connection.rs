@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sandstorm_jail::cgroup::Counters;
 use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request, TransplantReport};
 use sandstorm_jail::packet;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Listed;
+use crate::socket::Socket;
 
 /// Ends of jails that nobody here knows, kept for whoever asks.
 const UNHEARD: usize = 4096;
@@ -25,7 +25,7 @@ type Queues<T> = HashMap<String, VecDeque<oneshot::Sender<T>>>;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: AsyncFd<OwnedFd>,
+    socket: Socket,
     waiting: Mutex<Waiting>,
 }
 
@@ -47,13 +47,8 @@ pub(super) struct Waiting {
 }
 
 impl Connection {
-    #[expect(
-        deprecated,
-        reason = "sound here: the descriptor is owned and never replaced; the successor is unsafe"
-    )]
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self { socket: AsyncFd::new(socket)?, waiting: Mutex::default() })
+        Ok(Self { socket: Socket::new(socket)?, waiting: Mutex::default() })
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -70,19 +65,24 @@ impl Connection {
     ) -> io::Result<oneshot::Receiver<T>> {
         let mut expect = Some(expect);
         loop {
-            let mut ready = self.socket.writable().await?;
-            let sent = ready.try_io(|socket| {
-                let mut waiting = self.waiting();
-                packet::send(socket.as_fd(), request, descriptors)?;
-                Ok(waiting.expect(expect.take()))
-            });
-            match sent {
-                Ok(sent) => {
+            match self.try_ask(request, descriptors, &mut expect) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.socket.writable().await?,
+                sent => {
                     return sent.inspect_err(|error| tracing::error!(%error, "the launcher cannot be asked"));
                 }
-                Err(_would_block) => {}
             }
         }
+    }
+
+    fn try_ask<T>(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        expect: &mut Option<impl FnOnce(&mut Waiting, oneshot::Sender<T>)>,
+    ) -> io::Result<oneshot::Receiver<T>> {
+        let mut waiting = self.waiting();
+        packet::send(self.socket.as_fd(), request, descriptors)?;
+        Ok(waiting.expect(expect.take()))
     }
 
     /// The same without waiting for room.
@@ -91,9 +91,7 @@ impl Connection {
         request: &Request,
         expect: impl FnOnce(&mut Waiting, oneshot::Sender<T>),
     ) -> io::Result<oneshot::Receiver<T>> {
-        let mut waiting = self.waiting();
-        packet::send(self.socket.as_fd(), request, &[])?;
-        Ok(waiting.expect(Some(expect)))
+        self.try_ask(request, &[], &mut Some(expect))
     }
 
     /// Says something to which there is no answer.
@@ -135,11 +133,10 @@ impl Connection {
     /// Reads answers until there are no more.
     pub(super) async fn read(&self) {
         loop {
-            let Ok(mut ready) = self.socket.readable().await else { return };
-            match ready.try_io(|socket| packet::receive::<Answer>(socket.as_fd())) {
-                Ok(Ok(Some((answer, descriptors)))) => self.hear(answer, descriptors),
-                Ok(Ok(None) | Err(_)) => return,
-                Err(_would_block) => {}
+            let came = self.socket.read(|socket| Ok((packet::receive::<Answer>(socket)?, true)));
+            match came.await {
+                Ok(Some((answer, descriptors))) => self.hear(answer, descriptors),
+                Ok(None) | Err(_) => return,
             }
         }
     }
@@ -235,9 +232,7 @@ pub(super) fn transplant(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sende
     |waiting, sender| wait(&mut waiting.transplants, name, sender)
 }
 
-pub(super) fn list(
-    listed: mpsc::UnboundedSender<Listed>,
-) -> impl FnOnce(&mut Waiting, oneshot::Sender<()>) {
+pub(super) fn list(listed: mpsc::UnboundedSender<Listed>) -> impl FnOnce(&mut Waiting, oneshot::Sender<()>) {
     |waiting, sender| waiting.lists.push_back((listed, sender))
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sandstorm_jail::launcher::RefusalKind;
 use sandstorm_provider::{Error, ForkOptions, Forked, NotCarried, OpContext, Result};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId, Unmet};
+use tracing::Instrument;
 
 use super::execs::Reserved;
 use super::{LocalProvider, refused};
@@ -55,7 +56,8 @@ impl LocalProvider {
             }
         }
         let files = carry::export(&source)?;
-        let made = self.make(cx.tenant(), &spec, create).await?;
+        let making = tracing::debug_span!("make the jail");
+        let made = self.make(cx.tenant(), &spec, create).instrument(making).await?;
         match self.fill(&source, &new, files, carrying, partial).await {
             Ok((carried, more)) => {
                 left.extend(more);
@@ -81,18 +83,22 @@ impl LocalProvider {
         living.agent.ready().await.map_err(lost)?;
         let guests = carrying.into_iter().map(|carried| {
             let living = &living;
-            async move { (guest_like(source, &carried, living).await, carried) }
+            let joining = tracing::debug_span!("put a guest in");
+            async move { (guest_like(source, &carried, living).await, carried) }.instrument(joining)
         });
         let guests = futures_util::future::join_all(guests);
-        let (copied, guests) = tokio::join!(carry::import(files, &living), guests);
+        let copying = carry::import(files, &living).instrument(tracing::debug_span!("copy files"));
+        let (copied, guests) = tokio::join!(copying, guests);
         let mut left: Vec<NotCarried> = copied?.iter().map(lacking).collect();
         let mut done = Vec::new();
         for (guest, carried) in guests {
             let from = carried.from;
             let copied = async {
                 let guest = guest?;
-                self.transplant(source, &carried, &living, guest).await?;
-                self.take_over(&living, guest, &carried).await
+                let copying = tracing::debug_span!("copy an interpreter");
+                self.transplant(source, &carried, &living, guest).instrument(copying).await?;
+                let following = tracing::debug_span!("follow the copy");
+                self.take_over(&living, guest, &carried).instrument(following).await
             };
             match copied.await {
                 Ok(exec) => done.push(exec),
@@ -112,7 +118,8 @@ impl LocalProvider {
         if followed.log.has_ended() {
             return Err(conflict("it has ended"));
         }
-        let guest = followed.guest.ok_or_else(|| conflict("it does not run in an interpreter of a zygote"))?;
+        let guest =
+            followed.guest.ok_or_else(|| conflict("it does not run in an interpreter of a zygote"))?;
         Ok(Carried { source: followed, guest, from, to })
     }
 
@@ -182,7 +189,8 @@ fn not_copied(error: LauncherError) -> Error {
 fn leave(left: &mut Vec<NotCarried>, exec: ExecId, error: Error, partial: bool) -> Result<()> {
     let of_the_program = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound);
     if !partial || !of_the_program {
-        let refusal = Error::new(error.kind(), format!("an interpreter cannot be carried: {}", error.message()));
+        let refusal =
+            Error::new(error.kind(), format!("an interpreter cannot be carried: {}", error.message()));
         return Err(refusal.with("exec", exec));
     }
     left.push(NotCarried { what: format!("exec {exec}"), why: error.message().to_owned() });

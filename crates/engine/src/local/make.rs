@@ -68,7 +68,7 @@ impl LocalProvider {
             );
         }
         let journals = self.journals.as_ref().filter(|_| !options.ephemeral).map(|dir| dir.join(id.bare()));
-        let planned = Planned {
+        let mut planned = Planned {
             id,
             spec,
             options: &options,
@@ -79,7 +79,12 @@ impl LocalProvider {
         };
         let (newborn, walls) = match self.take(tenant, &planned).await? {
             Some(taken) => taken,
-            None => self.make_new(&planned).await?,
+            None => {
+                if !self.waits_for_interpreter(&planned) {
+                    planned.joinable = None;
+                }
+                self.make_new(&planned).await?
+            }
         };
         let Newborn { agent, captured, ended, guest, unclaimed, .. } = newborn;
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
@@ -111,6 +116,13 @@ impl LocalProvider {
             None => zygotes.for_anything(),
         }?;
         Some(Joinable { zygote: zygote.name.clone(), owner, interpreter: zygote.interpreter.clone() })
+    }
+
+    /// Whether a sandbox that is made on the spot has an interpreter put into it. One for a single run does not wait for an
+    /// owner's first zygote to become warm where the pool does that.
+    fn waits_for_interpreter(&self, planned: &Planned<'_>) -> bool {
+        let warm = |joinable: &Joinable| self.maker.zygotes.is_warm(&joinable.zygote, &joinable.owner);
+        !planned.options.ephemeral || self.pool.is_none() || planned.joinable.as_ref().is_some_and(warm)
     }
 
     /// A sandbox that was made ahead, if there is one that lives.

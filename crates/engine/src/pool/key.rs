@@ -80,10 +80,7 @@ mod tests {
         let spec = SandboxSpec::default();
         let run = CreateOptions { ephemeral: true, ..CreateOptions::default() };
         let long = SandboxSpec {
-            lifetime: sandstorm_types::Lifetime {
-                after: std::time::Duration::from_secs(9),
-                ..spec.lifetime.clone()
-            },
+            lifetime: sandstorm_types::Lifetime { after: std::time::Duration::from_secs(9), ..spec.lifetime },
             ..spec.clone()
         };
         assert_eq!(key(&spec, &run, 1, None), key(&long, &CreateOptions::default(), 1, None));
@@ -102,8 +99,7 @@ mod tests {
         assert_ne!(one, key(&spec, &plain, 2, None));
         assert_ne!(one, key(&spec, &plain, 1, Some("python")));
         assert_eq!(one, key(&spec, &plain, 1, Some("python")).bare());
-        let mounts =
-            vec![sandstorm_provider::HostMount { source: "/opt/a".into(), target: "/opt/a".into() }];
+        let mounts = vec![sandstorm_provider::HostMount { source: "/opt/a".into(), target: "/opt/a".into() }];
         assert_ne!(one, key(&spec, &CreateOptions { mounts, ..plain.clone() }, 1, None));
         let open = SandboxSpec { network: sandstorm_types::NetworkPolicy::Open, ..spec.clone() };
         assert_ne!(one, key(&open, &plain, 1, None));

@@ -92,7 +92,7 @@ impl Maker {
         };
         match joined.await {
             Ok(guest) => {
-                self.zygotes.worked(zygote);
+                self.zygotes.worked(zygote, owner);
                 Some(guest)
             }
             Err(why) => {

@@ -289,8 +289,7 @@ impl<K: Kind, E: Entry> Stock<K, E> {
             .shelves
             .iter()
             .filter(|(kind, shelf)| !shelf.demand.is_pinned() && (!own || kind.tenant() == tenant));
-        let worth =
-            |shelf: &Shelf<E>| (shelf.demand.is_proven(), !shelf.is_idle(), shelf.demand.last());
+        let worth = |shelf: &Shelf<E>| (shelf.demand.is_proven(), !shelf.is_idle(), shelf.demand.last());
         let oldest = eligible.min_by_key(|(_, shelf)| worth(shelf)).map(|(kind, _)| Arc::clone(kind));
         if let Some((kind, shelf)) = oldest.and_then(|kind| self.shelves.remove_entry(&kind)) {
             let entries = shelf.ready.into_iter();

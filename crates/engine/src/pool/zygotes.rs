@@ -10,11 +10,17 @@ use sandstorm_provider::Expected;
 /// After so many failures in a row a zygote is left alone for a while.
 const PATIENCE: u32 = 3;
 const LEFT_ALONE: Duration = Duration::from_secs(60);
+/// The launcher lets go of a zygote that nobody used for longer than this.
+const STAYS_WARM: Duration = Duration::from_secs(300);
+/// Most zygotes of all owners that are remembered as warm.
+const REMEMBERED: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Zygotes {
     all: Vec<ZygoteConfig>,
     troubles: Mutex<HashMap<String, Trouble>>,
+    /// When a fork of each was last to be had, by its name and owner.
+    warm: Mutex<HashMap<(String, String), Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +31,7 @@ struct Trouble {
 
 impl Zygotes {
     pub(crate) fn new(all: Vec<ZygoteConfig>) -> Self {
-        Self { all, troubles: Mutex::default() }
+        Self { all, troubles: Mutex::default(), warm: Mutex::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,8 +72,27 @@ impl Zygotes {
     }
 
     /// A fork of it waits.
-    pub(crate) fn worked(&self, name: &str) {
+    pub(crate) fn worked(&self, name: &str, owner: &str) {
         self.troubles().remove(name);
+        let now = Instant::now();
+        let mut warm = self.warm();
+        if warm.len() >= REMEMBERED {
+            warm.retain(|_, seen| now.saturating_duration_since(*seen) < STAYS_WARM);
+        }
+        if warm.len() < REMEMBERED {
+            warm.insert((name.to_owned(), owner.to_owned()), now);
+        }
+    }
+
+    /// Whether a fork is to be had at once: an owner's first one waits until the zygote itself is warm, which may take
+    /// longer than the program would.
+    pub(crate) fn is_warm(&self, name: &str, owner: &str) -> bool {
+        let seen = self.warm().get(&(name.to_owned(), owner.to_owned())).copied();
+        seen.is_some_and(|seen| seen.elapsed() < STAYS_WARM)
+    }
+
+    fn warm(&self) -> MutexGuard<'_, HashMap<(String, String), Instant>> {
+        self.warm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// No fork of it was to be had.
@@ -77,7 +102,11 @@ impl Zygotes {
         trouble.failures += 1;
         if trouble.failures >= PATIENCE {
             trouble.until = Some(Instant::now() + LEFT_ALONE);
-            tracing::warn!(zygote = name, why, "there are no warm interpreters for now: programs are started cold");
+            tracing::warn!(
+                zygote = name,
+                why,
+                "there are no warm interpreters for now: programs are started cold"
+            );
         } else {
             tracing::debug!(zygote = name, why, "a warm interpreter was not to be had");
         }
@@ -127,7 +156,9 @@ mod tests {
         for _ in 0..2 {
             zygotes.failed("lean", "no rights");
         }
-        zygotes.worked("lean");
+        assert!(!zygotes.is_warm("lean", "me"));
+        zygotes.worked("lean", "me");
+        assert!(zygotes.is_warm("lean", "me") && !zygotes.is_warm("lean", "you"));
         for _ in 0..2 {
             zygotes.failed("lean", "no rights");
             assert!(zygotes.choose(&wanted).is_some());

@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     ("memory_of_guests_is_put_down_to_the_right_one", memory_is_put_down_to_the_right_one),
     ("many_guests_run_at_once", many_guests_run_at_once),
     ("a_dead_zygote_is_replaced", a_dead_zygote_is_replaced),
+    ("guests_are_quicker", guests_are_quicker),
 ];
 
 /// Tells a guest from a child of the agent.
@@ -123,7 +124,8 @@ fn as_a_process_of_its_own(place: &Place) {
             );
             request
         };
-        let (guest, own) = (collect(host, &sandbox, look(false)).await, collect(host, &sandbox, look(true)).await);
+        let (guest, own) =
+            (collect(host, &sandbox, look(false)).await, collect(host, &sandbox, look(true)).await);
         let own_words = text(&own.stdout).replace(", ('PYTHONHASHSEED', 'random')", "");
         assert_eq!(text(&guest.stdout), own_words);
         assert_eq!(guest.stderr, own.stderr);
@@ -211,15 +213,18 @@ fn a_guest_is_signalled_and_ended(place: &Place) {
 }
 
 fn a_guest_has_a_channel_of_its_own(place: &Place) {
+    const ECHO: &str = "import os\nprint('before', os.getppid())\n\
+                while (said := os.read(3, 65536)):\n    os.write(3, said.upper())\n";
     if !can_be_had(place) {
         return;
     }
-    let echo = "import os\nprint('before', os.getppid())\n\
-                while (said := os.read(3, 65536)):\n    os.write(3, said.upper())\n";
     place.live(life!(|host| {
         let sandbox = warm(host, Limits::default()).await;
-        let mut exec =
-            host.provider.exec(&host.cx, &sandbox, ExecRequest { channel: true, ..request(echo) }).await.unwrap();
+        let mut exec = host
+            .provider
+            .exec(&host.cx, &sandbox, ExecRequest { channel: true, ..request(ECHO) })
+            .await
+            .unwrap();
         let channel = exec.channel.take().unwrap();
         channel.send("one ".repeat(100_000)).await.unwrap();
         let (mut said, mut printed) = (Vec::new(), Vec::new());
@@ -238,25 +243,30 @@ fn a_guest_has_a_channel_of_its_own(place: &Place) {
         channel.close().await;
         assert_eq!(exec.collect().await.unwrap().end.status, ExecStatus::Code(0));
         // Without one there is nothing at that place.
-        let closed = run(host, &sandbox, "import os\ntry: os.fstat(3)\nexcept OSError as e: print(e.errno)").await;
+        let closed =
+            run(host, &sandbox, "import os\ntry: os.fstat(3)\nexcept OSError as e: print(e.errno)").await;
         assert_eq!(text(&closed.stdout), "9\n");
     }));
 }
 
 fn a_guest_that_lasts_is_taken_over(place: &Place) {
-    if !can_be_had(place) {
-        return;
-    }
-    let counting = "import os, time\nprint(os.getppid())\n\
+    const COUNTING: &str = "import os, time\nprint(os.getppid())\n\
                     for n in range(40000): print(n)\n\
                     while not os.path.exists('go'): time.sleep(0.01)\n\
                     print('end')\nraise SystemExit(9)\n";
+    if !can_be_had(place) {
+        return;
+    }
     let host = place.fork_host(life!(|host| {
         let sandbox = warm(host, Limits::default()).await;
         host.tell("sandbox", sandbox);
-        let gone = begin(host, &sandbox, ExecRequest { background: true, ..request("import time; time.sleep(100)") });
+        let gone = begin(
+            host,
+            &sandbox,
+            ExecRequest { background: true, ..request("import time; time.sleep(100)") },
+        );
         host.tell("gone", gone.await);
-        host.tell("exec", begin(host, &sandbox, lasting(counting)).await);
+        host.tell("exec", begin(host, &sandbox, lasting(COUNTING)).await);
     }));
     place.note("exec");
     std::thread::sleep(Duration::from_millis(30));
@@ -315,19 +325,20 @@ fn a_guest_stands_still_with_its_sandbox(place: &Place) {
 }
 
 fn memory_is_put_down_to_the_right_one(place: &Place) {
+    const EAT: &str = "x = []\nwhile True: x.append(bytearray(1 << 20))";
     if !can_be_had(place) {
         return;
     }
-    let eat = "x = []\nwhile True: x.append(bytearray(1 << 20))";
     place.live(life!(|host| {
         if !host.groups {
             return;
         }
         let sandbox = warm(host, Limits { memory: ByteSize::mib(64), ..Limits::default() }).await;
-        let waiting = "import os, time\nwhile not os.path.exists('done'): time.sleep(0.02)\nraise SystemExit(3)";
+        let waiting =
+            "import os, time\nwhile not os.path.exists('done'): time.sleep(0.02)\nraise SystemExit(3)";
         let bystander = begin(host, &sandbox, lasting(waiting)).await;
         for _ in 0..3 {
-            let end = run(host, &sandbox, eat).await.end;
+            let end = run(host, &sandbox, EAT).await.end;
             assert_eq!((end.status, end.cause), (ExecStatus::Signal(9), EndCause::Limit(LimitName::Memory)));
             // The next one is not blamed for it, however it ends and however soon it begins.
             let next = run(host, &sandbox, "raise SystemExit(137)").await.end;
@@ -350,9 +361,12 @@ fn many_guests_run_at_once(place: &Place) {
         let limits = Limits { processes: 100, memory: ByteSize::mib(512), ..Limits::default() };
         let sandbox = warm(host, limits).await;
         let all = (0..50).map(|n| async move {
-            let mut request = request(&format!("import os, sys, time\ntime.sleep(0.2)\nprint({n}, os.getppid(), sys.stdin.read())"));
+            let mut request = request(&format!(
+                "import os, sys, time\ntime.sleep(0.2)\nprint({n}, os.getppid(), sys.stdin.read())"
+            ));
             request.files[0].0 = format!("/workspace/main{n}.py").parse().unwrap();
-            request.command = sandstorm_provider::Command::Program(vec![PYTHON.to_owned(), format!("main{n}.py")]);
+            request.command =
+                sandstorm_provider::Command::Program(vec![PYTHON.to_owned(), format!("main{n}.py")]);
             request.stdin = Stdin::Given(Bytes::from(format!("in {n}")));
             let done = collect(host, &sandbox, request).await;
             assert_eq!(text(&done.stdout), format!("{n} 0 in {n}\n"), "{done:?}");
@@ -393,5 +407,37 @@ fn a_dead_zygote_is_replaced(place: &Place) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(text(&host.whole(&lives).await.stdout), "alive\n", "a guest does not need its zygote");
+    }));
+}
+
+/// Prints how long programs take in each way. Figures are for people; that a guest is not slower is all that is asked.
+fn guests_are_quicker(place: &Place) {
+    if !can_be_had(place) {
+        return;
+    }
+    place.live(life!(|host| {
+        let sandbox = warm(host, Limits::default()).await;
+        let mut medians = Vec::new();
+        for cold in [false, true] {
+            let (mut first, mut whole) = (Vec::new(), Vec::new());
+            for _ in 0..60 {
+                let mut request = request("print(1)");
+                if cold {
+                    request.env.insert("PYTHONHASHSEED".parse().unwrap(), "random".to_owned()).unwrap();
+                }
+                let began = Instant::now();
+                let mut exec = host.provider.exec(&host.cx, &sandbox, request).await.unwrap();
+                while !matches!(exec.events.next().await.unwrap().unwrap(), ExecEvent::Output { .. }) {}
+                first.push(began.elapsed());
+                exec.collect().await.unwrap();
+                whole.push(began.elapsed());
+            }
+            first.sort_unstable();
+            whole.sort_unstable();
+            let way = if cold { "own process" } else { "guest put in" };
+            println!("  {way}: first byte {:?}, whole {:?} (p50 of 60)", first[30], whole[30]);
+            medians.push(whole[30]);
+        }
+        assert!(medians[0] < medians[1], "a guest is no quicker");
     }));
 }

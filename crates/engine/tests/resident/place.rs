@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig};
 use sandstorm_jail::IdRange;
-use sandstorm_jail::launcher::{LauncherConfig, ZygoteConfig};
 use sandstorm_jail::launcher::resident::{self, Resident, ResidentConfig};
+use sandstorm_jail::launcher::{LauncherConfig, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, Collected, CreateOptions, ExecRequest, OpContext, Provider, ProviderExt,
 };

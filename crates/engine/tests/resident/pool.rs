@@ -9,12 +9,12 @@ use futures_util::StreamExt;
 use rustix::process::{Pid, Signal};
 use sandstorm_engine::PoolConfig;
 use sandstorm_provider::{
-    Collected, CreateOptions, EndCause, ExecRequest, ExecStatus, Expected, OpContext, Provider, ProviderEvent,
-    ProviderExt, Sandbox,
+    Collected, CreateOptions, EndCause, ExecRequest, ExecStatus, Expected, OpContext, Provider,
+    ProviderEvent, ProviderExt, Sandbox,
 };
 use sandstorm_types::{
-    ByteSize, Enforcement, GuestPath, Lifetime, LimitName, Limits, NetworkPolicy, OnEnd,
-    SandboxId, SandboxSpec, TenantId,
+    ByteSize, Enforcement, GuestPath, Lifetime, LimitName, Limits, NetworkPolicy, OnEnd, SandboxId,
+    SandboxSpec, TenantId,
 };
 
 use crate::Case;
@@ -84,7 +84,8 @@ fn text(bytes: &[u8]) -> &str {
 
 /// The first processes of all jails of a launcher.
 fn jails(launcher: u32) -> HashSet<i32> {
-    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
+    let children =
+        fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
     let is_first = |pid: &i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let inside = status.lines().find(|line| line.starts_with("NSpid:")).unwrap_or_default();
@@ -103,9 +104,10 @@ fn a_sandbox_that_was_ready_is_like_any_other(place: &Place) {
         let warm = take(host, &spec(), for_a_run()).await;
         assert_eq!((&warm.walls, &warm.state, &warm.limits), (&cold.walls, &cold.state, &cold.limits));
         for sandbox in [cold.id, warm.id] {
-            assert_eq!(text(&run(host, &sandbox, "echo $((6*7)); id -u; ls -A /workspace /tmp").await.stdout), {
-                "42\n1000\n/tmp:\n\n/workspace:\n"
-            });
+            assert_eq!(
+                text(&run(host, &sandbox, "echo $((6*7)); id -u; ls -A /workspace /tmp").await.stdout),
+                { "42\n1000\n/tmp:\n\n/workspace:\n" }
+            );
             let usage = host.provider.usage(&host.cx, &sandbox).await.unwrap();
             assert!(!host.groups || usage.memory.as_u64() > 0);
             host.provider.destroy(&host.cx, &sandbox).await.unwrap();
@@ -372,7 +374,8 @@ fn an_interpreter_waits_for_a_run(place: &Place) {
         let sandbox = take(host, &spec(), for_python()).await.id;
         let waiting = host.processes(&sandbox).len();
         let path: GuestPath = "/workspace/main.py".parse().unwrap();
-        let code = "import os, sys\nprint(sys.argv, os.getpid(), os.getuid(), os.listdir('.'))\nsys.exit(5)\n";
+        let code =
+            "import os, sys\nprint(sys.argv, os.getpid(), os.getuid(), os.listdir('.'))\nsys.exit(5)\n";
         let done = host.provider.exec_collect(&host.cx, &sandbox, program(&path, code)).await.unwrap();
         assert_eq!(done.end.status, ExecStatus::Code(5), "{done:?}");
         let pid = if waiting > 1 { 2 } else { 3 };

@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn one_that_failed_is_told_in_its_place() {
-        let failed = Err(Error::new(ErrorKind::Quota, "the quota of sandboxes is used up").with("allowed", 3));
+        let failed =
+            Err(Error::new(ErrorKind::Quota, "the quota of sandboxes is used up").with("allowed", 3));
         let body = serde_json::to_value(ForkList::from(vec![failed])).unwrap();
         assert_eq!(body["forks"][0]["sandbox"], serde_json::Value::Null);
         assert_eq!(body["forks"][0]["problem"]["code"], "quota");

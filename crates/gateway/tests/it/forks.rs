@@ -49,7 +49,9 @@ async fn refusals_have_their_codes() {
     let rules = Settings { quota: Quota { sandboxes: 3, ..rules.quota }, ..rules };
     let world = World::with(GatewaySettings::default(), ServeLimits::default(), rules).await;
     let id = world.sandbox().await;
-    for bad in [json!({ "count": 0 }), json!({ "count": 101 }), json!({ "memory": 1 }), json!({ "lifetime": 0 })] {
+    for bad in
+        [json!({ "count": 0 }), json!({ "count": 101 }), json!({ "memory": 1 }), json!({ "lifetime": 0 })]
+    {
         fork(&world, &id, &bad).await.refused(400);
     }
     assert_eq!(fork(&world, &id, &json!({ "count": 3 })).await.refused(429)["code"], "quota");
@@ -74,7 +76,8 @@ async fn one_key_is_one_fork() {
     let world = World::new().await;
     let id = world.sandbox().await;
     let ask = async || {
-        let request = world.request("POST", &format!("/v1/sandboxes/{id}/fork")).header("x-api-key", &world.key);
+        let request =
+            world.request("POST", &format!("/v1/sandboxes/{id}/fork")).header("x-api-key", &world.key);
         let request = request.header("content-type", "application/json").header("idempotency-key", "once");
         tokio::time::timeout(Duration::from_secs(10), world.send(request, "{}")).await.unwrap()
     };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod access;
+mod costs;
 mod documents;
 mod forks;
 mod hostile;

@@ -1,6 +1,6 @@
 //! Who the launcher serves: the one client that it was forked for, or whoever comes to its address.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub(super) struct Reception {
     /// Without a client for this long everything ends.
     orphan_after: Duration,
     client: Option<Watched>,
+    /// The client went; what it asked before that is still to be read.
+    deaf: bool,
     /// How many clients came and went so far.
     changes: u64,
     guests: Vec<(Watched, Instant)>,
@@ -63,6 +65,7 @@ impl Reception {
             abilities,
             orphan_after,
             client: None,
+            deaf: false,
             changes: 0,
             guests: Vec::new(),
             alone_since: Instant::now(),
@@ -110,6 +113,7 @@ impl Reception {
             return false;
         };
         self.changes += 1;
+        self.deaf = false;
         if let Some(older) = self.client.replace(client) {
             // It must not come back and take the jails away again.
             let _ = packet::send(older.as_fd(), &Answer::Replaced, &[]);
@@ -190,12 +194,18 @@ impl Clients {
             // A client that is going: the next read says so, and everything is taken down in order.
             Self::Only(client) => packet::send(client.as_fd(), answer, descriptors).is_ok(),
             Self::Resident(reception) => match &reception.client {
-                Some(client) if packet::send(client.as_fd(), answer, descriptors).is_ok() => true,
-                Some(_) => {
-                    reception.lose_client();
-                    false
-                }
-                None => false,
+                Some(client) if !reception.deaf => match packet::send(client.as_fd(), answer, descriptors) {
+                    Ok(()) => true,
+                    Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                        reception.deaf = true;
+                        false
+                    }
+                    Err(_) => {
+                        reception.lose_client();
+                        false
+                    }
+                },
+                _ => false,
             },
         }
     }

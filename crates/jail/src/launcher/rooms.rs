@@ -31,10 +31,10 @@ pub(super) struct Inside {
 
 impl Rooms {
     /// Those of a child that was not released yet: it is a copy of this process, whose namespaces may be looked at.
-    pub(super) fn of(pid: i32, limits: Vec<Limit>) -> io::Result<Self> {
+    pub(super) fn of(pid: i32, host_owned: bool, limits: Vec<Limit>) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
         Ok(Self {
-            entrance: Entrance::of(pid)?,
+            entrance: Entrance::of(pid, host_owned)?,
             mounts: open("mnt")?,
             ipc: open("ipc")?,
             uts: open("uts")?,

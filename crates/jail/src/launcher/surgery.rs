@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{DumpableBehavior, Signal};
 use sandstorm_sys::fork::{Namespaces, Side};
+use sandstorm_sys::ptrace::number;
 use serde::{Deserialize, Serialize};
 
 use super::answers::Ticket;
@@ -16,6 +17,10 @@ use crate::transplant::{self, Guest};
 
 /// A copy of everything that a host's memory holds takes less.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a guest that is done may take until it waits, and how often that is looked at.
+const SETTLES: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// What the child says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,6 +121,10 @@ impl Surgery {
 fn operate(source: Patient<'_>, destination: Patient<'_>) -> Word {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Each has just said that it is done; a moment later it waits for what comes next.
+    for (pid, _) in [source, destination] {
+        wait_until_idle(pid);
+    }
     match transplant::transplant(guest(source), guest(destination)) {
         Ok(report) => Word::Done(report),
         Err(error) => {
@@ -127,6 +136,20 @@ fn operate(source: Patient<'_>, destination: Patient<'_>) -> Word {
             }
             Word::Failed { why, spoiled: error.destination_spoiled }
         }
+    }
+}
+
+/// Waits until a guest sleeps in a call that it reads with, for as long as that can take on a busy host. Whether it really
+/// does is looked at again when it is stopped.
+fn wait_until_idle(pid: i32) {
+    let give_up = Instant::now() + SETTLES;
+    while Instant::now() < give_up {
+        let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+        let call = call.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
+        if call.is_some_and(|call: i64| [number::READ, number::RECVFROM, number::RECVMSG].contains(&call)) {
+            return;
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

@@ -131,7 +131,7 @@ fn parse_line(line: &str) -> Option<(Mapping, bool)> {
         shared: *flags.get(3)? == b's',
         backing,
     };
-    Some((mapping, path == "[heap]"))
+    Some((mapping, path == "[heap]" && inode == 0))
 }
 
 /// Mappings that a fork treats in its own way.
@@ -154,21 +154,25 @@ impl Special {
 
     fn parse(text: &str) -> Option<Self> {
         let mut special = Self::default();
-        let mut range = None;
+        let mut header = "";
         for line in text.lines() {
             // Lines about a mapping begin with a capital letter, the next mapping with a hexadecimal number.
-            if !line.starts_with(|first: char| first.is_ascii_uppercase()) {
-                range = Some(parse_line(line)?.0.range);
+            if !line.as_bytes().first()?.is_ascii_uppercase() {
+                header = line;
             } else if let Some(flags) = line.strip_prefix("VmFlags:") {
-                let range = range.clone()?;
                 let has = |flag| flags.split_ascii_whitespace().any(|f| f == flag);
+                let range = || parse_line(header).map(|(mapping, _)| mapping.range);
                 if has("wf") || has("dp") {
-                    special.wiped.push(range);
-                } else if has("dc") && !has("pf") && !has("io") {
-                    special.left_behind.push(range);
+                    special.wiped.push(range()?);
+                } else if has("dc") && !has("pf") && !has("io") && !has("de") {
+                    special.left_behind.push(range()?);
                 } else if has("um") || has("uw") || has("ht") || has("ss") {
-                    special.refused = Some(format!("memory of a special kind at {:x}", range.start));
+                    special.refused = Some(format!("memory of a special kind at {:x}", range()?.start));
                 }
+            } else if let Some(key) = line.strip_prefix("ProtectionKey:")
+                && key.trim() != "0"
+            {
+                special.refused = Some("memory with a protection key".to_owned());
             }
         }
         Some(special)
@@ -221,9 +225,14 @@ mod tests {
         let special = Special::parse(
             "1000-2000 rw-p 00000000 00:00 0 \nSize: 4 kB\nVmFlags: rd wr mr mw me ac wf sd \n\
              2000-3000 rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me dc ac sd \n\
-             3000-4000 rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac sd \n",
+             3000-4000 rw-p 00000000 00:00 0 \nProtectionKey: 0\nVmFlags: rd wr mr mw me ac sd \n\
+             4000-5000 r--p 00000000 00:00 0  [vvar]\nVmFlags: rd mr pf io de dd \n",
         )
         .unwrap();
-        assert_eq!((special.wiped, special.left_behind), (vec![0x1000..0x2000], vec![0x2000..0x3000]));
+        assert_eq!(special.refused, None);
+        let kept = Special::parse("1000-2000 rw-p 0 0:0 0 \nProtectionKey:       2\n").unwrap();
+        assert!(kept.refused.is_some());
+        assert!(matches!(&special.wiped[..], [range] if *range == (0x1000..0x2000)));
+        assert!(matches!(&special.left_behind[..], [range] if *range == (0x2000..0x3000)));
     }
 }

@@ -22,6 +22,10 @@ use super::status::{Status, birthmark};
 use super::thread::ThreadData;
 use crate::launcher::TransplantReport;
 
+/// How long a guest may take to come to rest.
+const PATIENCE: Duration = Duration::from_millis(100);
+const A_MOMENT: Duration = Duration::from_micros(200);
+
 pub(super) fn perform(
     source: Guest<'_>,
     destination: Guest<'_>,
@@ -38,8 +42,9 @@ fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Res
     let begun = Instant::now();
     let from = Process { who: Who::Source, pid: source.pid };
     let to = Process { who: Who::Destination, pid: destination.pid };
-    // A source that does not sleep between two cells is not even traced: that would interrupt what it waits for.
-    waits_on(&from, from.sleeps_in()?)?;
+    // One that does something else is not even traced: that would interrupt what it waits for.
+    wait_until_it_waits(&from)?;
+    wait_until_it_waits(&to)?;
     let held = Source::hold(from, seize(&from, &source)?)?;
     let examined = Examined::of(from, source.side)?;
     let mut patient = Patient::stop(to, seize(&to, &destination)?)?;
@@ -79,6 +84,17 @@ fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Res
         microseconds: microseconds(begun.elapsed()),
         stopped_microseconds: microseconds(stood),
     })
+}
+
+/// A guest says that it is done, or ready, a moment before it waits for what comes next.
+fn wait_until_it_waits(process: &Process) -> Result<(), Cause> {
+    let begun = Instant::now();
+    loop {
+        match waits_on(process, process.sleeps_in()?) {
+            Err(Cause::Refused(_)) if begun.elapsed() < PATIENCE => std::thread::sleep(A_MOMENT),
+            result => return result.map(drop),
+        }
+    }
 }
 
 /// Begins to trace. The number is that of the process behind the descriptor, since that one is alive afterwards and a

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 use super::error::{Cause, Who, doing};
 
@@ -50,12 +52,11 @@ impl Process {
         }
     }
 
-    /// A file of a process that has ended is gone, or cannot be read any more.
+    /// A file of a process that has ended is gone, or says so.
     pub(super) fn failed(&self, name: &str, error: io::Error) -> Cause {
-        let gone = error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH);
-        if gone && !PathBuf::from(format!("/proc/{}/status", self.pid)).exists()
-            || error.raw_os_error() == Some(ESRCH)
-        {
+        let says_so = error.raw_os_error() == Some(Errno::SRCH.raw_os_error());
+        let is_gone = || !Path::new(&self.path("status")).exists();
+        if says_so || error.kind() == ErrorKind::NotFound && is_gone() {
             return Cause::Gone(self.who);
         }
         doing(format!("read {name} of the {}", self.who))(error)
@@ -95,5 +96,3 @@ impl Process {
         }
     }
 }
-
-const ESRCH: i32 = 3;

@@ -16,13 +16,15 @@ the guest then executes in its own place, behind the same walls.
 Standard library only; Python 3.9 and later, Linux on x86_64 and aarch64, glibc.
 """
 
-# What the interpreter itself puts into a fresh `__main__`, and which modules it starts with. Both differ between versions,
-# so they are taken down before anything else is done.
+# What the interpreter itself puts into a fresh `__main__`, and which modules it starts with. Both differ between
+# versions, so they are taken down before anything else is done.
 FRESH_MAIN = dict(globals())
 import sys
 
 FRESH_MODULES = frozenset(sys.modules)
 
+import _socket
+import _thread
 import atexit
 import base64
 import ctypes
@@ -39,13 +41,16 @@ import struct
 import time
 import types
 import weakref
+from importlib.util import MAGIC_NUMBER
+
 
 class ForkHooks:
-    """What modules want done around every fork is kept back while the zygote forks, and registered for real in each guest.
+    """What the standard library wants done around every fork is kept back while the zygote forks, and registered for
+    real in each guest.
 
-    The hooks renew locks that other threads may hold, which a zygote does not have, and seed generators, which every
+    Its hooks renew locks that other threads may hold, which a zygote does not have, and seed generators, which every
     guest does in any case. Running them would copy a hundred pages for nothing. `threading` alone knows something
-    that a fork changes, the number of the main thread."""
+    that a fork changes, the number of the main thread. Hooks of preloaded modules are not known here, and run."""
 
     def __init__(self):
         self.register, self.kept = os.register_at_fork, []
@@ -54,8 +59,10 @@ class ForkHooks:
     def keep(self, **hooks):
         self.kept.append(hooks)
 
-    def give_back(self):
+    def stop_keeping(self):
         os.register_at_fork = self.register
+
+    def give_back(self):
         for hooks in self.kept:
             self.register(**hooks)
         sys.modules["threading"].main_thread()._set_native_id()
@@ -67,9 +74,9 @@ FORK_HOOKS = ForkHooks()
 # environment that it was imported in, or makes a secret when it is imported (multiprocessing does all three).
 # `random`, `tempfile`, `uuid` and `logging` keep something that must be new in each guest: see `renew_randomness`.
 USUAL = """
-    __future__ _thread abc argparse ast base64 binascii bisect builtins calendar codecs collections collections.abc contextlib
-    copy copyreg csv dataclasses datetime decimal difflib encodings.ascii encodings.idna encodings.latin_1 enum fcntl fnmatch
-    fractions functools glob hashlib heapq html importlib.util inspect itertools keyword linecache locale logging math
+    __future__ _thread abc argparse ast base64 binascii bisect builtins calendar codecs collections collections.abc
+    contextlib copy copyreg csv dataclasses datetime decimal difflib encodings.ascii encodings.idna encodings.latin_1
+    enum fcntl fnmatch fractions functools glob hashlib heapq html importlib.util inspect itertools keyword linecache locale logging math
     numbers operator pathlib pickle platform pprint queue random re reprlib select selectors shutil statistics string
     subprocess tempfile textwrap threading token tokenize traceback types typing unicodedata urllib.parse uuid warnings
     weakref zipimport zlib
@@ -154,6 +161,7 @@ close_range = system_call("close_range", WORD, WORD, WORD)
 keyctl = system_call("keyctl", WORD, POINTER)
 landlock_restrict_self = system_call("landlock_restrict_self", WORD, WORD)
 seccomp = system_call("seccomp", WORD, WORD, POINTER)
+LIBC.realpath.restype = POINTER
 get_robust_list = system_call("get_robust_list", WORD, POINTER, POINTER)
 set_robust_list = system_call("set_robust_list", WORD, WORD)
 
@@ -221,11 +229,11 @@ class Zygote:
                 pid, pidfd = self.fork(join)
             except Failed as failure:
                 answer = {"failed": number, "step": failure.step, "errno": failure.errno}
-                socket.send_fds(command, [encode(answer)], [])
+                send(command, encode(answer), ())
             else:
                 if pid == 0:
                     return join
-                socket.send_fds(command, [encode({"joined": number, "pid": pid})], [pidfd])
+                send(command, b'{"joined": %d, "pid": %d}' % (number, pid), (pidfd,))
                 os.close(pidfd)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -304,14 +312,29 @@ class Join:
 
 def receive(command, size):
     """The next packet and its descriptors, or nothing when the launcher has gone."""
-    data, descriptors, flags, _ = socket.recv_fds(command, size, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+    data, ancillary, flags, _ = command.recvmsg(size, ANCILLARY_SPACE, CLOSE_ON_EXEC)
+    descriptors = [number for _, _, content in ancillary for (number,) in struct.iter_unpack("@i", content)]
+    if flags & TRUNCATED:
         raise Failed("command", errno.EMSGSIZE)
-    return (json.loads(data), descriptors) if data else (None, [])
+    return (decode(data.decode()), descriptors) if data else (None, [])
+
+
+def send(connection, data, descriptors):
+    content = struct.pack("@%di" % len(descriptors), *descriptors)
+    connection.sendmsg([data], [(SOL_SOCKET, SCM_RIGHTS, content)] if descriptors else [])
 
 
 def encode(message):
     return json.dumps(message).encode()
+
+
+decode = json.JSONDecoder().decode
+# As plain numbers: those of the modules are enumerations, whose operators are Python code that each fork would copy.
+CLOSE_ON_EXEC, TRUNCATED = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+ANCILLARY_SPACE = socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
+SOL_SOCKET, SCM_RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
+AF_UNIX, SOCK_STREAM = int(socket.AF_UNIX), int(socket.SOCK_STREAM)
+SIGKILL = int(signal.SIGKILL)
 
 
 def thread_id_address():
@@ -444,6 +467,7 @@ def warm_up(command):
     default_signals()
     for name in USUAL:
         take_step("import " + name, usual, name)
+    FORK_HOOKS.stop_keeping()
     try:
         imported, missing = preload(hello.get("preload", ()), hello.get("refused", ()))
     except Threads as refused:
@@ -457,8 +481,9 @@ def warm_up(command):
     # What lives now is never looked at by a collector again, so it stays shared with every guest.
     gc.collect()
     gc.freeze()
-    global ZYGOTE_MODULES, HIDEABLE
+    global ZYGOTE_MODULES, LAST_MODULE, HIDEABLE
     ZYGOTE_MODULES = frozenset(sys.modules) - {"__main__"}
+    LAST_MODULE = next(reversed(sys.modules))
     HIDEABLE = ZYGOTE_MODULES - FRESH_MODULES - frozenset(sys.builtin_module_names)
     version = "%d.%d.%d" % sys.version_info[:3]
     command.send(encode({"ready": {"version": version, "preloaded": imported, "missing": missing}}))
@@ -486,6 +511,7 @@ def become_guest(zygote, join):
         say_failure(join, failure)
         os._exit(125)
     except BaseException:
+        say_failure(join, Failed("an error of the zygote's program", errno.EIO))
         os._exit(125)
 
 
@@ -499,7 +525,7 @@ def say_failure(join, failure):
 
 
 def die_with_the_launcher(_zygote, _join):
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, SIGKILL)
 
 
 def enter_groups(_zygote, join):
@@ -564,8 +590,9 @@ def held_capabilities():
     """Effective, permitted and inheritable ones, together."""
     sets = bytearray(24)
     capget(CAPABILITY_HEADER, BYTES_24.from_buffer(sets))
-    low, high = struct.unpack("<3I3I", sets)[:3], struct.unpack("<3I3I", sets)[3:]
-    return (low[0] | low[1] | low[2]) | (high[0] | high[1] | high[2]) << 32
+    # Three words of low bits, then three of high ones.
+    words = struct.unpack("@6I", sets)
+    return (words[0] | words[1] | words[2]) | (words[3] | words[4] | words[5]) << 32
 
 
 def enter_landlock(_zygote, join):
@@ -577,7 +604,6 @@ def enter_landlock(_zygote, join):
 
 def make_pipes(join):
     """The streams, made as the payload's user so that they are charged to it. The far ends go to the agent."""
-    os.umask(0o022)
     stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
     for number, near in enumerate((stdin[0], stdout[1], stderr[1])):
         os.dup2(near, number)
@@ -608,9 +634,10 @@ def report_warm(join):
         prctl(PR_GET_NO_NEW_PRIVS),
         prctl(PR_GET_SECCOMP),
     )
-    side = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, SIDE)
+    # The socket of C, which has less around it.
+    side = _socket.socket(AF_UNIX, SOCK_STREAM, 0, SIDE)
     try:
-        socket.send_fds(side, [b"WARM" + walls], join.far_ends)
+        send(side, b"WARM" + walls, join.far_ends)
     finally:
         side.detach()
     for descriptor in join.far_ends:
@@ -631,6 +658,7 @@ STEPS = (
     ("mount namespace", lambda zygote, join: enter(join, "mnt")),
     ("keyring", lambda zygote, join: keyctl(KEYCTL_JOIN_SESSION_KEYRING, None)),
     ("session", lambda zygote, join: os.setsid()),
+    ("umask", lambda zygote, join: os.umask(0o022)),
     # Processes of the same user may be in the jail already: before this one becomes theirs, it has nothing
     # left that they could want.
     ("descriptors", keep_two_descriptors),
@@ -654,7 +682,7 @@ STEPS = (
     ("dumpable", lambda zygote, join: prctl(PR_SET_DUMPABLE, 1)),
     ("fork hooks", lambda zygote, join: FORK_HOOKS.give_back()),
     ("randomness", lambda zygote, join: renew_randomness()),
-    ("rehearsal", lambda zygote, join: rehearse(SHORT_REHEARSAL)),
+    ("rehearsal", lambda zygote, join: rehearse_job()),
     ("report", lambda zygote, join: report_warm(join)),
 )
 
@@ -781,9 +809,10 @@ def refuse_job(failure):
 
 # As the interpreter computed it, without the folder of this file.
 LIBRARY_PATH = sys.path[1:]
+ZYGOTE_HOME = os.environ.get("HOME")
 DISPLAY = sys.__excepthook__
 OWN_MAIN = sys.modules["__main__"]
-UNHANDLED_INTERRUPT = -signal.SIGINT
+UNHANDLED_INTERRUPT = -int(signal.SIGINT)
 
 
 def start_program(zygote, job):
@@ -793,8 +822,9 @@ def start_program(zygote, job):
     source = ordinary_source(filename)
     if source is None:
         return None
-    own_folder = os.path.dirname(os.path.realpath(filename))
-    first = [os.path.abspath(entry) for entry in filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+    own_folder = os.path.dirname(real_path(filename))
+    given = os.environ.get("PYTHONPATH")
+    first = [os.path.abspath(entry) for entry in given.split(":")] if given else []
     if hides_a_module([own_folder, *first]):
         return None
     set_search_path(own_folder, first)
@@ -808,7 +838,8 @@ def start_program(zygote, job):
     elif code.co_filename != filename:
         sys.modules["_imp"]._fix_co_filename(code, filename)
     sys.argv = job.argv[1:]
-    sys.orig_argv = job.argv
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = job.argv
     if "logging" in sys.modules:
         restart_clock_of(sys.modules["logging"])
     return code, fresh_main(filename)
@@ -817,6 +848,15 @@ def start_program(zygote, job):
 def absolute(path):
     """As the interpreter does it: in front of the path, and nothing else about it is changed."""
     return path if path.startswith("/") else os.getcwd() + "/" + path
+
+
+PATH_BUFFER = ctypes.create_string_buffer(4097)
+
+
+def real_path(path):
+    """By libc, as the interpreter asks it."""
+    found = LIBC.realpath(os.fsencode(path), PATH_BUFFER)
+    return os.fsdecode(PATH_BUFFER.value) if found else path
 
 
 def ordinary_source(filename):
@@ -839,10 +879,18 @@ def ordinary_source(filename):
         os.close(fd)
     compiled = filename.endswith(".pyc") or source[2:4] == b"\r\n" and source[:4] == MAGIC_NUMBER
     archive = source.rfind(b"PK\x05\x06", -65557) >= 0
-    return None if compiled or archive else source
+    return None if compiled or archive or not is_decodable(source) else source
 
 
-from importlib.util import MAGIC_NUMBER
+def is_decodable(source):
+    """`compile` overlooks bytes in comments that the interpreter refuses in a file. A declared encoding it checks."""
+    if source.isascii() or b"coding" in b"".join(source.split(b"\n", 2)[:2]):
+        return True
+    try:
+        source.decode()
+        return True
+    except UnicodeDecodeError:
+        return False
 
 
 def set_search_path(own_folder, first):
@@ -863,9 +911,11 @@ def set_search_path(own_folder, first):
 
 def add_user_site():
     """Packages that the user installed for themselves stand before those of the machine."""
-    site.USER_SITE = site.USER_BASE = None
+    if os.environ.get("HOME") != ZYGOTE_HOME:
+        site.USER_SITE = site.USER_BASE = None
     folder = site.getusersitepackages()
-    if not site.ENABLE_USER_SITE or not os.path.isdir(folder):
+    # Asked in a way that raises nothing: it is hardly ever there.
+    if not site.ENABLE_USER_SITE or not os.access(folder, os.F_OK) or not os.path.isdir(folder):
         return False
     of_machine = set(site.getsitepackages())
     at = next((at for at, entry in enumerate(sys.path) if entry in of_machine), len(sys.path))
@@ -911,52 +961,85 @@ def fresh_main(filename):
 
 
 class Stage:
-    """Calls a function as if no Python code had called it: in a script there is nothing below its own first frame, and
-    `traceback.print_stack`, `warnings.warn` and others show what is.
+    """Calls a function as if no Python code had called it. In a script there is nothing below its own first frame: that
+    shows in `traceback.print_stack` and `warnings.warn`, and in how deep a recursion may go.
 
-    The interpreter's record of its running frame is emptied for the call. Where that record is differs between
-    versions, so it is looked for once and tried out; where it is not found, our frame can be seen, nothing worse."""
+    For the call, the interpreter's record of its running frame is emptied and its count of frames begins anew. Where
+    it keeps the two differs between versions, so they are looked for once and tried out; where they are not found, our
+    frames can be seen, nothing worse."""
 
     def __init__(self):
-        self.slot = None
+        self.frame_slot = self.depth_slot = None
         PYTHON.PyThreadState_Get.restype = POINTER
         self.call = PYTHON.PyObject_Call
         self.call.argtypes = (ctypes.py_object, ctypes.py_object, POINTER)
         self.call.restype = ctypes.py_object
 
     def find(self):
-        frame = sys._getframe()
         thread = PYTHON.PyThreadState_Get()
-        word = ctypes.c_uint64.from_address
+        self.frame_slot = self.find_frame(thread)
+        self.depth_slot = self.find_depth(thread)
+        if self.frame_slot is None:
+            return
+        names = {"sys": sys, "depth": ctypes.c_int.from_address(self.depth_slot[0] if self.depth_slot else thread)}
+        look = compile("alone, depth = sys._getframe().f_back is None, depth.value", "<stage>", "exec")
+        self.perform(exec, look, names)
+        if not names["alone"]:
+            self.frame_slot = None
+        if self.depth_slot is not None:
+            # The way to the program counts too; without it, this would have been the first frame.
+            address, nothing = self.depth_slot
+            first = nothing + (1 if nothing == 0 else -1)
+            self.depth_slot = address, nothing + first - names["depth"]
+
+    def find_frame(self, thread):
+        """A function that gives the address of the record."""
+        frame, word = sys._getframe(), ctypes.c_uint64.from_address
         if sys.version_info < (3, 11):
             # PyThreadState { prev, next, interp, frame }
-            places = [lambda: thread + 24] if word(thread + 24).value == id(frame) else []
-        else:
-            # PyFrameObject { head (2 words), f_back, f_frame }
-            inner = word(id(frame) + 24).value
-            if sys.version_info < (3, 13):
-                # PyThreadState.cframe points to a record whose current_frame is what is wanted.
-                within = 8 if sys.version_info < (3, 12) else 0
-                place = lambda: word(thread + 56).value + within
-                places = [place] if word(place()).value == inner else []
-            else:
-                places = [lambda at=at: at for at in range(thread, thread + 256, 8) if word(at).value == inner]
-        if len(places) == 1:
-            self.slot = places[0]
-            hidden = {"sys": sys}
-            self.perform(exec, compile("alone = sys._getframe().f_back is None", "<stage>", "exec"), hidden)
-            if not hidden["alone"]:
-                self.slot = None
+            return (lambda: thread + 24) if word(thread + 24).value == id(frame) else None
+        # PyFrameObject { head (2 words), f_back, f_frame }
+        inner = word(id(frame) + 24).value
+        if sys.version_info < (3, 13):
+            # PyThreadState.cframe points to { current_frame }, behind a flag in 3.11.
+            within = 8 if sys.version_info < (3, 12) else 0
+            place = lambda: word(thread + 56).value + within
+            return place if word(place()).value == inner else None
+        found = [at for at in range(thread, thread + 256, 8) if word(at).value == inner]
+        return (lambda: found[0]) if len(found) == 1 else None
+
+    def find_depth(self, thread):
+        """The address of the count, and what it is when there is nothing below."""
+        number, limit = ctypes.c_int.from_address, sys.getrecursionlimit()
+        if sys.version_info < (3, 11):
+            # Upwards from zero, kept behind the frame.
+            return (thread + 32, 0) if 0 < number(thread + 32).value < 64 else None
+        # Downwards from the limit, kept before it.
+        found = [
+            at
+            for at in range(thread + 24, thread + 128, 4)
+            if number(at + 4).value == limit and 0 < limit - number(at).value < 64
+        ]
+        return (found[0], limit) if len(found) == 1 else None
 
     def perform(self, function, *arguments):
-        if self.slot is None:
+        if self.frame_slot is None:
             return function(*arguments)
-        running = ctypes.c_uint64.from_address(self.slot())
+        running = ctypes.c_uint64.from_address(self.frame_slot())
+        depth, change = None, 0
+        if self.depth_slot is not None:
+            address, fresh = self.depth_slot
+            depth = ctypes.c_int.from_address(address)
+            change = fresh - depth.value
+            depth.value += change
         kept, running.value = running.value, 0
         try:
             return self.call(function, arguments, None)
         finally:
             running.value = kept
+            if depth is not None:
+                # The program may have changed the limit, and with it the count.
+                depth.value -= change
 
 
 STAGE = Stage()
@@ -996,6 +1079,7 @@ def status_of(error):
         sys.stderr.write("sys.excepthook is missing\n")
         hook = DISPLAY
     try:
+        sys.audit("sys.excepthook", hook, type(error), error, trace)
         STAGE.perform(hook, type(error), error, trace)
     except BaseException as caught:
         second = without_our_frames(caught)
@@ -1032,18 +1116,14 @@ def write_error(text):
 def end_program(status):
     """What the interpreter does between the end of a script and its own, in the same order, without taking itself
     apart: freeing what a guest shares with its siblings would copy all of it."""
-    threading = sys.modules["threading"]
-    try:
-        STAGE.perform(threading._shutdown)
-    except BaseException as error:
-        complain(threading, error)
+    wait_for_threads()
     try:
         STAGE.perform(atexit._run_exitfuncs)
     except BaseException:
         # It has been printed.
         pass
     flushed = flush_streams()
-    gc.collect()
+    STAGE.perform(gc.collect)
     forget_modules()
     flushed = flush_streams() and flushed
     LIBC.fflush(None)
@@ -1057,66 +1137,121 @@ def end_program(status):
     os._exit(status)
 
 
+def wait_for_threads():
+    threading = sys.modules["threading"]
+    if _thread._count() == 0 and not threading._threading_atexits:
+        # Most programs have none.
+        return
+    try:
+        STAGE.perform(threading._shutdown)
+    except BaseException as error:
+        complain(threading, "threading shutdown", error)
+
+
 def flush_streams():
     flushed = True
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name, None)
         try:
             if stream is not None and not getattr(stream, "closed", False):
-                stream.flush()
+                STAGE.perform(stream.flush)
         except BaseException as error:
             flushed = False
             if name == "stdout":
-                complain(stream, error)
+                complain(stream, "flushing sys.stdout", error)
     return flushed
 
 
-def complain(culprit, error):
+def complain(culprit, doing, error):
+    """An error that ends nothing, in the words of each version."""
     without_our_frames(error)
-    if sys.version_info >= (3, 14) and culprit is getattr(sys, "stdout", None):
-        write_error("Exception ignored while flushing sys.stdout:\n")
-    else:
+    if sys.version_info < (3, 13):
         write_error("Exception ignored in: %r\n" % (culprit,))
-    DISPLAY(type(error), error, error.__traceback__)
+        DISPLAY(type(error), error, error.__traceback__)
+        return
+    write_error("Exception ignored %s %s:\n" % ("on" if sys.version_info < (3, 14) else "while", doing))
+    if error.__traceback__ is not None and sys.stderr is not None:
+        PYTHON.PyTraceBack_Print(ctypes.py_object(error.__traceback__), ctypes.py_object(sys.stderr))
+    write_error("%s: %s\n" % (type(error).__qualname__, error))
 
 
 def forget_modules():
-    """Lets go of the program's modules, `__main__` first, so that its objects are finalized: those that nothing refers to
-    at once, those in circles by the collector, and the rest by emptying the modules that still live."""
+    """Lets go of the program's modules, `__main__` first, so that its objects are finalized: those that nothing refers
+    to at once, those in circles by the collector, and the rest by emptying the modules that still live."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)
     for name in ("stdin", "stdout", "stderr"):
-        setattr(sys, name, getattr(sys, "__%s__" % name, None))
+        STAGE.perform(setattr, sys, name, getattr(sys, "__%s__" % name, None))
     living = []
-    for name in [name for name in sys.modules if name not in ZYGOTE_MODULES]:
+    for name in modules_of_the_program():
         try:
             living.append(weakref.ref(sys.modules[name]))
         except TypeError:
             # Something else than a module; it goes when nobody has it any more.
             pass
-        sys.modules[name] = None
-    gc.collect()
+        STAGE.perform(sys.modules.__setitem__, name, None)
+    STAGE.perform(gc.collect)
     for reference in reversed(living):
         names = getattr(reference(), "__dict__", {})
         for private in (True, False):
             for name in list(names):
                 is_private = name[:1] == "_" and name[1:2] != "_"
                 if name != "__builtins__" and is_private == private:
-                    names[name] = None
+                    STAGE.perform(names.__setitem__, name, None)
+
+
+def modules_of_the_program():
+    """In the order in which they were imported. They stand behind those of the zygote, whose names are not even looked
+    at: that alone would copy the pages of all of them."""
+    names = []
+    for name in reversed(sys.modules):
+        if name == LAST_MODULE:
+            break
+        if name not in ZYGOTE_MODULES:
+            names.append(name)
+    if "__main__" in sys.modules and "__main__" not in names:
+        names.append("__main__")
+    return reversed(names)
 
 
 def rehearse(program):
     """Runs a program once: what is touched now is not touched for the first time when somebody waits for it."""
-    output = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     code = compile(program, "<rehearsal>", "exec", dont_inherit=True)
     names = fresh_main("<rehearsal>")
-    names["output"] = output
+    names["output"] = REHEARSAL_OUTPUT
     try:
         STAGE.perform(exec, code, names)
     finally:
         sys.modules["__main__"] = OWN_MAIN
 
 
+def rehearse_job():
+    """The same for the way to the program. Nothing of this is left when the job comes."""
+    job = Job(REHEARSAL_JOB)
+    settle(job)
+    ordinary_source("/dev/null")
+    real_path("/")
+    hides_a_module(["/"])
+    set_search_path("/", [])
+    del sys.path[0]
+    rehearse(SHORT_REHEARSAL)
+
+
+def packed(*texts):
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
+REHEARSAL_JOB = (
+    struct.pack("<I", 2)
+    + packed(b"python", b"main.py")
+    + struct.pack("<I", 2)
+    + packed(b"HOME", os.fsencode(ZYGOTE_HOME or "/"), b"A", b"B")
+    + packed(b"/")
+    + struct.pack("<BI", 0, 0)
+)
+
+# Made once: making a stream touches more than writing to it.
+REHEARSAL_OUTPUT = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
 # Each page that a guest touches is copied for it, so a guest rehearses only what every program does.
 SHORT_REHEARSAL = "print(1, file=output)"
 LONG_REHEARSAL = """
@@ -1166,7 +1301,7 @@ def await_and_begin(zygote):
 
 def main():
     """The zygote's life. Comes back in guests only, so that a program runs with as little below it as can be."""
-    command = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, COMMAND)
+    command = _socket.socket(AF_UNIX, socket.SOCK_SEQPACKET, 0, COMMAND)
     try:
         zygote = warm_up(command)
     except Failed as failure:

@@ -192,7 +192,7 @@ impl Host {
     pub(crate) fn joined(&mut self, name: &str) -> Result<u32, Refusal> {
         self.hear(|answer, _| match answer {
             Answer::Joined { name: joined, guest } if joined == name => Some(Ok(*guest)),
-            Answer::Refused { name: refused, refusal } if refused == name => Some(Err(refusal.clone())),
+            Answer::NotJoined { name: refused, refusal } if refused == name => Some(Err(refusal.clone())),
             _ => None,
         })
     }

@@ -230,7 +230,7 @@ fn paused(host: &mut Host) {
     host.launch("still");
     let guest = host.guest("still", "owner");
     let code = "import time\nlast = time.monotonic()\nprint('up')\n\
-                while time.monotonic() - last < 0.2: last = time.monotonic()\nprint('gap')\n";
+                while (now := time.monotonic()) - last < 0.2: last = now\nprint('gap')\n";
     let task = host.start("still", Some(guest), code);
     host.from_agent("still", |said| {
         matches!(said, sandstorm_agent::protocol::FromAgent::Output { .. }).then_some(())
@@ -274,7 +274,7 @@ fn transplanted(host: &mut Host) {
     // One that has not even a job cannot be copied, and says why; the other still waits for its own.
     host.ask(&Request::Transplant { from: from.clone(), to: to.clone() }, &[]);
     let answer = host.hear(|answer, _| match answer {
-        Answer::Refused { refusal, .. } => Some(Err(refusal.clone())),
+        Answer::NotTransplanted { refusal, .. } => Some(Err(refusal.clone())),
         Answer::Transplanted { name, report } => Some(Ok((name.clone(), *report))),
         _ => None,
     });
@@ -285,7 +285,7 @@ fn transplanted(host: &mut Host) {
     let other = host.guest("to", "somebody else");
     host.ask(&Request::Transplant { from, to: ("to".to_owned(), other) }, &[]);
     let refused = host.hear(|answer, _| match answer {
-        Answer::Refused { refusal, .. } => Some(refusal.clone()),
+        Answer::NotTransplanted { refusal, .. } => Some(refusal.clone()),
         _ => None,
     });
     assert_eq!(refused.kind, RefusalKind::Forbidden);

@@ -133,7 +133,7 @@ fn a_source_with_filters_of_its_own() {
     let (mut source, mut destination) = (zygote.running(), zygote.guest());
     source.run("import ctypes, struct\nstep = struct.pack('<HBBI', 6, 0, 0, 0x7fff0000)");
     source.run(
-        "program = struct.pack('<HxxxxxxP', 1, ctypes.cast(ctypes.c_char_p(step), ctypes.c_void_p).value)",
+        "program = struct.pack('<HxxxxxxQ', 1, ctypes.cast(ctypes.c_char_p(step), ctypes.c_void_p).value)",
     );
     assert_eq!(source.run("ctypes.CDLL(None).prctl(22, 2, program, 0, 0)"), "0");
     let refusal = source.refused(&mut destination);

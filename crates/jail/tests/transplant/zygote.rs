@@ -151,6 +151,11 @@ impl TestGuest {
         }
     }
 
+    pub(crate) fn waits_for_its_job(&self) -> bool {
+        let call = format!("/proc/{}/syscall", self.pid.as_raw_nonzero());
+        std::fs::read_to_string(call).unwrap().starts_with("0 0x3 ")
+    }
+
     pub(crate) fn as_guest(&self) -> Guest<'_> {
         Guest { pid: self.pid.as_raw_nonzero().get(), pidfd: self.pidfd.as_fd(), side: Some(self.inode) }
     }

@@ -10,9 +10,11 @@ import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
+import unittest
+
+if os.geteuid() != 0:
+    raise unittest.SkipTest("makes namespaces with several ids: needs root")
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "zygote", "python.py")
 INTERPRETER = os.environ.get("ZYGOTE_TEST_INTERPRETER", "/usr/bin/python3")
@@ -75,14 +77,16 @@ class Jail:
         words = {word[:1]: word[1:] for word in (up.recv(16), up.recv(16))}
         assert set(words) == {b"p", b"r"}, "no PID 1"
         self.pid = pid = int(words[b"p"])
-        self.link = up
+        self.link, self.guests = up, []
         self.namespaces = {
             name: os.open("/proc/%d/ns/%s" % (pid, name), os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES
         }
 
     def _build(self, up, down):
         try:
-            up.close()
+            # Above all the zygote's socket, whose end it would otherwise never see.
+            os.closerange(3, down.fileno())
+            os.closerange(down.fileno() + 1, 1024)
             call("prctl", 1, signal.SIGKILL, 0, 0, 0)
             call("unshare", sum(NAMESPACES.values()))
             down.send(b"u")
@@ -90,6 +94,8 @@ class Jail:
             os.setgroups([])
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
+            # Opened now: PID 1 is about to put a /proc of its own over this one.
+            children = open("/proc/thread-self/children")
             pid = os.fork()
             if pid == 0:
                 call("mount", None, b"/", None, 0x44000, None)
@@ -98,15 +104,15 @@ class Jail:
                 down.send(b"r")
                 down.recv(1)
                 os._exit(0)
-            # The child's number out here is asked for by the test from our own /proc.
-            children = "/proc/thread-self/children"
-            with open(children) as file:
-                down.send(b"p" + file.read().split()[0].encode())
+            down.send(b"p" + children.read().split()[0].encode())
             os.waitpid(pid, 0)
         finally:
             os._exit(0)
 
     def end(self):
+        # A PID 1 cannot end before every process of its namespace has been waited for, and guests are our children.
+        for guest in self.guests:
+            guest.remove()
         self.link.close()
         for descriptor in self.namespaces.values():
             os.close(descriptor)
@@ -179,7 +185,9 @@ class Zygote:
         answer, descriptors, side = self.ask(jail, **options)
         if answer is None or "joined" not in answer:
             raise AssertionError("no guest: %r" % (answer,))
-        return Guest(descriptors[0], side)
+        guest = Guest(descriptors[0], side)
+        jail.guests = [other for other in jail.guests if other.pidfd is not None] + [guest]
+        return guest
 
     def end(self):
         self.command.close()
@@ -247,6 +255,12 @@ class Guest:
         self.pidfd = None
         self.side.close()
         return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+
+    def remove(self):
+        """What is left of it when a test has failed."""
+        if self.pidfd is not None:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.wait()
 
     def abandon(self):
         """Ends it as the loss of its agent does."""

@@ -1,6 +1,7 @@
 """The same programs by `python3 main.py` and in a guest: output, errors and status are equal byte for byte."""
 
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -12,10 +13,17 @@ from programs import PROGRAMS
 OUTSIDE = 101000
 
 
+def without_addresses(result):
+    status, *streams = result
+    return (status, *(re.sub(rb"0x[0-9a-f]{6,}", b"0x", stream) for stream in streams))
+
+
 class Programs(unittest.TestCase):
+    maxDiff = None
+
     @classmethod
     def setUpClass(cls):
-        cls.zygote, cls.jail = Zygote(), Jail(cls.id_map if hasattr(cls, "id_map") else "0 100000 65536")
+        cls.zygote, cls.jail = Zygote(), Jail()
         version = cls.zygote.answer["ready"]["version"]
         cls.version = ".".join(version.split(".")[:2])
 
@@ -82,7 +90,9 @@ class Programs(unittest.TestCase):
             expected = self.plain(argv, *rest)
             self.prepare(place, program)
             found = self.guest(argv, *rest)
-            self.assertEqual(found, expected)
+            found, expected = without_addresses(found), without_addresses(expected)
+            compared = 3 if program.get("errors", True) else 2
+            self.assertEqual(found[:compared], expected[:compared])
         finally:
             shutil.rmtree(place)
 

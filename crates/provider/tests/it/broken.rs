@@ -240,8 +240,7 @@ impl Provider for Broken {
         match self.fault {
             Fault::ForksInSilence => forked.not_carried.clear(),
             Fault::ForksWithoutFiles => {
-                let path = GuestPath::workspace().join("kept").unwrap();
-                let op = FileOp::Remove { path, recursive: false };
+                let op = FileOp::Remove { path: GuestPath::workspace(), recursive: true };
                 let _ = self.inner.files(cx, &forked.sandbox.id, op).await;
             }
             _ => {}

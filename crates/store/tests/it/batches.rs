@@ -34,7 +34,6 @@ async fn those_who_come_together_share_a_commit(case: Case) {
     seqs.sort_unstable();
     assert_eq!(seqs, (1..=200).collect::<Vec<u64>>());
     let used = commits(&case.store) - before;
-    println!("200 calls in {used} transactions");
     assert!(used < 100, "{used} transactions for 200 calls");
     sound(&case, 200).await;
 }
@@ -179,7 +178,7 @@ async fn what_writing_costs() {
                     store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
                     let end = RunEnd {
                         status: Some("ok".into()),
-                        result: Some(json!({"stdout": "1\n"})),
+                        result: Some(json!({"stdout": "1\n"}).to_string()),
                         problem: None,
                         at: at(5),
                     };

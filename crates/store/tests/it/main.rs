@@ -8,6 +8,7 @@ mod audit;
 mod batches;
 mod concurrency;
 mod contexts;
+mod density;
 mod execs;
 mod faults;
 mod idempotency;

@@ -135,11 +135,11 @@ async fn check_version_3(store: &Store) {
 }
 
 async fn a_newer_database_is_refused(case: Case) {
-    meddle(&case.store, "INSERT INTO schema_versions VALUES (4, 'x', 'x', 0)").await.unwrap();
+    meddle(&case.store, "INSERT INTO schema_versions VALUES (5, 'x', 'x', 0)").await.unwrap();
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 3 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 3: use the newer program";
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 4 }), "{error:?}");
+    let text = "the database has version 99, this program knows versions up to 4: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 
@@ -157,7 +157,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 3);
+    assert_eq!(before.len(), 4);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -177,7 +177,7 @@ async fn servers_that_start_together_migrate_once() {
         let stores = tasks.join_all().await;
         let versions = "SELECT name AS value FROM schema_versions ORDER BY version";
         let names = look(&stores[0], versions).await.unwrap();
-        assert_eq!(names, ["0001_core", "0002_work", "0003_tracking"]);
+        assert_eq!(names, ["0001_core", "0002_work", "0003_tracking", "0004_lists"]);
     }
 }
 
@@ -193,5 +193,5 @@ async fn released_migrations_are_frozen() {
     }
     let frozen = include_str!("fixtures/checksums.txt").lines().collect::<Vec<_>>();
     assert!(found.iter().zip(&frozen).all(|(found, frozen)| found == frozen), "{found:#?}");
-    assert_eq!(frozen.len(), 6);
+    assert_eq!(frozen.len(), 8);
 }

@@ -19,7 +19,7 @@ async fn a_run_ends_once(case: Case) {
     let end = RunEnd { status: None, result: None, problem: Some(json!({"kind": "internal"})), at: at(8) };
     let events = [json!("error"), json!("complete")];
     assert_eq!(case.store.end_run(row.tenant, row.id, &end, &events).await.unwrap(), Some(vec![2, 3]));
-    let late = RunEnd { status: Some("ok".into()), result: Some(json!(1)), problem: None, at: at(9) };
+    let late = RunEnd { status: Some("ok".into()), result: Some("1".into()), problem: None, at: at(9) };
     assert_eq!(case.store.end_run(row.tenant, row.id, &late, &events).await.unwrap(), None);
     assert_eq!(case.store.end_run(TenantId::random(), row.id, &late, &[]).await.unwrap(), None);
     let stored = case.store.run(row.tenant, row.id).await.unwrap().unwrap();

@@ -5,10 +5,11 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::{Common, Peer};
 use crate::bench::command::CommandLine;
+use crate::bench::server::tell;
 
 /// The image: places to mount on, and nothing that runs.
 pub(super) const IMAGE: &str = "sandstorm-bench";
@@ -78,7 +79,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = tell(&self.child, Signal::TERM);
         let began = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if began.elapsed() > Duration::from_secs(20) {

@@ -16,9 +16,9 @@ const THEIRS: &str = "#8a8f98";
 
 /// Cases that are comparable stand together. The last one takes what is left.
 const GROUPS: [(&str, &str); 4] = [
-    ("python", "Python, from nothing to its output"),
-    ("node", "Node, from nothing to its output"),
-    ("bash", "Bash, from nothing to its output"),
+    ("python", "Python, a program that prints"),
+    ("node", "Node, a program that prints"),
+    ("bash", "Bash, a program that prints"),
     ("", "Requests of other kinds"),
 ];
 

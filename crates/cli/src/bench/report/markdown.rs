@@ -13,6 +13,7 @@ pub(super) fn page(report: &Report) -> String {
     throughput(&mut page, &report.figures);
     bursts(&mut page, &report.figures);
     memory(&mut page, &report.figures);
+    counters(&mut page, &report.figures);
     let _ = write!(page, "## Host\n\n");
     for (name, value) in &report.facts {
         let _ = writeln!(page, "- {name}: {value}");
@@ -135,6 +136,17 @@ fn bursts(page: &mut String, figures: &Figures) {
             "| {what} | {} | {} | {:.1} | {:.1} | {:.1} | {:.1} |",
             burst.at_once, burst.bursts, latency.p50, latency.p90, latency.p99, burst.whole_ms
         );
+    }
+    page.push('\n');
+}
+
+fn counters(page: &mut String, figures: &Figures) {
+    if figures.counters.is_empty() {
+        return;
+    }
+    page.push_str("## What the server counted\n\n| counter | value |\n|---|---|\n");
+    for (name, value) in &figures.counters {
+        let _ = writeln!(page, "| `{name}` | {value} |");
     }
     page.push('\n');
 }

@@ -61,14 +61,14 @@ impl Stage {
         Some(match span.name.as_str() {
             "request" => Self::Request,
             "authenticate" => Self::Key,
-            "start_run" => Self::Prepare,
+            "begin_run" => Self::Prepare,
             "admit" => Self::Admission,
             "record_begin" => Self::RecordBegin,
             "create_sandbox" => Self::Sandbox,
             "start_program" => Self::Start,
             "program" => Self::Program,
             // The task that carries out the run. The engine has tasks too, each inside a stage.
-            "task" if around(span, spans).is_some_and(|around| around.name == "start_run") => Self::HandOver,
+            "task" if around(span, spans).is_some_and(|around| around.name == "begin_run") => Self::HandOver,
             "record_end" => Self::RecordEnd,
             _ => return None,
         })
@@ -131,7 +131,7 @@ mod tests {
     fn stages_add_up_to_the_whole() {
         let spans = [
             span(1, 0, "request", 110, 190),
-            span(2, 1, "start_run", 120, 140),
+            span(2, 1, "begin_run", 120, 140),
             span(3, 2, "record_begin", 125, 135),
             span(4, 2, "task", 140, 300),
             span(5, 4, "create_sandbox", 145, 150),

@@ -56,7 +56,10 @@ impl Inner {
         let mut left = self.programs(living);
         let known = left.len() + rows.len();
         if processes > known {
-            let why = format!("{} processes or threads beside those run in the source, and stay there", processes - known);
+            let why = format!(
+                "{} processes or threads beside those run in the source, and stay there",
+                processes - known
+            );
             left.push(NotCarried { what: "processes".to_owned(), why });
         }
         let watchers = living.watchers();

@@ -202,7 +202,8 @@ fn all_tenants_together_are_bounded() {
 #[test]
 fn what_is_old_is_replaced_before_it_goes() {
     let mut world = World::new(100);
-    (world.take(1, 1), world.take(1, 1));
+    world.take(1, 1);
+    world.take(1, 1);
     assert_eq!(world.settle(), 2);
     world.pass(81.0);
     assert_eq!(world.settle(), 2);
@@ -225,7 +226,8 @@ fn what_is_too_old_is_never_given() {
 #[test]
 fn a_kind_that_nobody_asks_for_any_more_is_let_go() {
     let mut world = World::new(100);
-    (world.take(1, 1), world.take(1, 1));
+    world.take(1, 1);
+    world.take(1, 1);
     world.settle();
     for _ in 0..700 {
         world.pass(1.0);
@@ -269,7 +271,8 @@ fn fills_that_fail_are_tried_less_and_less_often() {
 #[test]
 fn a_drained_pool_takes_and_gives_nothing() {
     let mut world = World::new(100);
-    (world.take(1, 1), world.take(1, 1));
+    world.take(1, 1);
+    world.take(1, 1);
     world.settle();
     world.take(1, 1);
     let fills = world.begin(0);

@@ -62,7 +62,7 @@ pub(super) fn make_leaf(workshop: &mut Workshop, spec: &JailSpec) -> Result<Opti
 
 /// Clones PID 1, gives it its ids and releases it.
 pub(super) fn deliver(
-    workshop: &Workshop,
+    workshop: &mut Workshop,
     watcher: &Watcher,
     serial: Serial,
     spec: &JailSpec,
@@ -77,8 +77,19 @@ pub(super) fn deliver(
     let (door, their_door) = packet::pair().map_err(doing("make a socket"))?;
     let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
     let trees = trees(workshop, spec)?;
-    let side = sandstorm_sys::fork::clone(Namespaces::JAIL, leaf.and_then(Leaf::birthplace))
-        .map_err(no_namespaces)?;
+    let network = ready_network(workshop, spec);
+    let birthplace = leaf.and_then(Leaf::birthplace);
+    let side = match (&network, &workshop.networks) {
+        (Some(network), Some(networks)) => Networks::within(networks.own(), network.as_fd(), || {
+            let side = sandstorm_sys::fork::clone(Namespaces::JAIL_HERE, birthplace)?;
+            match side {
+                Side::Parent { .. } => Ok(side),
+                // It stays in the network that its parent leaves again.
+                Side::Child => Ok(be_born(workshop, spec, born)),
+            }
+        }),
+        _ => sandstorm_sys::fork::clone(Namespaces::JAIL, birthplace),
+    };
     let (pid, pidfd) = match side {
         Side::Parent { pid, pidfd } => (pid, pidfd),
         Side::Child => {

@@ -3,7 +3,7 @@
 use super::State;
 use crate::error::JailError;
 use crate::launcher::answers::Ticket;
-use crate::launcher::protocol::{Answer, GuestId};
+use crate::launcher::protocol::{Answer, GuestId, Refusal};
 use crate::launcher::surgery::Surgery;
 use crate::launcher::watch::Serial;
 use crate::launcher::zygotes::{Heard, Visit};
@@ -14,7 +14,7 @@ impl State {
         let ticket = self.answers.take_place(name);
         match self.line_up(name, zygote, owner, like, &ticket) {
             Ok(serial) => self.ask_zygote(serial),
-            Err(e) => self.refuse(&ticket, &e),
+            Err(e) => self.refuse_guest(&ticket, &e),
         }
     }
 
@@ -68,7 +68,7 @@ impl State {
                 None => Err((visit, JailError::Gone)),
             };
             if let Err((visit, e)) = asked {
-                self.refuse(&visit.ticket, &e);
+                self.refuse_guest(&visit.ticket, &e);
             }
         }
     }
@@ -79,7 +79,7 @@ impl State {
             match zygote.hear() {
                 Heard::Nothing => return,
                 Heard::Ready => {}
-                Heard::Refused(visit, why) => self.refuse(&visit.ticket, &JailError::NoGuest(why)),
+                Heard::Refused(visit, why) => self.refuse_guest(&visit.ticket, &JailError::NoGuest(why)),
                 Heard::Joined(visit, pid, pidfd, side) => {
                     self.welcome(serial, &visit, (serial, pid, pidfd), &side);
                 }
@@ -104,21 +104,21 @@ impl State {
             // PID 1 does not end before all of its namespace is collected, so the jail must be there.
             self.zygotes.lose_guest(zygote);
             self.find_strays();
-            return self.refuse(&visit.ticket, &JailError::Gone);
+            return self.refuse_guest(&visit.ticket, &JailError::Gone);
         };
         match ward.welcome(&self.watcher, guest, side) {
             Ok(guest) => {
                 let joined = Answer::Joined { name: visit.ticket.name.clone(), guest };
                 self.give(&visit.ticket, (joined, Vec::new()));
             }
-            Err(e) => self.refuse(&visit.ticket, &e),
+            Err(e) => self.refuse_guest(&visit.ticket, &e),
         }
     }
 
     /// A zygote is of no use any more: who waits for it is refused. Its guests live on.
     pub(super) fn lose_zygote(&mut self, serial: Serial, why: &str) {
         for visit in self.zygotes.fail(serial, why) {
-            self.refuse(&visit.ticket, &JailError::NoGuest(why.to_owned()));
+            self.refuse_guest(&visit.ticket, &JailError::NoGuest(why.to_owned()));
         }
     }
 
@@ -136,7 +136,7 @@ impl State {
         let ticket = self.answers.take_place(&to.0);
         let serial = self.new_serial();
         if let Err((ticket, e)) = self.operate(serial, ticket, from, to) {
-            self.refuse(&ticket, &e);
+            self.refuse_copy(&ticket, &e);
         }
     }
 
@@ -186,7 +186,17 @@ impl State {
                 let done = Answer::Transplanted { name: name.clone(), report };
                 self.give(&surgery.ticket, (done, Vec::new()));
             }
-            Err(e) => self.refuse(&surgery.ticket, &e),
+            Err(e) => self.refuse_copy(&surgery.ticket, &e),
         }
+    }
+
+    fn refuse_guest(&mut self, ticket: &Ticket, error: &JailError) {
+        let refused = Answer::NotJoined { name: ticket.name.clone(), refusal: Refusal::from(error) };
+        self.give(ticket, (refused, Vec::new()));
+    }
+
+    fn refuse_copy(&mut self, ticket: &Ticket, error: &JailError) {
+        let refused = Answer::NotTransplanted { name: ticket.name.clone(), refusal: Refusal::from(error) };
+        self.give(ticket, (refused, Vec::new()));
     }
 }
