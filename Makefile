@@ -36,6 +36,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
+	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
 test-all: ## The same plus the full matrix, soak and long fault runs
@@ -45,6 +46,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh 100
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
+	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	scripts/sanitize.sh
 	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 

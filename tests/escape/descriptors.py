@@ -1,7 +1,16 @@
 # What the program was born with: three descriptors of its own and an environment that was built for it.
 import stat
 
+# An interpreter that was forked into the sandbox says on this one how it ends; nothing can be had from it.
+LAST_WORD = 1023
 for number in range(3, 1024):
+    if number == LAST_WORD and stat.S_ISSOCK(os.fstat(number).st_mode if os.path.exists(f"/proc/self/fd/{number}") else 0):
+        import socket
+
+        word = socket.socket(fileno=os.dup(number))
+        check("the family of the last word", word.family, socket.AF_UNIX)
+        refused("reading the last word", lambda: word.recv(1, socket.MSG_DONTWAIT), "EAGAIN")
+        continue
     refused(f"descriptor {number}", lambda: os.fstat(number), "EBADF")
 for number in (0, 1, 2):
     mode = os.fstat(number).st_mode

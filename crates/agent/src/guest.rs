@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use sandstorm_sys::process::{Ending, Reaped};
 
 use crate::protocol::{FromAgent, PayloadWalls, StartFailure};
 
@@ -189,6 +191,26 @@ fn greeting(side: BorrowedFd<'_>) -> Result<Option<Warm>, StartFailure> {
         }
         _ => Err(broken(if said.is_empty() { Errno::PIPE } else { Errno::PROTO })),
     }
+}
+
+/// How a guest says that its program ends: status, microseconds of user and system time, peak memory. `None`: nothing
+/// yet.
+pub(crate) fn last_word(side: BorrowedFd<'_>) -> Result<Option<Reaped>, Errno> {
+    let mut word = [0; 25];
+    match rustix::io::read(side, &mut word) {
+        Ok(25) => {}
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Ok(_) => return Err(Errno::PROTO),
+        Err(e) => return Err(e),
+    }
+    let number = |at: usize| word[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Ok(Some(Reaped {
+        pid: 0,
+        ending: Ending::Code(i32::from(word[0])),
+        user_time: Duration::from_micros(number(1)),
+        system_time: Duration::from_micros(number(9)),
+        peak_memory_bytes: number(17),
+    }))
 }
 
 /// What a guest measured of itself: pid, uid, gid, capabilities, no_new_privs, seccomp mode.

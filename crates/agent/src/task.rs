@@ -18,7 +18,7 @@ use self::kept::Kept;
 use self::streams::{Input, Output, Streams};
 use crate::child::{self, Status};
 use crate::frame::Decoder;
-use crate::guest::{Guests, Handing};
+use crate::guest::{self, Guests, Handing};
 use crate::protocol::{
     CHUNK, Ending, FromAgent, Guest, Held, INTERPRETER, Init, InputStream, PIECE_COST, PayloadWalls, Program,
     StartFailure, Stream, Tag, Task, TaskId, TaskUsage, TerminalSize, WINDOW, cost,
@@ -29,6 +29,8 @@ use crate::{connect, files, serve, terminal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Port {
     Status,
+    /// Where a guest says how its program ends.
+    LastWord,
     Output(Stream),
     Input(InputStream),
 }
@@ -42,6 +44,8 @@ pub(crate) struct Running {
     /// What the next host knows it by. `None`: it ends with the host that started it.
     tag: Option<Tag>,
     beginning: Beginning,
+    /// The socket of a guest that says how its program ends.
+    last_word: Option<OwnedFd>,
     walls: Option<PayloadWalls>,
     outputs: Vec<Output>,
     inputs: Vec<Input>,
@@ -140,6 +144,7 @@ impl Running {
             id,
             tag,
             beginning,
+            last_word: None,
             walls: None,
             outputs: Vec::new(),
             inputs: Vec::new(),
@@ -163,6 +168,9 @@ impl Running {
         if let Some((status, events)) = self.beginning.interest() {
             interests.push((Port::Status, status, events));
         }
+        if let Some(side) = &self.last_word {
+            interests.push((Port::LastWord, side.as_fd(), PollFlags::IN));
+        }
         // While output waits for credit, the side channel waits too, or it would overtake it.
         let stuck =
             self.outputs.iter().any(|o| o.stream != Stream::Side && o.fd.is_some() && !o.has_credit());
@@ -184,6 +192,7 @@ impl Running {
     pub(crate) fn advance(&mut self, port: Port) {
         match port {
             Port::Status => self.read_status(),
+            Port::LastWord => self.read_last_word(),
             Port::Output(Stream::Side) => self.read_side(),
             Port::Output(stream) => {
                 self.read_output(stream);
@@ -224,8 +233,21 @@ impl Running {
     fn begun(&mut self, walls: PayloadWalls, side: Option<OwnedFd>) {
         self.walls = Some(walls);
         self.said.push(FromAgent::Started { id: self.id, walls });
-        if let Some(side) = side.filter(|_| self.inputs.iter().any(|input| input.to == InputStream::Side)) {
-            self.outputs.push(Output::new(Stream::Side, side));
+        if self.inputs.iter().any(|input| input.to == InputStream::Side) {
+            self.outputs.extend(side.map(|side| Output::new(Stream::Side, side)));
+        } else if self.last {
+            self.last_word = side;
+        }
+    }
+
+    /// A guest whose program is the last thing in here says how it ends, and is ended with everything else before
+    /// anybody hears of it. One that says nothing, or nonsense, is waited for.
+    fn read_last_word(&mut self) {
+        let Some(side) = self.last_word.take() else { return };
+        match guest::last_word(side.as_fd()) {
+            Ok(Some(word)) if self.is_alive() => self.ended(Reaped { pid: self.pid, ..word }),
+            Ok(None) => self.last_word = Some(side),
+            Ok(Some(_)) | Err(_) => {}
         }
     }
 

@@ -67,7 +67,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ends.push(began.elapsed());
         if index == 0 {
             // The first one brings up the zygote and the groups above.
-            (births.clear(), joins.clear(), ends.clear());
+            births.clear();
+            joins.clear();
+            ends.clear();
             used.push(cpu(pid)?);
         }
     }

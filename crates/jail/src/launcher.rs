@@ -14,6 +14,7 @@ mod clients;
 mod door;
 mod hello;
 mod introduction;
+mod networks;
 mod protocol;
 pub mod resident;
 mod rooms;
@@ -38,6 +39,7 @@ use rustix::io::Errno;
 use sandstorm_sys::fork::Forked;
 
 use clients::Clients;
+use networks::Networks;
 pub use protocol::{
     Answer, EndCause, Ended, GuestId, JailId, Launched, Refusal, RefusalKind, Request, TransplantReport,
     VERSION,
@@ -184,6 +186,8 @@ struct Workshop {
     namespaces: Vec<u64>,
     /// Whether this process may mount in its own mount namespace.
     may_mount: bool,
+    /// Networks of jails that have none, where this process may make them.
+    networks: Option<Networks>,
     /// What a jail may show of the host. `None`: the client has the same rights as this process.
     sources: Option<Sources>,
     /// Exists once the first jail needed groups.
@@ -206,6 +210,7 @@ impl Workshop {
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
             instance: None,
             may_mount: may_mount(),
+            networks: if may_mount() { Networks::new().ok() } else { None },
             sources,
             config,
         })

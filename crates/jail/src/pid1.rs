@@ -45,6 +45,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) filter: &'a [Instruction],
     /// Where the trees come from.
     pub(crate) trees: Trees<'a>,
+    /// It was born in a network with nothing but loopback, which is up, and over which it has no rights.
+    pub(crate) network_is_ready: bool,
 }
 
 /// Who takes the trees of the host.
@@ -78,6 +80,7 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
         cgroup_entrances,
         filter,
         trees,
+        network_is_ready,
     } = setup;
     wait_for_release(&waiting)?;
     drop(waiting);
@@ -97,7 +100,7 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
     let scratch = root::enter(&spec.root, trees, (PAYLOAD_ID, PAYLOAD_ID))?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step("host name")?;
-    let captured = set_up_network(spec.network)?;
+    let captured = if network_is_ready { Vec::new() } else { set_up_network(spec.network)? };
 
     let groups = match spec.joinable {
         true => {

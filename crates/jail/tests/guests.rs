@@ -3,11 +3,14 @@
 //! Each case is a process of its own without threads, since it forks a launcher. The agent is this very program.
 
 #![expect(clippy::print_stdout, reason = "this is a test's report")]
+#![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
 #[path = "guests/host.rs"]
 mod host;
 #[path = "guests/life.rs"]
 mod life;
+#[path = "guests/networks.rs"]
+mod networks;
 #[path = "guests/walls.rs"]
 mod walls;
 
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let (mut passed, mut failed) = (0, 0);
-    let cases = walls::CASES.iter().chain(life::CASES);
+    let cases = walls::CASES.iter().chain(networks::CASES).chain(life::CASES);
     for (name, case) in cases.filter(|(name, _)| name.contains(&filter)) {
         let began = Instant::now();
         let ok = run(*case);

@@ -45,21 +45,21 @@ const ROWS: &[Row] = &[
         folder: "control",
         may: &["provider", "language", "store", "types"],
         tests_may: &[],
-        never: &["axum", "hyper", "sqlx"],
+        never: &["axum", "hyper", "sqlx", "rusqlite"],
     },
     Row {
         folder: "dialect/session",
         may: &["control", "provider", "types"],
         tests_may: &["language", "store"],
-        never: &["sqlx"],
+        never: &["sqlx", "rusqlite"],
     },
     Row {
         folder: "gateway",
         may: &["control", "provider", "telemetry", "types"],
         tests_may: &["language", "store"],
-        never: &["sqlx"],
+        never: &["sqlx", "rusqlite"],
     },
-    Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx"] },
+    Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx", "rusqlite"] },
     Row {
         folder: "cli",
         may: &[

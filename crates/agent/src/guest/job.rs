@@ -10,6 +10,9 @@ use crate::protocol::{Program, StartFailure};
 /// The flag of a job that says: descriptor 3 stays open, as the program's side channel.
 const SIDE_CHANNEL: u8 = 1;
 
+/// The flag of a job that says: the guest tells the status of its program before it is taken apart.
+const SAY_END: u8 = 2;
+
 /// Longest word about a job.
 const WORD: usize = 4096;
 
@@ -115,7 +118,12 @@ fn job(program: &Program) -> Vec<u8> {
         string(&mut job, value.as_bytes());
     }
     string(&mut job, program.cwd.as_bytes());
-    job.push(if program.side_channel { SIDE_CHANNEL } else { 0 });
+    job.push(match (program.side_channel, program.last) {
+        (true, _) => SIDE_CHANNEL,
+        // Nothing of it may go on afterwards, so that its word is as good as its end.
+        (false, true) => SAY_END,
+        (false, false) => 0,
+    });
     number(&mut job, program.files.len());
     for (path, content) in &program.files {
         string(&mut job, path);

@@ -200,9 +200,13 @@ impl LocalProvider {
     pub(super) fn attend(&self, living: &Arc<Living>, ended: oneshot::Receiver<Ended>) {
         // A sandbox that cannot be spoken to is of no use, and whoever broke the connection gets no more time.
         let (agent, launcher, name) = (living.agent.clone(), self.launcher.clone(), living.name());
+        let stopping = self.tasks.stopping().clone();
         self.tasks.start("sandbox link", async move {
             agent.lost().await;
-            let _ = launcher.kill(&name).await;
+            // A host that lets go of its connections leaves the sandboxes to the next one.
+            if !stopping.is_cancelled() {
+                let _ = launcher.kill(&name).await;
+            }
         });
         let (watched, events) = (Arc::clone(living), self.events.clone());
         self.tasks.start("sandbox end", async move {

@@ -6,6 +6,7 @@
 mod conception;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -47,6 +48,8 @@ pub(super) struct Newborn {
     control: OwnedFd,
     door: OwnedFd,
     ways: Ways,
+    /// Its network, if another jail can have it afterwards.
+    network: Option<Rc<OwnedFd>>,
 }
 
 /// PID 1 says two things: that the walls stand, and, by closing the socket, that it is the agent now.
@@ -101,9 +104,22 @@ impl Newborn {
         let leaf = conception::make_leaf(workshop, &spec)?;
         let delivered = conception::deliver(workshop, watcher, serial, &spec, leaf.as_ref());
         match delivered {
-            Ok(Delivered { pid, pidfd, identity, sync, control, door, ways }) => {
+            Ok(Delivered { pid, pidfd, identity, sync, control, door, ways, network }) => {
                 let stage = Stage::Building { sync, give_up: Instant::now() + PATIENCE };
-                Ok(Self { serial, spec, cookie, pid, pidfd, stage, leaf, identity, control, door, ways })
+                Ok(Self {
+                    serial,
+                    spec,
+                    cookie,
+                    pid,
+                    pidfd,
+                    stage,
+                    leaf,
+                    identity,
+                    control,
+                    door,
+                    ways,
+                    network,
+                })
             }
             Err(e) => {
                 if let Some(leaf) = &leaf {
@@ -207,10 +223,11 @@ impl Newborn {
 
     /// The socket is closed: either PID 1 is the agent now, or it ended without a word.
     fn grow(self, watcher: &Watcher) -> Outcome {
-        let Self { serial, spec, cookie, pid, pidfd, stage, leaf, identity, control, door, ways } = self;
+        let Self { serial, spec, cookie, pid, pidfd, stage, leaf, identity, control, door, ways, network } =
+            self;
         match stage {
             Stage::Built { report, scratch, captured, kept, .. } => {
-                let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, captured: kept };
+                let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
                 let ward = Ward::new(watcher, serial, &spec, hold, cookie);
                 let mut given = vec![control];
                 given.extend(captured);
@@ -218,8 +235,20 @@ impl Newborn {
                 Outcome::Grown(Box::new(ward), Box::new(launched), given)
             }
             stage => {
-                let newborn =
-                    Self { serial, spec, cookie, pid, pidfd, stage, leaf, identity, control, door, ways };
+                let newborn = Self {
+                    serial,
+                    spec,
+                    cookie,
+                    pid,
+                    pidfd,
+                    stage,
+                    leaf,
+                    identity,
+                    control,
+                    door,
+                    ways,
+                    network,
+                };
                 Outcome::Waiting(Box::new(newborn.abandon(step("stay alive", Errno::CHILD))))
             }
         }

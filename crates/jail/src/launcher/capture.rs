@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -33,16 +34,20 @@ enum Word {
 #[derive(Debug)]
 pub(super) struct Entrance {
     user: OwnedFd,
-    network: OwnedFd,
+    network: Rc<OwnedFd>,
     /// The network belongs to the host's user namespace: what is done there is done with the launcher's own rights.
     host_owned: bool,
 }
 
 impl Entrance {
-    /// Those of a process that is a child of this one and not collected.
-    pub(super) fn of(pid: i32, host_owned: bool) -> io::Result<Self> {
+    /// Those of a process that is a child of this one and not collected. `network`: the one that the launcher gave it.
+    pub(super) fn of(pid: i32, network: Option<&Rc<OwnedFd>>) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
-        Ok(Self { user: open("user")?, network: open("net")?, host_owned })
+        let (network, host_owned) = match network {
+            Some(network) => (Rc::clone(network), true),
+            None => (Rc::new(open("net")?), false),
+        };
+        Ok(Self { user: open("user")?, network, host_owned })
     }
 
     pub(super) fn user(&self) -> BorrowedFd<'_> {
@@ -51,11 +56,6 @@ impl Entrance {
 
     pub(super) fn network(&self) -> BorrowedFd<'_> {
         self.network.as_fd()
-    }
-
-    /// The network, if it is one that another jail can have.
-    pub(super) fn into_host_owned(self) -> Option<OwnedFd> {
-        self.host_owned.then_some(self.network)
     }
 
     /// Makes the captured network there and gives the host's ends of it.
@@ -105,10 +105,11 @@ fn listen(child: &OwnedFd) -> Result<Vec<OwnedFd>, JailError> {
 
 fn enter_and_capture(entrance: &Entrance) -> Result<Vec<OwnedFd>, String> {
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let steps = [(&entrance.user, LinkNameSpaceType::User), (&entrance.network, LinkNameSpaceType::Network)];
+    let steps =
+        [(entrance.user(), LinkNameSpaceType::User), (entrance.network(), LinkNameSpaceType::Network)];
     // Rights over the network are those of whoever owns it.
     for (namespace, kind) in steps.into_iter().skip(usize::from(entrance.host_owned)) {
-        rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))
+        rustix::thread::move_into_link_name_space(namespace, Some(kind))
             .map_err(|e| format!("its namespaces cannot be entered: {e}"))?;
     }
     network::capture_all().map(network::Captured::into_fds).map_err(|e| {

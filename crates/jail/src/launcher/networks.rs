@@ -5,11 +5,12 @@
 //! jail comes in. One in which a packet was sent, a connection tried or a socket left is thrown away: its counters would
 //! tell the next jail of it.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sandstorm_sys::fork::{Namespaces, Side};
 
 use crate::network;
 
@@ -18,15 +19,17 @@ const MOST: usize = 64;
 
 /// What a namespace tells of its past: interfaces with their counters, every counter of the protocols, sockets of every
 /// kind that exist or wait for their end.
-const PAST: [&str; 6] =
-    ["net/dev", "net/snmp", "net/netstat", "net/sockstat", "net/snmp6", "net/sockstat6"];
+const PAST: [&str; 6] = ["net/dev", "net/snmp", "net/netstat", "net/snmp6", "net/sockstat", "net/sockstat6"];
+
+/// Numbers among those that are the whole host's.
+const OF_THE_HOST: [&str; 2] = ["alloc", "mem"];
 
 #[derive(Debug)]
 pub(super) struct Networks {
     /// The launcher's own.
     own: OwnedFd,
     /// What a namespace says that nothing happened in.
-    untouched: Option<Vec<Vec<u8>>>,
+    untouched: Option<Vec<String>>,
     spare: Vec<OwnedFd>,
 }
 
@@ -49,37 +52,32 @@ impl Networks {
         let made = namespace().and_then(|made| {
             network::loopback_up().map_err(io::Error::other)?;
             if self.untouched.is_none() {
-                self.untouched = Some(past()?);
+                self.untouched = Some(past()?.iter().map(|text| without_sockets(text)).collect());
             }
             Ok(made)
         });
-        self.leave()?;
+        self.leave();
         made
     }
 
-    /// Does something in a namespace; a process that is made there stays there.
-    pub(super) fn within<T>(
-        own: BorrowedFd<'_>,
+    /// Clones the PID 1 of a jail into a namespace. The child stays there.
+    pub(super) fn bear(
+        &self,
         network: BorrowedFd<'_>,
-        work: impl FnOnce() -> io::Result<T>,
-    ) -> io::Result<T> {
+        birthplace: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Side> {
         enter(network)?;
-        let done = work();
-        // What follows would happen in a jail's network; there is no going on from that.
-        match enter(own) {
-            Ok(()) => done,
-            Err(_) => sandstorm_sys::fork::exit_now(1),
+        let side = sandstorm_sys::fork::clone(Namespaces::JAIL_HERE, birthplace);
+        if !matches!(side, Ok(Side::Child)) {
+            self.leave();
         }
+        side
     }
 
-    pub(super) fn own(&self) -> BorrowedFd<'_> {
-        self.own.as_fd()
-    }
-
-    fn leave(&self) -> io::Result<()> {
-        match enter(self.own.as_fd()) {
-            Ok(()) => Ok(()),
-            Err(_) => sandstorm_sys::fork::exit_now(1),
+    /// What follows a failure would happen in a jail's network: there is no going on from that.
+    fn leave(&self) {
+        if enter(self.own.as_fd()).is_err() {
+            sandstorm_sys::fork::exit_now(1);
         }
     }
 
@@ -88,7 +86,11 @@ impl Networks {
         if self.spare.len() >= MOST {
             return;
         }
-        let found = Self::within(self.own.as_fd(), network.as_fd(), past).ok();
+        if enter(network.as_fd()).is_err() {
+            return;
+        }
+        let found = past().ok();
+        self.leave();
         if found.is_some() && found == self.untouched {
             self.spare.push(network);
         }
@@ -103,11 +105,57 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?)
 }
 
-fn past() -> io::Result<Vec<Vec<u8>>> {
-    let read = |file: &&str| match fs::read(format!("/proc/self/{file}")) {
+fn past() -> io::Result<Vec<String>> {
+    let read = |file: &&str| match whole(&format!("/proc/self/{file}")) {
+        Ok(text) if file.contains("sockstat") => Ok(of_the_namespace(&text)),
         // A kernel without IPv6 has no file for it.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         other => other,
     };
     PAST.iter().map(read).collect()
+}
+
+/// In one piece: such a file does not say how long it is, and is made anew for each part that is read.
+fn whole(path: &str) -> io::Result<String> {
+    let mut text = String::with_capacity(16 * 1024);
+    File::open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The socket by which the device was brought up may still be on its way out.
+fn without_sockets(text: &str) -> String {
+    match text.strip_prefix("sockets: used ").and_then(|rest| rest.split_once(' ')) {
+        Some((_, rest)) => format!("sockets: used 0 {rest}"),
+        None => text.to_owned(),
+    }
+}
+
+fn of_the_namespace(sockets: &str) -> String {
+    let mut words = sockets.split_whitespace();
+    let mut kept = String::new();
+    while let Some(word) = words.next() {
+        if OF_THE_HOST.contains(&word) {
+            words.next();
+        } else {
+            kept.push_str(word);
+            kept.push(' ');
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_namespaces_do_is_left_out() {
+        let text = "sockets: used 0\nTCP: inuse 0 orphan 0 tw 1 alloc 2 mem 232\nFRAG: inuse 0 memory 0\n";
+        assert_eq!(
+            of_the_namespace(text),
+            "sockets: used 0 TCP: inuse 0 orphan 0 tw 1 FRAG: inuse 0 memory 0 "
+        );
+        assert_eq!(without_sockets("sockets: used 7 TCP: inuse 0 "), "sockets: used 0 TCP: inuse 0 ");
+        assert_eq!(without_sockets("Inter-| used 7 x"), "Inter-| used 7 x");
+    }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use super::capture::Entrance;
 use super::introduction::Limit;
@@ -31,10 +32,10 @@ pub(super) struct Inside {
 
 impl Rooms {
     /// Those of a child that was not released yet: it is a copy of this process, whose namespaces may be looked at.
-    pub(super) fn of(pid: i32, host_owned: bool, limits: Vec<Limit>) -> io::Result<Self> {
+    pub(super) fn of(pid: i32, network: Option<&Rc<OwnedFd>>, limits: Vec<Limit>) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
         Ok(Self {
-            entrance: Entrance::of(pid, host_owned)?,
+            entrance: Entrance::of(pid, network)?,
             mounts: open("mnt")?,
             ipc: open("ipc")?,
             uts: open("uts")?,

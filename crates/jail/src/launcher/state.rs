@@ -194,13 +194,17 @@ impl State {
         let over: Vec<Serial> =
             self.wards.iter().filter(|(_, ward)| ward.is_over()).map(|(serial, _)| *serial).collect();
         for serial in over {
-            if let Some(ward) = self.wards.remove(&serial) {
+            if let Some(mut ward) = self.wards.remove(&serial) {
                 self.names.remove(ward.name());
                 for zygote in ward.zygotes() {
                     self.zygotes.lose_guest(zygote);
                 }
+                let network = ward.take_network();
                 let ended = ward.bury(None);
                 self.tell_end(ended);
+                if let (Some(networks), Some(network)) = (&mut self.workshop.networks, network) {
+                    networks.give_back(network);
+                }
             }
         }
     }

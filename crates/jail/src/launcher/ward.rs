@@ -4,6 +4,7 @@ mod guests;
 mod stillness;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -55,6 +56,8 @@ pub(super) struct Ward {
     /// The way to hand its agent a new connection, where somebody may want to. While it is held, the agent outlives its host.
     door: Option<OwnedFd>,
     ways: Option<Ways>,
+    /// Its network, if another jail can have it afterwards.
+    network: Option<Rc<OwnedFd>>,
     /// The descriptors of its captured network, for whoever adopts it.
     captured: Vec<OwnedFd>,
     /// What the client wants to remember of it: what makes it outlive its client.
@@ -74,6 +77,7 @@ pub(super) struct Hold {
     pub(super) scratch: OwnedFd,
     pub(super) door: OwnedFd,
     pub(super) ways: Ways,
+    pub(super) network: Option<Rc<OwnedFd>>,
     /// Copies of the captured network's descriptors, if it may outlive its client.
     pub(super) captured: Vec<OwnedFd>,
 }
@@ -116,7 +120,7 @@ impl Ward {
         hold: Hold,
         cookie: Option<OwnedFd>,
     ) -> Self {
-        let Hold { pid, pidfd, identity, leaf, scratch, door, ways, captured } = hold;
+        let Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured } = hold;
         let counts_cpu = leaf.as_ref().is_some_and(Leaf::counts_cpu_time);
         // Nobody at the door: the agent ends with its only host.
         let held = spec.joinable || cookie.is_some();
@@ -142,6 +146,7 @@ impl Ward {
             door: held.then_some(door),
             // What is captured already needs no way in.
             ways: Some(ways).filter(|ways| held && (captured.is_empty() || matches!(ways, Ways::Rooms(_)))),
+            network,
             captured,
             cookie,
             joinable: spec.joinable,
@@ -405,6 +410,13 @@ impl Ward {
             counters.inodes_full = disk.f_files > 0 && disk.f_ffree == 0;
         }
         counters
+    }
+
+    /// What another jail can have of one that is gone.
+    pub(super) fn take_network(&mut self) -> Option<OwnedFd> {
+        let network = self.network.take().filter(|_| self.gone && self.captured.is_empty());
+        self.ways = None;
+        Rc::into_inner(network?)
     }
 
     /// Collects PID 1, which is gone, and removes what is left on the host. `reaped`: somebody collected it already.

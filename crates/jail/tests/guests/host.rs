@@ -200,7 +200,7 @@ impl Host {
     /// Waits until a guest waits; its walls come back.
     pub(crate) fn ready(&mut self, name: &str, number: u32) -> PayloadWalls {
         self.from_agent(name, |said| match said {
-            FromAgent::GuestReady { guest, walls } if *guest == number => Some(walls.clone()),
+            FromAgent::GuestReady { guest, walls } if *guest == number => Some(*walls),
             FromAgent::GuestFailed { guest, failure } if *guest == number => panic!("{failure:?}"),
             _ => None,
         })
@@ -264,7 +264,7 @@ impl Host {
         let (mut stdout, mut stderr, mut walls) = (Vec::new(), Vec::new(), None);
         let ending = self.from_agent(name, |said| {
             match said {
-                FromAgent::Started { id: of, walls: found } if *of == id => walls = Some(found.clone()),
+                FromAgent::Started { id: of, walls: found } if *of == id => walls = Some(*found),
                 FromAgent::Output { id: of, stream: Stream::Output, bytes } if *of == id => {
                     stdout.extend_from_slice(bytes);
                 }
@@ -293,6 +293,7 @@ impl Host {
 
     /// Goes through what an agent says, from the first thing that nobody heard, until something fits. What came before that
     /// stays for others.
+    #[expect(clippy::wrong_self_convention, reason = "what comes from the agent is meant, no conversion")]
     pub(crate) fn from_agent<T>(&mut self, name: &str, mut fits: impl FnMut(&FromAgent) -> Option<T>) -> T {
         let agent = self.agents.get_mut(name).unwrap();
         let mut next = 0;

@@ -240,7 +240,8 @@ impl Provider for Broken {
         match self.fault {
             Fault::ForksInSilence => forked.not_carried.clear(),
             Fault::ForksWithoutFiles => {
-                let op = FileOp::Remove { path: GuestPath::workspace(), recursive: true };
+                let path = "kept".parse().expect("it is a path");
+                let op = FileOp::Remove { path, recursive: false };
                 let _ = self.inner.files(cx, &forked.sandbox.id, op).await;
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! The soak of a server: runs mixed with kills, timeouts and floods, sandboxes, contexts and forks, with a warm pool and
 //! zygotes. When the server has ended, nothing of them is left; while it runs, it does not grow.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 

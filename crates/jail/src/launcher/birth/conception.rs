@@ -1,7 +1,8 @@
 //! The launcher's work before PID 1 may build: groups, ids, sockets, the clone, the release.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -19,7 +20,7 @@ use crate::launcher::introduction::rlimits;
 use crate::launcher::rooms::Rooms;
 use crate::launcher::watch::{Serial, Token, Watched, Watcher};
 use crate::pid1::{self, Setup, Trees};
-use crate::spec::{JailSpec, Strictness};
+use crate::spec::{JailSpec, Network, Strictness};
 use crate::step::Failed;
 use crate::{packet, root};
 
@@ -33,6 +34,8 @@ pub(super) struct Delivered {
     pub(super) control: OwnedFd,
     pub(super) door: OwnedFd,
     pub(super) ways: Ways,
+    /// Its network, if another jail can have it afterwards.
+    pub(super) network: Option<Rc<OwnedFd>>,
 }
 
 /// The groups, or none where this user can make none.
@@ -80,16 +83,10 @@ pub(super) fn deliver(
     let network = ready_network(workshop, spec);
     let birthplace = leaf.and_then(Leaf::birthplace);
     let side = match (&network, &workshop.networks) {
-        (Some(network), Some(networks)) => Networks::within(networks.own(), network.as_fd(), || {
-            let side = sandstorm_sys::fork::clone(Namespaces::JAIL_HERE, birthplace)?;
-            match side {
-                Side::Parent { .. } => Ok(side),
-                // It stays in the network that its parent leaves again.
-                Side::Child => Ok(be_born(workshop, spec, born)),
-            }
-        }),
+        (Some(network), Some(networks)) => networks.bear(network.as_fd(), birthplace),
         _ => sandstorm_sys::fork::clone(Namespaces::JAIL, birthplace),
     };
+    let side = side.map_err(no_namespaces)?;
     let (pid, pidfd) = match side {
         Side::Parent { pid, pidfd } => (pid, pidfd),
         Side::Child => {
@@ -107,14 +104,15 @@ pub(super) fn deliver(
                 cgroup_entrances: entrances,
                 filter: &workshop.agent_filter,
                 trees,
+                network_is_ready: network.is_some(),
             })
         }
     };
     drop((their_sync, their_control, their_door, entrances, trees));
-    let released = release(pid, &identity, spec, leaf, &sync).and_then(|ways| {
+    let released = release(pid, &identity, spec, leaf, network.as_ref(), &sync).and_then(|ways| {
         let pidfd = watcher.readable(pidfd, init_token(serial)).map_err(doing("wait for PID 1"))?;
         let sync = watcher.readable(sync, Token::Newborn(serial)).map_err(doing("wait for PID 1"))?;
-        Ok(Delivered { pid, pidfd, identity, sync, control, door, ways })
+        Ok(Delivered { pid, pidfd, identity, sync, control, door, ways, network })
     });
     if released.is_err() {
         // It has hardly begun: its end takes no time. Nobody else collects it, so the number is still its own.
@@ -131,22 +129,38 @@ fn release(
     identity: &Identity,
     spec: &JailSpec,
     leaf: Option<&Leaf>,
+    network: Option<&Rc<OwnedFd>>,
     sync: &OwnedFd,
 ) -> Result<Ways, JailError> {
-    let ways = ways(pid, spec, leaf)?;
+    let ways = ways(pid, spec, leaf, network)?;
     rank_for_memory(pid);
     identity.apply(pid)?;
     rustix::io::write(sync, b"1").map_err(doing("release PID 1"))?;
     Ok(ways)
 }
 
+/// A network with nothing but loopback that is up already, where the launcher may have such. One that cannot be made so
+/// is made with the jail.
+fn ready_network(workshop: &mut Workshop, spec: &JailSpec) -> Option<Rc<OwnedFd>> {
+    let networks = workshop.networks.as_mut().filter(|_| spec.network == Network::Loopback)?;
+    networks.take().ok().map(Rc::new)
+}
+
 /// Before it is released it is a copy of this process, whose namespaces may be looked at; the agent's may not.
-fn ways(pid: i32, spec: &JailSpec, leaf: Option<&Leaf>) -> Result<Ways, JailError> {
+fn ways(
+    pid: i32,
+    spec: &JailSpec,
+    leaf: Option<&Leaf>,
+    network: Option<&Rc<OwnedFd>>,
+) -> Result<Ways, JailError> {
     if !spec.joinable {
-        return Ok(Ways::Network(Entrance::of(pid).ok()));
+        return Ok(Ways::Network(Entrance::of(pid, network).ok()));
     }
     let limits = rlimits(spec, leaf.is_some());
-    Rooms::of(pid, limits).map(Box::new).map(Ways::Rooms).map_err(doing("open the jail's namespaces"))
+    Rooms::of(pid, network, limits)
+        .map(Box::new)
+        .map(Ways::Rooms)
+        .map_err(doing("open the jail's namespaces"))
 }
 
 /// Root takes the trees itself. In PID 1 it would be root of another user namespace, to which directories of the server's

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use super::Session;
 use crate::{Result, StoreError};
 
-/// Commits between two times: a few hundred pages.
-const EVERY: u32 = 100;
+/// Commits between two times: a few thousand pages.
+const EVERY: u32 = 250;
 
 /// A thread with a connection of its own.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ const BUSY: Duration = Duration::from_secs(5);
 /// Statements that are kept prepared: more than there are.
 const STATEMENTS: usize = 256;
 /// Pages of the log after which the commit itself folds it, should the thread for that not keep up.
-const FOLD_AT_ONCE: i64 = 10_000;
+const FOLD_AT_ONCE: i64 = 20_000;
 
 #[derive(Debug)]
 pub(crate) struct Session {
