@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     ("the zygote has few rights and no way out of its root", zygote_rights),
     ("a guest is charged to its jail", charges),
     ("the process limit counts guests", process_limit),
+    ("programs and guests of one jail can signal each other", signals),
 ];
 
 /// What a program finds of itself and its surroundings, as a text that is equal wherever the walls are.
@@ -216,4 +217,21 @@ fn process_limit(host: &mut Host) {
     let ran = host.python("few", Some(guest), code);
     // Four, less PID 1 and the guest itself.
     assert_eq!(ran.stdout, "2 Resource temporarily unavailable\n", "{}", ran.stderr);
+}
+
+fn signals(host: &mut Host) {
+    host.launch("signals");
+    let guest = host.guest("signals", "owner");
+    let task = host.start("signals", Some(guest), "import os, time\nprint(os.getpid())\ntime.sleep(60)\n");
+    let pid = host.from_agent("signals", |said| match said {
+        sandstorm_agent::protocol::FromAgent::Output { id, bytes, .. } if *id == task => {
+            Some(String::from_utf8_lossy(bytes).trim().to_owned())
+        }
+        _ => None,
+    });
+    let code = format!("import os\nprint('{pid}' in os.listdir('/proc'))\nos.kill({pid}, 15)\n");
+    let ran = host.python("signals", None, &code);
+    // Each is under Landlock by itself, so neither may look into the other, nor list it.
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("False\n", ""));
+    assert_eq!(host.ran("signals", task).ending, Ending::Signal(15));
 }

@@ -33,7 +33,7 @@ const ATTACKS: [&str; 14] = [
 
 /// How a server comes by its sandboxes, and what it counts then.
 const WAYS: [(&str, &[(&str, &str)], &str); 3] = [
-    ("pool and zygotes", &[("SANDSTORM_POOL_PREFILL", "true")], "pooled"),
+    ("pool and zygotes", &[("SANDSTORM_POOL_PREFILL", "2")], "pooled"),
     ("zygotes alone", &[("SANDSTORM_POOL_MAX", "0")], "joined"),
     ("neither", &[("SANDSTORM_POOL_ENABLED", "false"), ("SANDSTORM_POOL_ZYGOTES", "false")], "cold"),
 ];
