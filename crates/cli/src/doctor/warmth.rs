@@ -30,8 +30,7 @@ fn pool(config: &Config) -> Check {
 }
 
 fn interpreters(config: &Config) -> Check {
-    let found = zygotes::configured(config)
-        .and_then(|all| zygote_obstacle(&all).map_or(Ok(all), Err));
+    let found = zygotes::configured(config).and_then(|all| zygote_obstacle(&all).map_or(Ok(all), Err));
     match found {
         Ok(all) => Check::ok(GROUP, "warm Python", loaded(&all)),
         Err(why) => Check::missing(

@@ -46,7 +46,7 @@ fn everything_arrives_as_it_was() {
             (new.mode(), new.mtime(), new.mtime_nsec()),
             "{name}"
         );
-        assert_eq!(old.is_dir() || old.size() == new.size(), true, "{name}");
+        assert!(old.is_dir() || old.size() == new.size(), "{name}");
     }
     assert_eq!(fs::read(at("deep/er/file")).unwrap(), fs::read(to.join("deep/er/file")).unwrap());
     assert_eq!(fs::read_link(to.join("outside")).unwrap(), Path::new("/usr/bin/env"));

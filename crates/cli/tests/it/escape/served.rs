@@ -31,10 +31,13 @@ const ATTACKS: [&str; 14] = [
     "tracing",
 ];
 
-/// How a server comes by its sandboxes, and what it counts then.
-const WAYS: [(&str, &[(&str, &str)], &str); 3] = [
+/// A name, the settings of a server, and what it counts its programs as then.
+type Way = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+
+/// How a server comes by its sandboxes.
+const WAYS: [Way; 3] = [
     ("pool and zygotes", &[("SANDSTORM_POOL_PREFILL", "2")], "pooled"),
-    ("zygotes alone", &[("SANDSTORM_POOL_MAX", "0")], "joined"),
+    ("a pool alone", &[("SANDSTORM_POOL_PREFILL", "2"), ("SANDSTORM_POOL_ZYGOTES", "false")], "cold"),
     ("neither", &[("SANDSTORM_POOL_ENABLED", "false"), ("SANDSTORM_POOL_ZYGOTES", "false")], "cold"),
 ];
 

@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::Signal;
 use sandstorm_sys::fork::{Namespaces, Side};
 
 use super::{Ways, init_token, step};
@@ -115,10 +114,7 @@ pub(super) fn deliver(
         Ok(Delivered { pid, pidfd, identity, sync, control, door, ways, network })
     });
     if released.is_err() {
-        // It has hardly begun: its end takes no time. Nobody else collects it, so the number is still its own.
-        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+        // Every socket that it could be heard on is closed by now, and it ends by itself wherever it is.
         let _ = sandstorm_sys::process::reap(pid);
     }
     released
