@@ -63,6 +63,7 @@ const FAMILIES: &[Family] = &[
     Family { letter: 'N', last: 5, should: &[] },
     Family { letter: 'G', last: 17, should: &[] },
     Family { letter: 'A', last: 4, should: &[4] },
+    Family { letter: 'W', last: 4, should: &[] },
 ];
 
 impl Family {

@@ -48,7 +48,7 @@ fn rust_problem(code: &str, name: &str) -> Option<&'static str> {
 }
 
 fn listed_as_case(code: &str, name: &str) -> bool {
-    [("cases![", ']'), ("on_both!(", ')')].into_iter().any(|(start, end)| {
+    [("cases![", ']'), ("&[Case] = &[", ']'), ("on_both!(", ')')].into_iter().any(|(start, end)| {
         let list = code.split_once(start).and_then(|(_, rest)| rest.split_once(end));
         list.is_some_and(|(list, _)| words(list, name).next().is_some())
     })
