@@ -50,6 +50,20 @@ pub enum ContextEvent {
     Display(RichResult),
 }
 
+/// Leaves no name behind.
+const RENEW: &str = r#"
+exec("""
+import os, sys
+for name in ("random", "numpy.random"):
+    if name in sys.modules:
+        sys.modules[name].seed()
+if "tempfile" in sys.modules:
+    sys.modules["tempfile"]._name_sequence = None
+if "_ssl" in sys.modules:
+    sys.modules["_ssl"].RAND_add(os.urandom(32), 32.0)
+""", {})
+"#;
+
 impl Context {
     /// A handle for [`Context::execute`] that ends the cell from elsewhere and keeps the variables.
     pub fn interrupter() -> Interrupter {
@@ -86,6 +100,13 @@ impl Context {
         let probe = format!("probe {}", ExecId::random());
         self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: "", silent: true }).await?;
         self.follow(number, Some(&probe), interrupter, events).await
+    }
+
+    /// Seeds the generators of a copy anew, as Python does in the child of a fork: it must not draw what its source draws.
+    pub(crate) async fn renew(&mut self) -> Result<()> {
+        let probe = format!("probe {}", ExecId::random());
+        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: RENEW, silent: true }).await?;
+        self.follow(self.next_cell, Some(&probe), &Self::interrupter(), None).await.map(drop)
     }
 
     /// Hears the events of one cell until it is done. `None`: the probe behind it was done before it began.

@@ -273,7 +273,9 @@ impl Inner {
         audit.detail = Some(serde_json::json!({ "source": source.row.id.to_string() }));
         stored(self.store.insert_context(&row, &audit).await)?;
         let (provider, limits) = (Arc::clone(&self.provider), &fork.spec.limits);
-        let context = Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits).await?;
+        let mut context =
+            Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits).await?;
+        context.renew().await?;
         let count = source.still.execution_count;
         let (interpreter, coming) = Interpreter::new(row.id, tenant, fork.id, context.input().clone(), count);
         Ok((row.id, (interpreter, context, coming)))

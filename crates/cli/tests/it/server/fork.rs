@@ -307,3 +307,16 @@ fn without_zygotes_it_says_so() {
     let refused = server.post(&format!("{sandbox}/fork"), &json!({})).expect(501);
     assert!(refused["detail"].as_str().unwrap().contains("live_fork"), "{refused:#}");
 }
+
+#[test]
+fn a_copy_draws_other_numbers_than_its_source() {
+    let server = Server::start(Who::Root);
+    let source = Place::new(&server);
+    source.cell("import random, tempfile, uuid");
+    let (one, other) = (source.fork(), source.fork());
+    for draw in ["random.random()", "next(tempfile._get_candidate_names())", "uuid.uuid4().hex"] {
+        let mut drawn = [&source, &one, &other].map(|place| place.eval(draw));
+        drawn.sort();
+        assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]), "{draw}: {drawn:?}");
+    }
+}
