@@ -258,17 +258,24 @@ fn forks_outlive_their_server() {
     source.eval("x = [1]");
     let (used, fresh) = (source.fork(), source.fork());
     used.eval("x.append(2)");
-    let running = json!({ "context": used.context, "code": "import time\ntime.sleep(1)\nx.append(3)\nprint('said')", "background": true });
+    let code = "import time\nopen('began', 'w').close()\ntime.sleep(1)\nx.append(3)\nprint('said')";
+    let running = json!({ "context": used.context, "code": code, "background": true });
     let exec = server.post(&format!("{}/exec", used.sandbox), &running).expect(202)["id"]
         .as_str()
         .unwrap()
         .to_owned();
+    // A cell that its interpreter never got is lost with the server.
+    eventually("its cell runs", Duration::from_secs(10), || {
+        server.exec(&used.sandbox, "ls")["stdout"].as_str().unwrap().contains("began")
+    });
     let places = [used, fresh, source].map(|place| (place.sandbox, place.context));
     server.kill();
     server.restart();
     let [used, fresh, source] = places.map(|(sandbox, context)| Place { server: &server, sandbox, context });
-    eventually("its cell is done", Duration::from_secs(10), || {
-        server.get(&format!("{}/execs/{exec}", used.sandbox)).json()["status"] == "ok"
+    eventually("its cell is done", Duration::from_secs(20), || {
+        let status = server.get(&format!("{}/execs/{exec}", used.sandbox)).json()["status"].clone();
+        assert!(status == "ok" || status == "running", "{status}");
+        status == "ok"
     });
     let view = server.get(&format!("{}/execs/{exec}", used.sandbox)).expect(200);
     assert_eq!(view["result"]["stdout"], "said\n", "{view:#}");
