@@ -70,16 +70,22 @@ fn main() -> Result<(), Box<dyn Error>> {
             births.clear();
             joins.clear();
             ends.clear();
-            used.push(cpu(pid)?);
+            used.push((cpu(pid)?, children(pid)?));
         }
     }
-    used.push(cpu(pid)?);
+    used.push((cpu(pid)?, children(pid)?));
+    let ends_counted = ends.len().max(1);
     for (what, mut times) in [("birth", births), ("join", joins), ("end", ends)] {
         times.sort_unstable();
         let at = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
         writeln!(std::io::stdout(), "{what}: p50 {:?}, p90 {:?}, p99 {:?}", at(50), at(90), at(99))?;
     }
-    println!("launcher's own processor time: {:?}", used[1] - used[0]);
+    let births = u32::try_from(ends_counted)?;
+    println!(
+        "processor time for each: launcher {:?}, what it made {:?}",
+        (used[1].0 - used[0].0) / births,
+        (used[1].1 - used[0].1) / births
+    );
     drop(socket);
     Ok(launcher::Launcher::join(pid)?)
 }
@@ -106,6 +112,14 @@ fn wait_for_guest(agent: &mut UnixStream) -> Result<(), Box<dyn Error>> {
 fn cpu(pid: i32) -> Result<Duration, Box<dyn Error>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
     Ok(Duration::from_nanos(text.split(' ').next().ok_or("no time")?.parse()?))
+}
+
+/// Processor time of those that the launcher made and collected.
+fn children(pid: i32) -> Result<Duration, Box<dyn Error>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let rest = text.rsplit_once(')').ok_or("no name")?.1;
+    let ticks = rest.split_whitespace().skip(13).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 fn spec(name: &str) -> JailSpec {

@@ -5,9 +5,12 @@
 //! are joined by PID 1 itself through descriptors, since moving another process costs milliseconds.
 
 mod counters;
+mod gauge;
 mod hierarchy;
 mod leaf;
+mod spares;
 
 pub use counters::Counters;
 pub use hierarchy::{Controller, Hierarchies, Version};
 pub(crate) use leaf::{Leaf, sweep};
+pub(crate) use spares::Spares;

@@ -9,13 +9,15 @@ use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use sandstorm_sys::mount::MountAttributes;
 
-use crate::mounts::{attach as attach_mount, clone_tree, file_system, tighten};
+use crate::mounts::{attach, clone_tree, file_system, tighten};
 use crate::root::make_directory;
 use crate::step::{Failed, Step};
 
 /// Name, major and minor number. The numbers are checked: a name alone could be anything.
 const NODES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+const TERMINALS: &str = "dev/pts";
 
 /// Detached mounts of the host's devices.
 #[derive(Debug)]
@@ -46,25 +48,20 @@ fn take((name, want_major, want_minor): (&'static str, u32, u32)) -> Result<Owne
     if !character || (major(stat.st_rdev), minor(stat.st_rdev)) != (want_major, want_minor) {
         return Err(Failed { step: step(), errno: Errno::NODEV });
     }
-    tighten(&mount, MountAttributes::NO_SUID | MountAttributes::NO_EXEC).step(step())?;
+    // Private, because it may be cloned in the host's own mount namespace.
+    tighten(&mount, MountAttributes::NO_SUID | MountAttributes::NO_EXEC | MountAttributes::PRIVATE)
+        .step(step())?;
     Ok(mount)
 }
 
-/// Fills `dev` below the current directory, which is the new root.
-pub(crate) fn attach(nodes: Nodes) -> Result<(), Failed> {
-    make_directory(Path::new("dev/pts")).step("device directory")?;
+/// Fills `dev` below the current directory, which is the new root, with all but the terminals.
+pub(crate) fn furnish(nodes: Nodes) -> Result<(), Failed> {
+    make_directory(Path::new(TERMINALS)).step("device directory")?;
     for (name, mount) in nodes.0 {
         let target = Path::new("dev").join(name);
         std::fs::write(&target, b"").step(format!("device {name}"))?;
-        attach_mount(&mount, &target).step(format!("device {name}"))?;
+        attach(&mount, &target).step(format!("device {name}"))?;
     }
-    let terminals = file_system(
-        "devpts",
-        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")],
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
-    )
-    .step("terminals")?;
-    attach_mount(&terminals, Path::new("dev/pts")).step("terminals")?;
     for (name, target) in [
         ("fd", "/proc/self/fd"),
         ("stdin", "/proc/self/fd/0"),
@@ -75,6 +72,22 @@ pub(crate) fn attach(nodes: Nodes) -> Result<(), Failed> {
         symlink(target, Path::new("dev").join(name)).step(format!("device link {name}"))?;
     }
     Ok(())
+}
+
+/// Terminals of the jail's own, in their place below the current directory.
+pub(crate) fn attach_terminals() -> Result<(), Failed> {
+    let terminals = file_system(
+        "devpts",
+        &[("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )
+    .step("terminals")?;
+    attach(&terminals, Path::new(TERMINALS)).step("terminals")
+}
+
+/// The null device of a new root that is furnished and is the current directory.
+pub(crate) fn furnished_null() -> Result<OwnedFd, Failed> {
+    clone_tree(CWD, Path::new("dev/null")).step("device null")
 }
 
 /// A further reference to a detached node, for use as a mask.

@@ -48,11 +48,12 @@ use sources::Sources;
 use state::State;
 use watch::{Token, Watcher};
 
-use crate::cgroup::{Controller, Hierarchies};
+use crate::cgroup::{Controller, Hierarchies, Spares};
 use crate::error::{JailError, doing};
 use crate::identity::IdRange;
 use crate::instance::{Instance, private_directory};
 use crate::packet;
+use crate::root::Prepared;
 use crate::seccomp::{self, Arch};
 
 /// What a launcher needs to know of its host.
@@ -190,6 +191,10 @@ struct Workshop {
     networks: Option<Networks>,
     /// What a jail may show of the host. `None`: the client has the same rights as this process.
     sources: Option<Sources>,
+    /// Roots that several jails have in common, where this process may make them.
+    prepared: Prepared,
+    /// Groups that wait for a jail.
+    spares: Spares,
     /// Exists once the first jail needed groups.
     instance: Option<Instance>,
 }
@@ -208,6 +213,8 @@ impl Workshop {
             agent,
             agent_filter: introduction::instructions(&seccomp::agent(Arch::host())),
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
+            prepared: Prepared::default(),
+            spares: Spares::default(),
             instance: None,
             may_mount: may_mount(),
             networks: if may_mount() { Networks::new().ok() } else { None },

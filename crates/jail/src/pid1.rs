@@ -41,7 +41,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) control: OwnedFd,
     pub(crate) door: OwnedFd,
     pub(crate) agent: OwnedFd,
-    pub(crate) cgroup_entrances: Vec<OwnedFd>,
+    pub(crate) cgroup_entrances: &'a [OwnedFd],
     pub(crate) filter: &'a [Instruction],
     /// Where the trees come from.
     pub(crate) trees: Trees<'a>,
@@ -55,6 +55,8 @@ pub(crate) enum Trees<'a> {
     Taken(Taken<'a>),
     /// PID 1 has to.
     ToTake { follow_links: bool },
+    /// The launcher has a whole root with all of them but those below writable places.
+    Prepared { root: OwnedFd, later: Taken<'a> },
 }
 
 /// Builds the jail around this process and becomes the agent. Never returns.
@@ -91,14 +93,19 @@ fn build(setup: Setup<'_>, sync: &OwnedFd) -> Result<Infallible, Failed> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step("private mounts")?;
-    let trees = match trees {
-        Trees::Taken(trees) => trees,
-        Trees::ToTake { follow_links } => root::take(&spec.root, follow_links)?,
+    let (prepared, trees) = match trees {
+        Trees::Taken(trees) => (None, trees),
+        Trees::ToTake { follow_links } => (None, root::take(&spec.root, follow_links)?),
+        Trees::Prepared { root, later } => (Some(root), later),
     };
     take_ids(init_id, drop_groups)?;
     join_cgroups(cgroup_entrances)?;
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
-    let scratch = root::enter(&spec.root, trees, (PAYLOAD_ID, PAYLOAD_ID))?;
+    let payload = (PAYLOAD_ID, PAYLOAD_ID);
+    let scratch = match prepared {
+        Some(root) => root::enter_prepared(&spec.root, &root, trees, payload)?,
+        None => root::enter(&spec.root, trees, payload)?,
+    };
     rustix::system::sethostname(spec.hostname.as_bytes()).step("host name")?;
     let captured = if network_is_ready { Vec::new() } else { set_up_network(spec.network)? };
 
@@ -148,9 +155,9 @@ fn take_ids(id: u32, drop_groups: bool) -> Result<(), Failed> {
 
 /// Moving oneself through a descriptor that root opened takes microseconds. Only then may the cgroup namespace be
 /// made: its root is wherever the process is.
-fn join_cgroups(entrances: Vec<OwnedFd>) -> Result<(), Failed> {
+fn join_cgroups(entrances: &[OwnedFd]) -> Result<(), Failed> {
     for entrance in entrances {
-        rustix::io::write(&entrance, b"0").step("cgroup")?;
+        rustix::io::write(entrance, b"0").step("cgroup")?;
     }
     sandstorm_sys::process::unshare_cgroup_namespace().step("cgroup namespace")
 }

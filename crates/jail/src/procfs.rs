@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::CWD;
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use sandstorm_sys::mount::MountAttributes;
 
-use crate::devices::{Nodes, copy_of};
+use crate::devices::copy_of;
 use crate::mounts::{attach, clone_tree, file_system, tighten};
-use crate::root::make_directory;
 use crate::step::{Failed, Step};
 
 /// Files that tell about the host or act on it: covered by the null device.
@@ -62,36 +62,56 @@ pub(crate) fn mount() -> Result<OwnedFd, Failed> {
     file_system("proc", &[("hidepid", "ptraceable")], SEALED).step("proc")
 }
 
-/// Attaches it below the current directory, which is the new root, and covers what is not for guests.
-pub(crate) fn attach_masked(proc: &OwnedFd, nodes: &Nodes) -> Result<NamespaceBan, Failed> {
-    make_directory(Path::new("proc")).step("proc")?;
+/// Attaches it below the current directory, which is the new root and has a place for it, and covers what is not for
+/// guests.
+pub(crate) fn attach_masked(proc: &OwnedFd, null: &OwnedFd) -> Result<NamespaceBan, Failed> {
     attach(proc, Path::new("proc")).step("proc")?;
     let ban = NamespaceBan::prepare()?;
+    mask_files(null)?;
+    mask_directories()?;
     let proc = Path::new("proc");
-    for name in MASKED_FILES.iter().filter(|name| proc.join(name).exists()) {
-        let mask = copy_of(nodes.null()).step(format!("mask {name}"))?;
-        attach(&mask, &proc.join(name)).step(format!("mask {name}"))?;
-    }
-    let mut empty = None;
-    for name in MASKED_DIRECTORIES.iter().filter(|name| proc.join(name).is_dir()) {
-        let step = || format!("mask {name}");
-        if empty.is_none() {
-            let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")];
-            empty = Some(
-                file_system("tmpfs", &options, SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY).step(step())?,
-            );
-        }
-        if let Some(empty) = &empty {
-            attach(&copy_of(empty).step(step())?, &proc.join(name)).step(step())?;
-        }
-    }
-    for name in READ_ONLY.iter().filter(|name| proc.join(name).is_dir()) {
+    for name in READ_ONLY {
         let step = || format!("read-only {name}");
-        let same = clone_tree(CWD, &proc.join(name)).step(step())?;
+        let same = match clone_tree(CWD, &proc.join(name)) {
+            Err(Errno::NOENT) => continue,
+            other => other.step(step())?,
+        };
         tighten(&same, MountAttributes::READ_ONLY).step(step())?;
         attach(&same, &proc.join(name)).step(step())?;
     }
     Ok(ban)
+}
+
+/// What this kernel does not have needs no cover.
+fn mask_files(null: &OwnedFd) -> Result<(), Failed> {
+    let mut spare = None;
+    for name in MASKED_FILES {
+        let step = || format!("mask {name}");
+        let mask = match spare.take() {
+            Some(mask) => mask,
+            None => copy_of(null).step(step())?,
+        };
+        match attach(&mask, &Path::new("proc").join(name)) {
+            Err(Errno::NOENT) => spare = Some(mask),
+            other => other.step(step())?,
+        }
+    }
+    Ok(())
+}
+
+fn mask_directories() -> Result<(), Failed> {
+    let proc = Path::new("proc");
+    let present: Vec<_> = MASKED_DIRECTORIES.iter().filter(|name| proc.join(name).is_dir()).collect();
+    let Some((last, others)) = present.split_last() else { return Ok(()) };
+    let step = |name| format!("mask {name}");
+    let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")];
+    let attributes = SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let empty = file_system("tmpfs", &options, attributes).step(step(last))?;
+    for name in others {
+        attach(&copy_of(&empty).step(step(name))?, &proc.join(name)).step(step(name))?;
+    }
+    // To let go of one that is nowhere attached costs more than to attach it.
+    attach(&empty, &proc.join(last)).step(step(last))
 }
 
 /// After this no namespace can be made below this user namespace any more: each of them is a door to code that is

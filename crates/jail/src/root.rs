@@ -4,10 +4,12 @@
 //! is gone, the new one is read-only, and the only writable places are parts of one file system with a size and an
 //! inode limit.
 
+mod prepared;
+
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Gid, Uid};
 use rustix::io::Errno;
@@ -17,6 +19,8 @@ use sandstorm_sys::mount::MountAttributes;
 use crate::mounts::{
     attach, clone_tree, clone_tree_without_links, file_system, host_tree_attributes, tighten,
 };
+pub(crate) use prepared::Prepared;
+
 use crate::spec::{RootSpec, Tree, WRITABLE};
 use crate::step::{Failed, Step};
 use crate::{devices, procfs};
@@ -33,8 +37,21 @@ pub(crate) struct Taken<'a>(Vec<(&'a Tree, OwnedFd)>);
 /// PID 1 while it still is the launcher's user where only that one may mount. `follow_links`: whoever chose the trees has
 /// the launcher's rights.
 pub(crate) fn take(spec: &RootSpec, follow_links: bool) -> Result<Taken<'_>, Failed> {
+    take_those(spec, follow_links, |_| true)
+}
+
+/// Of them those below writable places, which no root that is prepared can have.
+pub(crate) fn take_later(spec: &RootSpec, follow_links: bool) -> Result<Taken<'_>, Failed> {
+    take_those(spec, follow_links, |tree| is_below_writable(&tree.target))
+}
+
+fn take_those(
+    spec: &RootSpec,
+    follow_links: bool,
+    wanted: impl Fn(&Tree) -> bool,
+) -> Result<Taken<'_>, Failed> {
     let mut trees = Vec::with_capacity(spec.trees.len());
-    for tree in spec.trees.iter().chain(&spec.exposed) {
+    for tree in spec.trees.iter().chain(&spec.exposed).filter(|tree| wanted(tree)) {
         let name = || format!("mount {}", tree.source.display());
         let mount = match follow_links {
             true => clone_tree(CWD, &tree.source),
@@ -54,12 +71,7 @@ pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> R
     let nodes = devices::take_nodes()?;
     let proc = procfs::mount()?;
     let scratch = scratch(spec).step("writable file system")?;
-    let root = file_system(
-        "tmpfs",
-        &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")],
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
-    )
-    .step("root file system")?;
+    let root = bare_root()?;
     assemble_at(&root)?;
 
     // A tree below a writable place must wait until that place is there, or it would be covered.
@@ -68,14 +80,40 @@ pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> R
         place(tree, mount)?;
     }
     write_own(spec)?;
-    let ban = procfs::attach_masked(&proc, &nodes)?;
-    devices::attach(nodes)?;
+    make_directory(Path::new("proc")).step("proc")?;
+    make_writable_places()?;
+    let ban = procfs::attach_masked(&proc, nodes.null())?;
+    devices::furnish(nodes)?;
+    devices::attach_terminals()?;
     attach_scratch(&scratch, payload)?;
     for (tree, mount) in later {
         place(tree, mount)?;
     }
     pivot()?;
     seal()?;
+    ban.impose()?;
+    Ok(scratch)
+}
+
+/// The same with a root that the launcher has prepared: only what is each jail's own is added. `trees`: those below
+/// writable places.
+pub(crate) fn enter_prepared(
+    spec: &RootSpec,
+    root: &OwnedFd,
+    trees: Taken<'_>,
+    payload: (u32, u32),
+) -> Result<OwnedFd, Failed> {
+    let proc = procfs::mount()?;
+    let scratch = scratch(spec).step("writable file system")?;
+    assemble_at(root)?;
+    let null = devices::furnished_null()?;
+    let ban = procfs::attach_masked(&proc, &null)?;
+    devices::attach_terminals()?;
+    attach_scratch(&scratch, payload)?;
+    for (tree, mount) in &trees.0 {
+        place(tree, mount)?;
+    }
+    pivot()?;
     ban.impose()?;
     Ok(scratch)
 }
@@ -106,6 +144,15 @@ fn write_own(spec: &RootSpec) -> Result<(), Failed> {
         write_file(path, content).step(format!("file {}", path.display()))?;
     }
     Ok(())
+}
+
+fn bare_root() -> Result<OwnedFd, Failed> {
+    file_system(
+        "tmpfs",
+        &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .step("root file system")
 }
 
 /// Nothing is written to the root any more. Not recursive: writable places below stay writable.
@@ -158,11 +205,16 @@ fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Faile
             attributes = attributes | MountAttributes::NO_EXEC;
         }
         tighten(&part, attributes).step(step())?;
-        let target = PathBuf::from(path);
-        make_directory(relative(&target)).step(step())?;
-        attach(&part, relative(&target)).step(step())?;
+        attach(&part, relative(Path::new(path))).step(step())?;
     }
     Ok(())
+}
+
+/// Where the writable file system is going to show.
+fn make_writable_places() -> Result<(), Failed> {
+    WRITABLE.iter().try_for_each(|(path, _, _)| {
+        make_directory(relative(Path::new(path))).step(format!("writable {path}"))
+    })
 }
 
 /// Swaps the roots and lets go of the old one. `chroot` alone would leave a way back through any open directory.

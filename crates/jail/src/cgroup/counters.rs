@@ -24,17 +24,12 @@ pub struct Counters {
     pub inodes_full: bool,
 }
 
-/// A whole file with one number.
-pub(super) fn number(dir: &Path, file: &str) -> Option<u64> {
-    fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
-}
-
 /// One line `key number` of a file with several.
 pub(super) fn keyed(dir: &Path, file: &str, key: &str) -> Option<u64> {
     keyed_in(&fs::read_to_string(dir.join(file)).ok()?, key)
 }
 
-fn keyed_in(text: &str, key: &str) -> Option<u64> {
+pub(super) fn keyed_in(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 

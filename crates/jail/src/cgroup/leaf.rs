@@ -1,5 +1,8 @@
 //! The groups of one jail.
 
+mod reuse;
+
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,7 +12,8 @@ use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
-use crate::cgroup::counters::{keyed, number};
+use crate::cgroup::counters::keyed;
+use crate::cgroup::gauge::Gauges;
 use crate::cgroup::{Controller, Counters, Hierarchies};
 use crate::error::{JailError, doing};
 use crate::spec::JailLimits;
@@ -17,7 +21,11 @@ use crate::spec::JailLimits;
 /// Scheduler period. Short enough that a throttled jail stays responsive.
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
-/// The groups of one jail. Dropping it does not remove them: that is [`Leaf::remove`], once they are empty.
+/// The most memory so far, since it was last written to.
+const V1_PEAK: &str = "memory.max_usage_in_bytes";
+
+/// The groups of one jail. Dropping it does not remove them: that is [`Leaf::remove`], once they are empty. Its files are
+/// opened when they are first needed and stay open.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     /// The leaf on the unified tree and an open descriptor of it, for birth and for the kill switch.
@@ -27,36 +35,49 @@ pub(crate) struct Leaf {
     homes: BTreeMap<Controller, PathBuf>,
     /// Limits that could not be set, with the reason.
     missing: Vec<(&'static str, String)>,
+    /// What was written.
+    limits: JailLimits,
+    gauges: Gauges,
+    entrances: OnceCell<Vec<OwnedFd>>,
+    kill_switch: OnceCell<File>,
+    alarm: OnceCell<Alarm>,
+    /// Processor time of jails that had it before.
+    used_before: Duration,
+    was_frozen: Cell<bool>,
+    /// Other jails may have its v1 groups afterwards.
+    lasts: bool,
 }
 
 impl Leaf {
     /// Makes the groups below `parent` (relative, such as `sandstorm/<instance>`) and writes every limit. What cannot be
     /// had is in [`Leaf::missing`].
     pub(crate) fn create(hierarchies: &Hierarchies, parent: &Path, name: &str, limits: &JailLimits) -> Self {
-        let mut leaf =
-            Self { unified: None, v1: BTreeMap::new(), homes: BTreeMap::new(), missing: Vec::new() };
-        leaf.make(hierarchies, &parent.join(name), limits);
+        let mut leaf = Self::nowhere(limits);
+        let path = parent.join(name);
+        leaf.make(hierarchies, &path, &path, limits);
         leaf
     }
 
-    fn make(&mut self, hierarchies: &Hierarchies, path: &Path, limits: &JailLimits) {
-        if let Some(mount) = &hierarchies.unified {
-            enable_controllers(hierarchies, mount, path);
-            let dir = mount.join(path);
-            if create_directory(&dir).is_ok()
-                && let Ok(fd) = open_directory(&dir)
-            {
-                for controller in &hierarchies.on_unified {
-                    self.homes.insert(*controller, dir.clone());
-                }
-                for implied in [Controller::CpuAccounting, Controller::Freezer] {
-                    self.homes.insert(implied, dir.clone());
-                }
-                // The jail may not grow groups of its own.
-                let _ = fs::write(dir.join("cgroup.max.descendants"), "0");
-                self.unified = Some((dir, fd));
-            }
+    fn nowhere(limits: &JailLimits) -> Self {
+        Self {
+            unified: None,
+            v1: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            missing: Vec::new(),
+            limits: limits.clone(),
+            gauges: Gauges::default(),
+            entrances: OnceCell::new(),
+            kill_switch: OnceCell::new(),
+            alarm: OnceCell::new(),
+            used_before: Duration::ZERO,
+            was_frozen: Cell::new(false),
+            lasts: false,
         }
+    }
+
+    /// `unified`: where it is on the unified tree, `path`: on all others.
+    fn make(&mut self, hierarchies: &Hierarchies, unified: &Path, path: &Path, limits: &JailLimits) {
+        self.make_unified(hierarchies, unified);
         for (controller, mount) in &hierarchies.on_v1 {
             let dir = mount.join(path);
             if create_directory(&dir).is_ok() {
@@ -69,6 +90,25 @@ impl Leaf {
         self.limit_cpu(limits.cpu_milli);
         if !self.homes.contains_key(&Controller::CpuAccounting) && limits.cpu_time.is_some() {
             self.missing.push(("cpu_time", "no group that counts processor time could be made".to_owned()));
+        }
+    }
+
+    fn make_unified(&mut self, hierarchies: &Hierarchies, path: &Path) {
+        let Some(mount) = &hierarchies.unified else { return };
+        enable_controllers(hierarchies, mount, path);
+        let dir = mount.join(path);
+        if create_directory(&dir).is_ok()
+            && let Ok(fd) = open_directory(&dir)
+        {
+            let implied = [Controller::CpuAccounting, Controller::Freezer];
+            for controller in hierarchies.on_unified.iter().copied().chain(implied) {
+                if !self.v1.contains_key(&controller) {
+                    self.homes.insert(controller, dir.clone());
+                }
+            }
+            // The jail may not grow groups of its own.
+            let _ = fs::write(dir.join("cgroup.max.descendants"), "0");
+            self.unified = Some((dir, fd));
         }
     }
 
@@ -128,26 +168,38 @@ impl Leaf {
     }
 
     /// Descriptors through which PID 1 joins the v1 groups, by writing `0`.
-    pub(crate) fn entrances(&self) -> Result<Vec<OwnedFd>, JailError> {
+    pub(crate) fn entrances(&self) -> Result<&[OwnedFd], JailError> {
+        if let Some(open) = self.entrances.get() {
+            return Ok(open);
+        }
+        let open = |dir: &PathBuf| {
+            let tasks = dir.join("tasks");
+            let opened = OpenOptions::new().write(true).open(&tasks);
+            opened.map(OwnedFd::from).map_err(doing(format!("open {}", tasks.display())))
+        };
+        let opened = self.v1_directories().into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.entrances.get_or_init(|| opened))
+    }
+
+    /// Each once: several controllers may share one mount.
+    fn v1_directories(&self) -> Vec<&PathBuf> {
         let mut dirs: Vec<&PathBuf> = self.v1.values().collect();
+        dirs.sort_unstable();
         dirs.dedup();
-        dirs.iter()
-            .map(|dir| {
-                let tasks = dir.join("tasks");
-                let opened = OpenOptions::new().write(true).open(&tasks);
-                opened.map(OwnedFd::from).map_err(doing(format!("open {}", tasks.display())))
-            })
-            .collect()
+        dirs
     }
 
     /// A descriptor that becomes ready (readable on v1, priority on v2) when the jail ran out of memory.
     pub(crate) fn memory_alarm(&self) -> io::Result<Option<Alarm>> {
+        if let Some(alarm) = self.alarm.get() {
+            return alarm.try_clone().map(Some);
+        }
         if let Some(dir) = self.v1.get(&Controller::Memory) {
             let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             let control = File::open(dir.join("memory.oom_control"))?;
             let line = format!("{} {}", event.as_raw_fd(), control.as_raw_fd());
             fs::write(dir.join("cgroup.event_control"), line)?;
-            return Ok(Some(Alarm { fd: event, priority: false }));
+            return self.alarm.get_or_init(|| Alarm { fd: event, priority: false }).try_clone().map(Some);
         }
         match self.homes.get(&Controller::Memory) {
             Some(dir) => {
@@ -163,12 +215,18 @@ impl Leaf {
         self.homes.contains_key(&Controller::CpuAccounting)
     }
 
+    /// Processor time of this jail.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        self.all_cpu_time().map(|all| all.saturating_sub(self.used_before))
+    }
+
+    fn all_cpu_time(&self) -> Option<Duration> {
         let dir = self.homes.get(&Controller::CpuAccounting)?;
+        let gauge = &self.gauges.cpu_time;
         if self.v1.contains_key(&Controller::CpuAccounting) {
-            number(dir, "cpuacct.usage").map(Duration::from_nanos)
+            gauge.number(dir, "cpuacct.usage").map(Duration::from_nanos)
         } else {
-            keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
+            gauge.keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
         }
     }
 
@@ -176,29 +234,38 @@ impl Leaf {
     pub(crate) fn memory_kills(&self) -> Option<u64> {
         let dir = self.homes.get(&Controller::Memory)?;
         let on_v1 = self.v1.contains_key(&Controller::Memory);
-        keyed(dir, if on_v1 { "memory.oom_control" } else { "memory.events" }, "oom_kill")
+        let file = if on_v1 { "memory.oom_control" } else { "memory.events" };
+        self.gauges.memory_kills.keyed(dir, file, "oom_kill")
+    }
+
+    fn memory(&self) -> Option<u64> {
+        let dir = self.homes.get(&Controller::Memory)?;
+        let on_v1 = self.v1.contains_key(&Controller::Memory);
+        self.gauges.memory.number(dir, if on_v1 { "memory.usage_in_bytes" } else { "memory.current" })
+    }
+
+    fn peak_memory(&self) -> Option<u64> {
+        let dir = self.homes.get(&Controller::Memory)?;
+        let on_v1 = self.v1.contains_key(&Controller::Memory);
+        self.gauges.peak_memory.number(dir, if on_v1 { V1_PEAK } else { "memory.peak" })
+    }
+
+    fn processes(&self) -> Option<u64> {
+        self.gauges.processes.number(self.homes.get(&Controller::Processes)?, "pids.current")
+    }
+
+    fn process_refusals(&self) -> Option<u64> {
+        self.gauges.process_refusals.keyed(self.homes.get(&Controller::Processes)?, "pids.events", "max")
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let home = |controller| self.homes.get(&controller);
-        let on_v1 = |controller| self.v1.contains_key(&controller);
         Counters {
             cpu_time: self.cpu_time(),
-            memory_bytes: home(Controller::Memory).and_then(|dir| {
-                number(
-                    dir,
-                    if on_v1(Controller::Memory) { "memory.usage_in_bytes" } else { "memory.current" },
-                )
-            }),
-            processes: home(Controller::Processes).and_then(|dir| number(dir, "pids.current")),
-            peak_memory_bytes: home(Controller::Memory).and_then(|dir| {
-                number(
-                    dir,
-                    if on_v1(Controller::Memory) { "memory.max_usage_in_bytes" } else { "memory.peak" },
-                )
-            }),
+            memory_bytes: self.memory(),
+            processes: self.processes(),
+            peak_memory_bytes: self.peak_memory(),
             memory_kills: self.memory_kills(),
-            process_refusals: home(Controller::Processes).and_then(|dir| keyed(dir, "pids.events", "max")),
+            process_refusals: self.process_refusals(),
             ..Counters::default()
         }
     }
@@ -206,13 +273,20 @@ impl Leaf {
     /// Ends every process of the jail at once, where the kernel has the switch. The launcher also ends PID 1 by its
     /// descriptor, and with it the namespace: either alone is enough.
     pub(crate) fn kill(&self) {
-        if let Some((dir, _)) = &self.unified {
-            let _ = fs::write(dir.join("cgroup.kill"), "1");
-        }
+        let Some((dir, _)) = &self.unified else { return };
+        let switch = match self.kill_switch.get() {
+            Some(switch) => switch,
+            None => match OpenOptions::new().write(true).open(dir.join("cgroup.kill")) {
+                Ok(opened) => self.kill_switch.get_or_init(|| opened),
+                Err(_) => return,
+            },
+        };
+        let _ = rustix::io::write(switch, b"1");
     }
 
     /// Starts to freeze everything in the jail, or lets it go on.
     pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
+        self.was_frozen.set(true);
         match self.freezer() {
             Some(Freezer::Unified(dir)) => {
                 fs::write(dir.join("cgroup.freeze"), if frozen { "1" } else { "0" })
@@ -247,7 +321,7 @@ impl Leaf {
     /// Removes the groups. They must be empty; what the kernel has not finished yet is waited for, briefly.
     /// The paths that could not be removed come back.
     pub(crate) fn remove(&self) -> Vec<PathBuf> {
-        let dirs = self.v1.values().chain(self.unified.as_ref().map(|(dir, _)| dir));
+        let dirs = self.v1_directories().into_iter().chain(self.unified.as_ref().map(|(dir, _)| dir));
         dirs.filter(|dir| !remove_directory(dir)).cloned().collect()
     }
 }
@@ -263,6 +337,12 @@ enum Freezer<'a> {
 pub(crate) struct Alarm {
     pub(crate) fd: OwnedFd,
     pub(crate) priority: bool,
+}
+
+impl Alarm {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, priority: self.priority })
+    }
 }
 
 fn create_directory(dir: &Path) -> io::Result<()> {

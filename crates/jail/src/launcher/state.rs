@@ -5,6 +5,7 @@ mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::Workshop;
@@ -200,7 +201,9 @@ impl State {
                     self.zygotes.lose_guest(zygote);
                 }
                 let network = ward.take_network();
-                let ended = ward.bury(None);
+                let (mut ended, leaf) = ward.bury(None);
+                let stuck = leaf.map(|leaf| self.workshop.spares.give_back(leaf));
+                ended.stuck = named(stuck.unwrap_or_default());
                 self.tell_end(ended);
                 if let (Some(networks), Some(network)) = (&mut self.workshop.networks, network) {
                     networks.give_back(network);
@@ -273,7 +276,8 @@ impl State {
         }
         for ward in std::mem::take(&mut self.wards).into_values() {
             let reaped = collected.get(&ward.pid()).copied();
-            let ended = ward.bury(reaped);
+            let (mut ended, leaf) = ward.bury(reaped);
+            ended.stuck = named(leaf.map(|leaf| leaf.remove()).unwrap_or_default());
             self.clients.say(&Answer::Ended(ended), &[]);
         }
         self.zygotes.clear();
@@ -283,4 +287,8 @@ impl State {
             sweep_dead(&config.runtime_dir, &self.workshop.hierarchies);
         }
     }
+}
+
+fn named(paths: Vec<PathBuf>) -> Vec<String> {
+    paths.iter().map(|path| path.display().to_string()).collect()
 }

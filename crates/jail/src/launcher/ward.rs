@@ -419,8 +419,9 @@ impl Ward {
         Rc::into_inner(network?)
     }
 
-    /// Collects PID 1, which is gone, and removes what is left on the host. `reaped`: somebody collected it already.
-    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> Ended {
+    /// Collects PID 1, which is gone, and lets go of all that it had; its groups are left for the caller to remove or to
+    /// use again. `reaped`: somebody collected it already.
+    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> (Ended, Option<Leaf>) {
         let reaped = reaped.or_else(|| sandstorm_sys::process::reap(self.pid).ok());
         let counters = self.counters();
         let for_memory = match self.on_memory {
@@ -435,13 +436,8 @@ impl Ward {
         if self.cause.is_none() && for_memory {
             self.cause = Some(EndCause::Memory);
         }
-        let stuck = self.leaf.as_ref().map(Leaf::remove).unwrap_or_default();
-        Ended {
-            name: self.name,
-            cause: self.cause.unwrap_or(EndCause::Gone),
-            counters,
-            stuck: stuck.iter().map(|path| path.display().to_string()).collect(),
-        }
+        let cause = self.cause.unwrap_or(EndCause::Gone);
+        (Ended { name: self.name, cause, counters, stuck: Vec::new() }, self.leaf)
     }
 }
 

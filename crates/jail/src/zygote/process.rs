@@ -66,7 +66,7 @@ struct Broken {
 pub(crate) fn start(config: &ZygoteConfig, leaf: Option<&Leaf>) -> Result<Started, JailError> {
     check(&config.interpreter)?;
     let (ours, theirs) = packet::pair().map_err(doing("make a zygote's socket"))?;
-    let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
+    let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
     let side = sandstorm_sys::fork::clone(Namespaces::ZYGOTE, leaf.and_then(Leaf::birthplace))
         .map_err(doing("fork a zygote"))?;
     match side {
@@ -101,14 +101,14 @@ pub(crate) fn check(interpreter: &Path) -> Result<(), JailError> {
 fn become_interpreter(
     config: &ZygoteConfig,
     socket: &OwnedFd,
-    entrances: Vec<OwnedFd>,
+    entrances: &[OwnedFd],
 ) -> Result<Infallible, Failed> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("parent death signal")?;
     sandstorm_sys::process::reset_signals();
     rustix::process::setsid().step("session")?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     for entrance in entrances {
-        rustix::io::write(&entrance, b"0").step("cgroup")?;
+        rustix::io::write(entrance, b"0").step("cgroup")?;
     }
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
     root::enter(&config.known)?;

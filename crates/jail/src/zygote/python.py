@@ -27,11 +27,14 @@ import _socket
 import _thread
 import atexit
 import base64
+import collections
 import ctypes
 import errno
+import functools
 import gc
 import io
 import json
+import marshal
 import os
 import resource
 import signal
@@ -43,30 +46,48 @@ import time
 import types
 import weakref
 from importlib.util import MAGIC_NUMBER
+from stat import ST_INO, ST_MODE, ST_SIZE
+
+# What a guest calls is called by a name of this file's. To look a name up in a module or an object touches the module,
+# the name and the interpreter's caches, and each page that a guest touches is copied for it.
+from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwd, getcwdb, getpid, listdir, pipe, putenv, read, write
+from posix import open as open_file
 
 
 class ForkHooks:
-    """What the standard library wants done around every fork is kept back while the zygote forks, and registered for
-    real in each guest.
+    """What the standard library wants done around every fork is not done while the zygote forks, and is in guests.
 
     Its hooks renew locks that other threads may hold, which a zygote does not have, and seed generators, which every
     guest does in any case. Running them would copy a hundred pages for nothing. `threading` alone knows something
-    that a fork changes, the number of the main thread. Hooks of preloaded modules are not known here, and run."""
+    that a fork changes: see `Renewal`. Hooks of preloaded modules are not known here, and run."""
 
     def __init__(self):
-        self.register, self.kept = os.register_at_fork, []
+        self.register, self.wanted = os.register_at_fork, False
+        self.hooks = {"before": [], "after_in_parent": [], "after_in_child": []}
+        self.register(before=self.before, after_in_parent=self.after_in_parent, after_in_child=self.after_in_child)
         os.register_at_fork = self.keep
 
     def keep(self, **hooks):
-        self.kept.append(hooks)
+        for moment, hook in hooks.items():
+            self.hooks[moment].append(hook)
 
     def stop_keeping(self):
         os.register_at_fork = self.register
 
-    def give_back(self):
-        for hooks in self.kept:
-            self.register(**hooks)
-        sys.modules["threading"].main_thread()._set_native_id()
+    def before(self):
+        if self.wanted:
+            for hook in reversed(self.hooks["before"]):
+                hook()
+
+    def after_in_parent(self):
+        if self.wanted:
+            for hook in self.hooks["after_in_parent"]:
+                hook()
+
+    def after_in_child(self):
+        if self.wanted:
+            for hook in self.hooks["after_in_child"]:
+                hook()
 
 
 FORK_HOOKS = ForkHooks()
@@ -97,8 +118,50 @@ NUMBERS = {
     "close_range": 436,
     "landlock_restrict_self": 446,
     **{
-        "x86_64": {"keyctl": 250, "set_robust_list": 273, "get_robust_list": 274, "seccomp": 317},
-        "aarch64": {"keyctl": 219, "set_robust_list": 99, "get_robust_list": 100, "seccomp": 277},
+        "x86_64": {
+            "write": 1,
+            "close": 3,
+            "getpid": 39,
+            "umask": 95,
+            "geteuid": 107,
+            "getegid": 108,
+            "setsid": 112,
+            "setgroups": 116,
+            "setresuid": 117,
+            "setresgid": 119,
+            "capget": 125,
+            "capset": 126,
+            "prctl": 157,
+            "keyctl": 250,
+            "set_robust_list": 273,
+            "get_robust_list": 274,
+            "dup3": 292,
+            "prlimit64": 302,
+            "setns": 308,
+            "seccomp": 317,
+        },
+        "aarch64": {
+            "dup3": 24,
+            "close": 57,
+            "write": 64,
+            "capget": 90,
+            "capset": 91,
+            "set_robust_list": 99,
+            "get_robust_list": 100,
+            "setresuid": 147,
+            "setresgid": 149,
+            "setsid": 157,
+            "setgroups": 159,
+            "umask": 166,
+            "prctl": 167,
+            "getpid": 172,
+            "geteuid": 175,
+            "getegid": 177,
+            "keyctl": 219,
+            "prlimit64": 261,
+            "setns": 268,
+            "seccomp": 277,
+        },
     }.get(os.uname().machine, {}),
 }
 
@@ -121,10 +184,10 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 # No root, no fix-up of capabilities by a change of ids, no kept capabilities, no ambient ones: all of them locked.
 SECURE_BITS = 0b11101111
 # Version 3 of the structure, for this process.
-CAPABILITY_HEADER = struct.pack("@II", 0x20080522, 0)
-BYTES_24 = ctypes.c_char * 24
+CAPABILITY_HEADER = ctypes.create_string_buffer(struct.pack("@II", 0x20080522, 0))
+NO_CAPABILITIES, HELD_CAPABILITIES = (ctypes.c_uint32 * 6)(), (ctypes.c_uint32 * 6)()
 KEYCTL_JOIN_SESSION_KEYRING = 1
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+SECCOMP_SET_MODE_FILTER = 1
 
 
 def raise_errno(result, _function, _arguments):
@@ -137,38 +200,47 @@ def raise_errno(result, _function, _arguments):
 def libc_function(name, *argument_types):
     function = LIBC[name]
     function.argtypes = argument_types
-    function.restype = ctypes.c_long if name == "syscall" else ctypes.c_int
+    function.restype = ctypes.c_int
     function.errcheck = raise_errno
     return function
 
 
-def system_call(name, *argument_types):
-    number = NUMBERS[name]
-    function = libc_function("syscall", ctypes.c_long, *argument_types)
-    return lambda *arguments: function(number, *arguments)
-
-
 WORD, POINTER = ctypes.c_ulong, ctypes.c_void_p
-setns = libc_function("setns", ctypes.c_int, ctypes.c_int)
+
+# Every call of the kernel by its number: one function, so that a guest that makes thirty different ones touches no
+# more than one that makes one. It gives -1 when the call fails, and `ctypes.get_errno` says why.
+SYSTEM_CALL = LIBC["syscall"]
+SYSTEM_CALL.argtypes = (ctypes.c_long, WORD, WORD, WORD, WORD, WORD)
+SYSTEM_CALL.restype = ctypes.c_long
+
+
+def system_call(name, *arguments):
+    result = SYSTEM_CALL(*described(name, *arguments))
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def described(name, *arguments):
+    """A call to be made, as `SYSTEM_CALL` takes it. Whatever memory it points to has to live until then."""
+    numbers = [argument if isinstance(argument, int) else ctypes.addressof(argument) for argument in arguments]
+    return (NUMBERS[name], *numbers, *(0,) * (5 - len(numbers)))
+
+
 unshare = libc_function("unshare", ctypes.c_int)
-prlimit = libc_function("prlimit64", ctypes.c_int, ctypes.c_int, POINTER, POINTER)
-capget = libc_function("capget", POINTER, POINTER)
-capset = libc_function("capset", POINTER, POINTER)
 clearenv = libc_function("clearenv")
-prctl_of_five = libc_function("prctl", ctypes.c_int, WORD, WORD, WORD, WORD)
-pidfd_open = system_call("pidfd_open", WORD, WORD)
-clone3 = system_call("clone3", POINTER, WORD)
-close_range = system_call("close_range", WORD, WORD, WORD)
-keyctl = system_call("keyctl", WORD, POINTER)
-landlock_restrict_self = system_call("landlock_restrict_self", WORD, WORD)
-seccomp = system_call("seccomp", WORD, WORD, POINTER)
-LIBC.realpath.restype = POINTER
-get_robust_list = system_call("get_robust_list", WORD, POINTER, POINTER)
-set_robust_list = system_call("set_robust_list", WORD, WORD)
+flush_libc = libc_function("fflush", POINTER)
+real_path_of = LIBC["realpath"]
+real_path_of.restype = POINTER
+before_fork = PYTHON.PyOS_BeforeFork
+after_fork_in_parent = PYTHON.PyOS_AfterFork_Parent
+after_fork_in_child = PYTHON.PyOS_AfterFork_Child
+WORD_AT, NUMBER_AT = ctypes.c_uint64.from_address, ctypes.c_int.from_address
 
 
 def prctl(option, value=0, third=0):
-    return prctl_of_five(option, value, third, 0, 0)
+    return system_call("prctl", option, value, third)
 
 
 class Failed(Exception):
@@ -192,6 +264,7 @@ def take_step(name, action, *arguments):
 # The zygote.
 
 COMMAND = SIDE = 3
+LANDLOCK = SIDE + 1
 MAX_HELLO, MAX_COMMAND, MAX_DESCRIPTORS = 1 << 18, 1 << 14, 32
 NEEDED = ("side", "pid", "user", "mnt", "ipc", "uts", "net")
 
@@ -202,12 +275,16 @@ class Zygote:
     def __init__(self, hello):
         self.landlock = bool(hello.get("landlock"))
         # Its own pid namespace, to come back to: there is no /proc to open it from.
-        self.own_pid = take_step("own pid namespace", pidfd_open, os.getpid(), 0)
-        take_step("own pid namespace", setns, self.own_pid, NAMESPACES["pid"])
+        self.own_pid = take_step("own pid namespace", system_call, "pidfd_open", os.getpid())
+        self.come_back = described("setns", self.own_pid, NAMESPACES["pid"])
+        take_step("own pid namespace", system_call, "setns", self.own_pid, NAMESPACES["pid"])
+        self.last = None
         self.filter = Filter(base64.b64decode(hello["filter"], validate=True))
         self.thread_id = thread_id_address()
         self.robust_list = robust_list()
-        self.capabilities = known_capabilities()
+        self.empty_bounding_set = [
+            described("prctl", PR_CAPBSET_DROP, number) for number in range(known_capabilities())
+        ]
         self.code = {}
         for path in hello.get("known", ()):
             take_step("known program", self.learn, path)
@@ -224,9 +301,9 @@ class Zygote:
             request, descriptors = receive(command, MAX_COMMAND)
             if request is None:
                 return None
-            number = request["join"]
+            number = request.pop("join")
             try:
-                join = take_step("request", Join, request, descriptors, self.landlock)
+                join = self.join_for(request, descriptors)
                 pid, pidfd = self.fork(join)
             except Failed as failure:
                 answer = {"failed": number, "step": failure.step, "errno": failure.errno}
@@ -235,39 +312,38 @@ class Zygote:
                 if pid == 0:
                     return join
                 send(command, b'{"joined": %d, "pid": %d}' % (number, pid), (pidfd,))
-                os.close(pidfd)
+                close(pidfd)
             for descriptor in descriptors:
-                os.close(descriptor)
+                close(descriptor)
+
+    def join_for(self, request, descriptors):
+        """Requests differ in little more than their number: descriptors that are closed come again under the same
+        ones. What was made for the last request then serves this one."""
+        if self.last is None or self.last[0] != request or self.last[1] != descriptors:
+            self.last = None
+            self.last = request, descriptors, take_step("request", Join, request, descriptors, self)
+        return self.last[2]
 
     def fork(self, join):
         """A child in the jail's pid namespace and group, whose parent is the launcher: (0, -1) in the child.
 
         `clone3` is called directly, since no function of libc does this. What libc's own fork would do besides is done
-        here: the cached thread id is renewed by the kernel, the list of robust locks by `after_fork`."""
-        pidfd = ctypes.c_int(-1)
-        arguments = CLONE_ARGUMENTS()
-        flags = CLONE_PARENT | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
-        arguments[1] = ctypes.addressof(pidfd)
-        arguments[2] = self.thread_id
-        if "unified" in join.descriptors:
-            flags |= CLONE_INTO_CGROUP
-            arguments[10] = join.descriptors["unified"]
-        arguments[0] = flags
-        take_step("pid namespace", setns, join.descriptors["pid"], NAMESPACES["pid"])
-        PYTHON.PyOS_BeforeFork()
-        try:
-            pid = clone3(ctypes.addressof(arguments), ctypes.sizeof(arguments))
-        except OSError as error:
-            pid = -error.errno
+        here: the cached thread id is renewed by the kernel, the list of robust locks by the guest's first steps."""
+        if SYSTEM_CALL(*join.enter_pid) == -1:
+            raise Failed("pid namespace", ctypes.get_errno())
+        before_fork()
+        pid = SYSTEM_CALL(*join.clone)
         if pid == 0:
-            PYTHON.PyOS_AfterFork_Child()
+            after_fork_in_child()
             return 0, -1
-        PYTHON.PyOS_AfterFork_Parent()
-        # A zygote that could not come back would fork its next guest into a stranger's jail: it ends.
-        setns(self.own_pid, NAMESPACES["pid"])
+        error = ctypes.get_errno()
+        after_fork_in_parent()
+        if SYSTEM_CALL(*self.come_back) == -1:
+            # It would fork its next guest into a stranger's jail: it ends.
+            raise OSError(ctypes.get_errno(), "own pid namespace")
         if pid < 0:
-            raise Failed("clone", -pid)
-        return pid, pidfd.value
+            raise Failed("clone", error)
+        return pid, join.pidfd.value
 
 
 CLONE_ARGUMENTS = ctypes.c_uint64 * 11
@@ -283,25 +359,20 @@ class Filter:
         self.instructions = ctypes.create_string_buffer(program, len(program))
         address = ctypes.addressof(self.instructions)
         self.description = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, address))
-
-    def install(self):
-        flags = SECCOMP_FILTER_FLAG_TSYNC
-        if seccomp(SECCOMP_SET_MODE_FILTER, flags, ctypes.addressof(self.description)) != 0:
-            # The id of a thread that could not follow.
-            raise OSError(errno.EBUSY, "another thread")
+        self.install = described("seccomp", SECCOMP_SET_MODE_FILTER, 0, self.description)
 
 
 class Join:
-    """One request of the launcher: the jail as descriptors, and who the payload is in it."""
+    """One request of the launcher: the jail as descriptors, who the payload is in it, and the way there."""
 
-    def __init__(self, request, descriptors, landlock):
+    def __init__(self, request, descriptors, zygote):
         names = request["fds"]
         if len(names) != len(descriptors):
             raise ValueError("descriptors do not match their names")
         self.descriptors = {name: fd for name, fd in zip(names, descriptors) if name != "tasks"}
         self.tasks = [fd for name, fd in zip(names, descriptors) if name == "tasks"]
         missing = [name for name in NEEDED if name not in self.descriptors]
-        if missing or landlock != ("landlock" in self.descriptors):
+        if missing or zygote.landlock != ("landlock" in self.descriptors):
             raise ValueError("descriptors are missing")
         self.uid, self.gid = int(request["uid"]), int(request["gid"])
         if self.uid <= 0 or self.gid <= 0:
@@ -309,6 +380,19 @@ class Join:
         self.rlimits = [
             (int(resource), LIMITS(soft, hard)) for resource, soft, hard in request["rlimits"]
         ]
+        self.pidfd, self.clone_arguments = ctypes.c_int(-1), CLONE_ARGUMENTS()
+        flags = CLONE_PARENT | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID
+        self.clone_arguments[1] = ctypes.addressof(self.pidfd)
+        self.clone_arguments[2] = zygote.thread_id
+        if "unified" in self.descriptors:
+            flags |= CLONE_INTO_CGROUP
+            self.clone_arguments[10] = self.descriptors["unified"]
+        self.clone_arguments[0] = flags
+        self.clone = described("clone3", self.clone_arguments, ctypes.sizeof(self.clone_arguments))
+        self.enter_pid = described("setns", self.descriptors["pid"], NAMESPACES["pid"])
+        # Where it is until the entrance has been passed.
+        self.side = self.descriptors["side"]
+        self.entrance, self.walls = Plan(ENTRANCE, zygote, self), Plan(WALLS, zygote, self)
 
 
 def receive(command, size):
@@ -363,7 +447,7 @@ def thread_id_address():
 def robust_list():
     """Address and size of this thread's list of robust locks, which the kernel forgets at a fork."""
     head, size = ctypes.c_uint64(), ctypes.c_uint64()
-    take_step("robust list", get_robust_list, 0, ctypes.addressof(head), ctypes.addressof(size))
+    take_step("robust list", system_call, "get_robust_list", 0, head, size)
     return head.value, size.value
 
 
@@ -469,26 +553,140 @@ def warm_up(command):
     for name in USUAL:
         take_step("import " + name, usual, name)
     FORK_HOOKS.stop_keeping()
+    play_the_child()
     try:
         imported, missing = preload(hello.get("preload", ()), hello.get("refused", ()))
     except Threads as refused:
         start_again_without(refused.args[0], hello)
     if not has_one_thread():
         raise Failed("threads", errno.EBUSY)
-    zygote = take_step("hello", Zygote, hello)
     take_step("streams", open_streams)
     STAGE.find()
     rehearse(LONG_REHEARSAL)
-    # What lives now is never looked at by a collector again, so it stays shared with every guest.
+    end_logging_only_if_used()
+    # From here on nothing is made that guests do not use.
     gc.collect()
-    gc.freeze()
-    global ZYGOTE_MODULES, LAST_MODULE, HIDEABLE
+    fill_holes()
+    global RENEWAL, SYSTEM, THREADING, LOGGING, ZYGOTE_MODULES, LAST_MODULE, HIDEABLE
+    lay_out_functions()
+    zygote = take_step("hello", Zygote, hello)
+    RENEWAL = Renewal()
+    SYSTEM, THREADING = sys.__dict__, sys.modules["threading"].__dict__
+    LOGGING = sys.modules["logging"].__dict__ if "logging" in sys.modules else {}
     ZYGOTE_MODULES = frozenset(sys.modules) - {"__main__"}
     LAST_MODULE = next(reversed(sys.modules))
     HIDEABLE = ZYGOTE_MODULES - FRESH_MODULES - frozenset(sys.builtin_module_names)
+    for _ in range(REHEARSALS):
+        rehearse_in_the_zygote()
+    # What lives now is never looked at by a collector again, so it stays shared with every guest.
+    gc.collect()
+    gc.freeze()
     version = "%d.%d.%d" % sys.version_info[:3]
     command.send(encode({"ready": {"version": version, "preloaded": imported, "missing": missing}}))
     return zygote
+
+
+# Version 3.11 and later rewrite code that has run this often into forms of their own. That is done here, once.
+REHEARSALS = 24
+
+
+def rehearse_in_the_zygote():
+    """As much of a guest's life as can be lived here, so that nothing is written in each guest that could have been
+    written once: code that the interpreter adapts, caches that it fills."""
+    rehearse_job()
+    RENEWAL.renew(getpid())
+    plan = Plan((("nothing", [GET_PID, GET_PID]),), None, None)
+    plan.follow()
+    held_capabilities()
+    wait_for_threads()
+    flush_streams()
+    restart_clock_of_logging()
+    list(modules_of_the_program())
+
+
+def play_the_child():
+    """Does once what the interpreter does in a child: functions of libc that are called for the first time are looked
+    up, and a guest would do that each time. Nothing of it hurts a process without threads."""
+    before_fork()
+    after_fork_in_child()
+
+
+def end_logging_only_if_used():
+    """`logging` looks through its handlers at the end. A program that has made none is spared that."""
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return
+    shutdown, handlers = logging.shutdown, logging._handlerList
+    known = list(handlers)
+
+    def end_logging():
+        if handlers != known:
+            shutdown()
+
+    atexit.unregister(shutdown)
+    atexit.register(end_logging)
+
+
+POOL = 1 << (14 if sys.version_info >= (3, 10) else 12)
+
+
+def fill_holes():
+    """Fills the gaps that the imports have left in the interpreter's memory. What is made from here on, the objects of
+    a guest above all, stands together on few pages instead of in gaps on many."""
+    allocate, free = PYTHON.PyObject_Malloc, PYTHON.PyObject_Free
+    allocate.argtypes, allocate.restype = (ctypes.c_size_t,), POINTER
+    free.argtypes, free.restype = (POINTER,), None
+    # Its memory comes in pools of blocks of one size. New pools are begun when no gap is left in the old ones, so a
+    # pool that comes out (almost) whole says that the gaps of this size are full.
+    for size in range(512, 0, -16):
+        blocks, pools = (ctypes.c_uint64 * (64 * POOL // size))(), collections.Counter()
+        for at in range(len(blocks)):
+            blocks[at] = block = allocate(size)
+            pools[block // POOL] += 1
+            if pools[block // POOL] > POOL // size - 12:
+                break
+        for other in blocks[:at]:
+            if other // POOL == block // POOL:
+                free(other)
+        free(block)
+    fill_holes_of_libc()
+
+
+def fill_holes_of_libc():
+    """The same for what is too large for the interpreter's own pools: a block from beyond all that libc has given out
+    says that the gaps of this size are full. Larger gaps come first, so that no small block breaks one up."""
+    if not hasattr(LIBC, "mallinfo2"):
+        return
+    allocate, end_of_heap, statistics = LIBC["malloc"], LIBC["sbrk"], LIBC["mallinfo2"]
+    allocate.argtypes, allocate.restype = (ctypes.c_size_t,), POINTER
+    end_of_heap.argtypes, end_of_heap.restype = (ctypes.c_ssize_t,), POINTER
+    statistics.restype = type("Statistics", (ctypes.Structure,), {"_fields_": [("words", ctypes.c_size_t * 10)]})
+    size = 1 << 16
+    while size > 512:
+        # The last of the statistics is what is left at the end.
+        while allocate(size) < end_of_heap(0) - statistics().words[9] - size - 16:
+            pass
+        size -= max(size // 8 & ~15, 16)
+
+
+def lay_out_functions():
+    """Makes the functions of this file anew, one beside the other: they were made while the file was compiled and the
+    modules were imported, so they stand far apart."""
+    owners = [globals(), *(value for value in globals().values() if isinstance(value, type) and value.__module__ == __name__)]
+    found = [
+        (owner, name, value)
+        for owner in owners
+        for name, value in list((owner if owner is globals() else vars(owner)).items())
+        if isinstance(value, types.FunctionType) and value.__globals__ is globals() and value.__closure__ is None
+    ]
+    codes = marshal.loads(marshal.dumps([function.__code__ for _, _, function in found]))
+    for (owner, name, function), code in zip(found, codes):
+        made = types.FunctionType(code, globals(), function.__name__, function.__defaults__)
+        made.__kwdefaults__, made.__qualname__, made.__doc__ = function.__kwdefaults__, function.__qualname__, None
+        if owner is globals():
+            owner[name] = made
+        else:
+            setattr(owner, name, made)
 
 
 def usual(name):
@@ -501,198 +699,244 @@ def usual(name):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The guest: from a copy of root's process to the payload. The order is the design.
+#
+# Nearly all of it is calls of the kernel whose arguments are known before the fork. The zygote writes them down, and
+# the guest makes one after the other: that runs little Python, and so copies few pages.
 
 
 def become_guest(zygote, join):
     """Goes into the jail and puts up the walls. Never returns if one of them fails."""
     try:
-        for name, step in STEPS:
-            take_step(name, step, zygote, join)
+        join.entrance.follow()
+        join.side = SIDE
+        go_first_for_memory()
+        join.walls.follow()
+        take_step("streams", make_pipes, join)
+        FORK_HOOKS.wanted = True
+        take_step("randomness", RENEWAL.renew, getpid())
+        take_step("rehearsal", rehearse_job)
+        take_step("report", report_warm, join)
     except Failed as failure:
         say_failure(join, failure)
-        os._exit(125)
+        _exit(125)
     except BaseException:
         say_failure(join, Failed("an error of the zygote's program", errno.EIO))
-        os._exit(125)
+        _exit(125)
 
 
 def say_failure(join, failure):
     message = b"FAIL" + struct.pack("<I", failure.errno) + failure.step.encode()
     try:
-        os.write(join.descriptors["side"], message)
+        write(join.side, message)
     except OSError:
         # Nobody listens; the end of this process says enough.
         pass
 
 
-def die_with_the_launcher(_zygote, _join):
-    prctl(PR_SET_PDEATHSIG, SIGKILL)
+class Plan:
+    """Calls of the kernel, to be made in this order; the first that fails ends it."""
+
+    def __init__(self, steps, zygote, join):
+        self.names, self.calls = [], []
+        for name, calls in steps:
+            calls = calls(zygote, join) if callable(calls) else calls
+            self.names.extend([name] * len(calls))
+            self.calls.extend(calls)
+
+    def follow(self):
+        done = 0
+        for call in self.calls:
+            if SYSTEM_CALL(*call) == -1:
+                raise Failed(self.names[done], ctypes.get_errno())
+            done += 1
+
+
+DIE_WITH_THE_LAUNCHER = described("prctl", PR_SET_PDEATHSIG, SIGKILL)
+NOUGHT = ctypes.create_string_buffer(b"0")
 
 
 def enter_groups(_zygote, join):
     """Moving oneself through a descriptor that root opened takes microseconds, and what follows is charged there."""
-    for entrance in join.tasks:
-        os.write(entrance, b"0")
+    return [described("write", entrance, NOUGHT, 1) for entrance in join.tasks]
 
 
-def enter(join, kind):
-    setns(join.descriptors[kind], NAMESPACES[kind])
+def enter(kind):
+    def calls(_zygote, join):
+        return [described("setns", join.descriptors[kind], NAMESPACES[kind])] if kind in join.descriptors else []
+
+    return calls
 
 
-def keep_two_descriptors(zygote, join):
+def keep_two_descriptors(_zygote, join):
     """Leaves the side socket at 3, and at 0 to 2 until there are streams; the Landlock rules at 4; nothing else.
 
     This is where the command socket goes."""
     side, landlock = join.descriptors["side"], join.descriptors.get("landlock")
-    for number in (SIDE, 0, 1, 2):
-        os.dup2(side, number)
-    join.descriptors = {"side": SIDE}
+    calls, kept = [described("dup3", side, number) for number in (SIDE, 0, 1, 2)], SIDE + 1
     if landlock is not None:
-        if landlock != SIDE + 1:
-            os.dup2(landlock, SIDE + 1, inheritable=False)
-        join.descriptors["landlock"] = SIDE + 1
-    close_range(SIDE + len(join.descriptors), 0xFFFFFFFF, 0)
+        if landlock != LANDLOCK:
+            calls.append(described("dup3", landlock, LANDLOCK, os.O_CLOEXEC))
+        kept = LANDLOCK + 1
+    return [*calls, described("close_range", kept, 0xFFFFFFFF)]
 
 
 def set_limits(_zygote, join):
-    for resource, limits in join.rlimits:
-        prlimit(0, resource, ctypes.addressof(limits), None)
+    return [described("prlimit64", 0, resource, limits) for resource, limits in join.rlimits]
 
 
 def go_first_for_memory():
     """The payload is what the kernel should pick when memory runs out, not the jail's PID 1. A host that forbids it
     only loses this preference."""
     try:
-        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        fd = open_file("/proc/self/oom_score_adj", ONLY_WRITE)
         try:
-            os.write(fd, b"500")
+            write(fd, b"500")
         finally:
-            os.close(fd)
+            close(fd)
     except OSError:
         pass
 
 
 def drop_groups(_zygote, _join):
     """The launcher has given them up, and in the jail nobody may change them: only what is there has to go."""
-    if os.getgroups():
-        os.setgroups([])
+    return [described("setgroups", 0, 0)] if os.getgroups() else []
 
 
-def empty_bounding_set(zygote, _join):
-    for capability in range(zygote.capabilities):
-        prctl(PR_CAPBSET_DROP, capability)
-
-
-def drop_capabilities():
-    capset(CAPABILITY_HEADER, bytes(24))
+def change_ids(name, which):
+    return lambda _zygote, join: [described(name, *[getattr(join, which)] * 3)]
 
 
 def held_capabilities():
     """Effective, permitted and inheritable ones, together."""
-    sets = bytearray(24)
-    capget(CAPABILITY_HEADER, BYTES_24.from_buffer(sets))
+    SYSTEM_CALL(*GET_CAPABILITIES)
     # Three words of low bits, then three of high ones.
-    words = struct.unpack("@6I", sets)
+    words = HELD_CAPABILITIES[:]
     return (words[0] | words[1] | words[2]) | (words[3] | words[4] | words[5]) << 32
 
 
 def enter_landlock(_zygote, join):
-    ruleset = join.descriptors.pop("landlock", None)
-    if ruleset is not None:
-        landlock_restrict_self(ruleset, 0)
-        os.close(ruleset)
+    if "landlock" not in join.descriptors:
+        return []
+    return [described("landlock_restrict_self", LANDLOCK), described("close", LANDLOCK)]
+
+
+ENTRANCE = (
+    ("parent death signal", [DIE_WITH_THE_LAUNCHER]),
+    ("cgroup", enter_groups),
+    ("robust list", lambda zygote, join: [described("set_robust_list", *zygote.robust_list)]),
+    # Made by the launcher and owned by the host, perhaps: joined while the rights of the host are there.
+    ("network namespace", enter("net")),
+    # From here on the rights are those of root in the jail's own user namespace.
+    ("user namespace", enter("user")),
+    ("cgroup namespace", enter("cgroup")),
+    ("ipc namespace", enter("ipc")),
+    ("uts namespace", enter("uts")),
+    ("mount namespace", enter("mnt")),
+    ("keyring", [described("keyctl", KEYCTL_JOIN_SESSION_KEYRING, 0)]),
+    ("session", [described("setsid")]),
+    ("umask", [described("umask", 0o022)]),
+    # Processes of the same user may be in the jail already: before this one becomes theirs, it has nothing
+    # left that they could want.
+    ("descriptors", keep_two_descriptors),
+)
+
+WALLS = (
+    ("resource limits", set_limits),
+    ("groups", drop_groups),
+    # The user namespace has filled it again.
+    ("bounding set", lambda zygote, join: zygote.empty_bounding_set),
+    ("secure bits", [described("prctl", PR_SET_SECUREBITS, SECURE_BITS)]),
+    ("group id", change_ids("setresgid", "gid")),
+    ("user id", change_ids("setresuid", "uid")),
+    ("ambient capabilities", [described("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)]),
+    ("capabilities", [described("capset", CAPABILITY_HEADER, NO_CAPABILITIES)]),
+    # The change of ids has cleared it.
+    ("parent death signal", [DIE_WITH_THE_LAUNCHER]),
+    ("no new privileges", [described("prctl", PR_SET_NO_NEW_PRIVS, 1)]),
+    ("landlock domain", enter_landlock),
+    ("seccomp filter", lambda zygote, join: [zygote.filter.install]),
+    # Closed to the other processes of its user since it took their id, and until all walls stand: who could
+    # write into its memory could have left some of them out. Now it is as after an exec.
+    ("dumpable", [described("prctl", PR_SET_DUMPABLE, 1)]),
+)
+
+GET_PID, GET_UID, GET_GID = described("getpid"), described("geteuid"), described("getegid")
+GET_CAPABILITIES = described("capget", CAPABILITY_HEADER, HELD_CAPABILITIES)
+HAS_NO_NEW_PRIVILEGES, SECCOMP_MODE = described("prctl", PR_GET_NO_NEW_PRIVS), described("prctl", PR_GET_SECCOMP)
 
 
 def make_pipes(join):
     """The streams, made as the payload's user so that they are charged to it. The far ends go to the agent."""
-    stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
-    for number, near in enumerate((stdin[0], stdout[1], stderr[1])):
-        os.dup2(near, number)
-        os.close(near)
-    join.far_ends = [stdin[1], stdout[0], stderr[0]]
+    stdin, stdout, stderr = pipe(), pipe(), pipe()
+    number = 0
+    for near in (stdin[0], stdout[1], stderr[1]):
+        dup2(near, number)
+        close(near)
+        number += 1
+    join.far_ends = (stdin[1], stdout[0], stderr[0])
 
 
-def renew_randomness():
-    """Siblings share all that the zygote had. The hash seed cannot be changed; every generator is seeded anew."""
-    modules = sys.modules
-    modules["random"].seed()
-    modules["tempfile"]._name_sequence = None
-    modules["uuid"]._node = modules["uuid"]._last_timestamp = None
-    if "numpy.random" in modules:
-        modules["numpy.random"].seed()
-    if "_ssl" in modules:
-        modules["_ssl"].RAND_add(os.urandom(32), 32.0)
+class Renewal:
+    """Siblings share all that the zygote had; here is what each must have of its own. The hash seed cannot be
+    changed; every generator is seeded anew."""
+
+    def __init__(self):
+        modules = sys.modules
+        # These make theirs when they are first asked, which no zygote does after this.
+        modules["tempfile"]._name_sequence = None
+        modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+        # What `random.seed()` comes down to; it also forgets half a pair of numbers, which is done here.
+        generator = modules["random"]._inst
+        generator.seed()
+        self.seeds = [functools.partial(modules["_random"].Random.seed, generator)]
+        if "numpy.random" in modules:
+            self.seeds.append(modules["numpy.random"].seed)
+        self.ssl = modules.get("_ssl")
+        self.main_thread = modules["threading"].main_thread().__dict__
+
+    def renew(self, pid):
+        for seed in self.seeds:
+            seed()
+        if self.ssl is not None:
+            self.ssl.RAND_add(os.urandom(32), 32.0)
+        if "_native_id" in self.main_thread:
+            self.main_thread["_native_id"] = pid
 
 
 def report_warm(join):
     """Says what the kernel says of this process, and hands over the far ends of the streams."""
-    walls = struct.pack(
-        "<IIIQBI",
-        os.getpid(),
-        os.geteuid(),
-        os.getegid(),
+    walls = PACK_WALLS(
+        b"WARM",
+        SYSTEM_CALL(*GET_PID),
+        SYSTEM_CALL(*GET_UID),
+        SYSTEM_CALL(*GET_GID),
         held_capabilities(),
-        prctl(PR_GET_NO_NEW_PRIVS),
-        prctl(PR_GET_SECCOMP),
+        SYSTEM_CALL(*HAS_NO_NEW_PRIVILEGES),
+        SYSTEM_CALL(*SECCOMP_MODE),
     )
     # The socket of C, which has less around it.
-    side = _socket.socket(AF_UNIX, SOCK_STREAM, 0, SIDE)
+    side = CONNECTION(AF_UNIX, SOCK_STREAM, 0, SIDE)
     try:
-        send(side, b"WARM" + walls, join.far_ends)
+        side.sendmsg((walls,), ((SOL_SOCKET, SCM_RIGHTS, PACK_THREE(*join.far_ends)),))
     finally:
         side.detach()
     for descriptor in join.far_ends:
-        os.close(descriptor)
+        close(descriptor)
 
 
-STEPS = (
-    ("parent death signal", die_with_the_launcher),
-    ("cgroup", enter_groups),
-    ("robust list", lambda zygote, join: set_robust_list(*zygote.robust_list)),
-    # Made by the launcher and owned by the host, perhaps: joined while the rights of the host are there.
-    ("network namespace", lambda zygote, join: enter(join, "net")),
-    # From here on the rights are those of root in the jail's own user namespace.
-    ("user namespace", lambda zygote, join: enter(join, "user")),
-    ("cgroup namespace", lambda zygote, join: "cgroup" in join.descriptors and enter(join, "cgroup")),
-    ("ipc namespace", lambda zygote, join: enter(join, "ipc")),
-    ("uts namespace", lambda zygote, join: enter(join, "uts")),
-    ("mount namespace", lambda zygote, join: enter(join, "mnt")),
-    ("keyring", lambda zygote, join: keyctl(KEYCTL_JOIN_SESSION_KEYRING, None)),
-    ("session", lambda zygote, join: os.setsid()),
-    ("umask", lambda zygote, join: os.umask(0o022)),
-    # Processes of the same user may be in the jail already: before this one becomes theirs, it has nothing
-    # left that they could want.
-    ("descriptors", keep_two_descriptors),
-    ("resource limits", set_limits),
-    ("memory preference", lambda zygote, join: go_first_for_memory()),
-    ("groups", drop_groups),
-    ("bounding set", empty_bounding_set),
-    ("secure bits", lambda zygote, join: prctl(PR_SET_SECUREBITS, SECURE_BITS)),
-    ("group id", lambda zygote, join: os.setresgid(join.gid, join.gid, join.gid)),
-    ("user id", lambda zygote, join: os.setresuid(join.uid, join.uid, join.uid)),
-    ("ambient capabilities", lambda zygote, join: prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)),
-    ("capabilities", lambda zygote, join: drop_capabilities()),
-    # The change of ids has cleared it.
-    ("parent death signal", die_with_the_launcher),
-    ("no new privileges", lambda zygote, join: prctl(PR_SET_NO_NEW_PRIVS, 1)),
-    ("landlock domain", enter_landlock),
-    ("streams", lambda zygote, join: make_pipes(join)),
-    ("seccomp filter", lambda zygote, join: zygote.filter.install()),
-    # Closed to the other processes of its user since it took their id, and until all walls stand: who could
-    # write into its memory could have left some of them out. Now it is as after an exec.
-    ("dumpable", lambda zygote, join: prctl(PR_SET_DUMPABLE, 1)),
-    ("fork hooks", lambda zygote, join: FORK_HOOKS.give_back()),
-    ("randomness", lambda zygote, join: renew_randomness()),
-    ("rehearsal", lambda zygote, join: rehearse_job()),
-    ("report", lambda zygote, join: report_warm(join)),
-)
+CONNECTION = _socket.socket
+PACK_WALLS, PACK_THREE = struct.Struct("<4sIIIQBI").pack, struct.Struct("@3i").pack
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The job.
 
+ONLY_WRITE = os.O_WRONLY | os.O_CLOEXEC
+SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 # Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends.
 KEEP_SIDE, SAY_END = 1, 2
+UNPACK_NUMBER = struct.Struct("<I").unpack_from
+FILE_NAMES, FILE_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 class Job:
@@ -700,7 +944,7 @@ class Job:
 
     def __init__(self, body):
         self.body, self.at = body, 0
-        self.argv = [os.fsdecode(self.string()) for _ in range(self.number())]
+        self.argv = [self.string().decode(FILE_NAMES, FILE_ERRORS) for _ in range(self.number())]
         self.env = [(self.string(), self.string()) for _ in range(self.number())]
         self.cwd = self.string()
         flags = self.byte()
@@ -715,7 +959,7 @@ class Job:
         return self.body[self.at - 1]
 
     def number(self):
-        (value,) = struct.unpack_from("<I", self.body, self.at)
+        (value,) = UNPACK_NUMBER(self.body, self.at)
         self.at += 4
         return value
 
@@ -731,12 +975,12 @@ def read_job():
     """Waits for the one job. The agent's end ends a guest that has none.
 
     Not a byte more than the job is read: what follows it belongs to the program."""
-    (size,) = struct.unpack("<I", read_exactly(4))
+    (size,) = UNPACK_NUMBER(read_exactly(4))
     return Job(read_exactly(size))
 
 
 def read_exactly(size):
-    data = os.read(SIDE, size)
+    data = read(SIDE, size)
     if len(data) == size:
         return data
     parts, left = [data], size - len(data)
@@ -756,24 +1000,26 @@ def settle(job):
         take_step("files", place, path, content)
 
 
+POSIX_ENVIRONMENT, ENVIRONMENT = sys.modules["posix"].environ, os.environ._data
+
+
 def set_environment(pairs):
     """Exactly these variables, for Python and for libc. The mapping stays the same object, since modules keep it."""
     clearenv()
-    posix, data = sys.modules["posix"].environ, os.environ._data
-    posix.clear()
-    data.clear()
+    POSIX_ENVIRONMENT.clear()
+    ENVIRONMENT.clear()
     for name, value in pairs:
-        if name not in data:
-            os.putenv(name, value)
-            posix[name] = data[name] = value
-    if b"TZ" in data:
+        if name not in ENVIRONMENT:
+            putenv(name, value)
+            POSIX_ENVIRONMENT[name] = ENVIRONMENT[name] = value
+    if b"TZ" in ENVIRONMENT:
         time.tzset()
 
 
 def enter_directory(path):
-    os.chdir(path)
+    chdir(path)
     try:
-        inside = os.getcwdb().startswith(b"/")
+        inside = getcwdb().startswith(b"/")
     except FileNotFoundError:
         inside = False
     if not inside:
@@ -785,16 +1031,16 @@ def place(path, content):
     if path.rstrip(b"/").rpartition(b"/")[2] in (b"", b".", b".."):
         raise OSError(errno.EINVAL, "not a path of a file")
     try:
-        fd = os.open(path, FILE_FLAGS, 0o644)
+        fd = open_file(path, FILE_FLAGS, 0o644)
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path) or b".", 0o755, exist_ok=True)
-        fd = os.open(path, FILE_FLAGS, 0o644)
+        fd = open_file(path, FILE_FLAGS, 0o644)
     try:
         view = memoryview(content)
         while view:
-            view = view[os.write(fd, view) :]
+            view = view[write(fd, view) :]
     finally:
-        os.close(fd)
+        close(fd)
 
 
 def refuse_job(failure):
@@ -812,10 +1058,13 @@ def refuse_job(failure):
 
 # As the interpreter computed it, without the folder of this file.
 LIBRARY_PATH = sys.path[1:]
-ZYGOTE_HOME = os.environ.get("HOME")
+ZYGOTE_HOME, ZYGOTE_USER_SITE = os.environb.get(b"HOME"), site.getusersitepackages()
 DISPLAY = sys.__excepthook__
 OWN_MAIN = sys.modules["__main__"]
+MODULES, MODULE, LOADER = sys.modules, types.ModuleType, type(FRESH_MAIN["__loader__"])
+is_regular, now, now_ns = stat.S_ISREG, time.time, time.time_ns
 UNHANDLED_INTERRUPT = -int(signal.SIGINT)
+run_exit_functions, collect, threads_alive, reference_to = atexit._run_exitfuncs, gc.collect, _thread._count, weakref.ref
 
 
 def start_program(zygote, job):
@@ -825,9 +1074,9 @@ def start_program(zygote, job):
     source = ordinary_source(filename)
     if source is None:
         return None
-    own_folder = os.path.dirname(real_path(filename))
-    given = os.environ.get("PYTHONPATH")
-    first = [os.path.abspath(entry) for entry in given.split(":")] if given else []
+    own_folder = real_path(filename).rpartition("/")[0] or "/"
+    given = ENVIRONMENT.get(b"PYTHONPATH")
+    first = [os.path.abspath(entry) for entry in os.fsdecode(given).split(":")] if given else []
     if hides_a_module([own_folder, *first]):
         return None
     set_search_path(own_folder, first)
@@ -843,14 +1092,13 @@ def start_program(zygote, job):
     sys.argv = job.argv[1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = job.argv
-    if "logging" in sys.modules:
-        restart_clock_of(sys.modules["logging"])
+    restart_clock_of_logging()
     return code, fresh_main(filename)
 
 
 def absolute(path):
     """As the interpreter does it: in front of the path, and nothing else about it is changed."""
-    return path if path.startswith("/") else os.getcwd() + "/" + path
+    return path if path.startswith("/") else getcwd() + "/" + path
 
 
 PATH_BUFFER = ctypes.create_string_buffer(4097)
@@ -858,28 +1106,26 @@ PATH_BUFFER = ctypes.create_string_buffer(4097)
 
 def real_path(path):
     """By libc, as the interpreter asks it."""
-    found = LIBC.realpath(os.fsencode(path), PATH_BUFFER)
-    return os.fsdecode(PATH_BUFFER.value) if found else path
+    found = real_path_of(path.encode(FILE_NAMES, FILE_ERRORS), PATH_BUFFER)
+    return PATH_BUFFER.value.decode(FILE_NAMES, FILE_ERRORS) if found else path
 
 
 def ordinary_source(filename):
     """The bytes of a script that is a plain file of source text."""
     try:
-        fd = os.open(filename, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = open_file(filename, SCRIPT_FLAGS)
     except OSError:
         return None
     try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
+        about = fstat(fd)
+        if not is_regular(about[ST_MODE]):
             return None
-        source = os.read(fd, about.st_size + 1)
-        while True:
-            more = os.read(fd, 1 << 20)
-            if not more:
-                break
+        source = read(fd, about[ST_SIZE] + 1)
+        # A file may give less than was asked for, and one of /proc more than it said.
+        while more := read(fd, 1 << 16):
             source += more
     finally:
-        os.close(fd)
+        close(fd)
     compiled = filename.endswith(".pyc") or source[2:4] == b"\r\n" and source[:4] == MAGIC_NUMBER
     archive = source.rfind(b"PK\x05\x06", -65557) >= 0
     return None if compiled or archive or not is_decodable(source) else source
@@ -914,11 +1160,12 @@ def set_search_path(own_folder, first):
 
 def add_user_site():
     """Packages that the user installed for themselves stand before those of the machine."""
-    if os.environ.get("HOME") != ZYGOTE_HOME:
+    folder = ZYGOTE_USER_SITE
+    if ENVIRONMENT.get(b"HOME") != ZYGOTE_HOME:
         site.USER_SITE = site.USER_BASE = None
-    folder = site.getusersitepackages()
+        folder = site.getusersitepackages()
     # Asked in a way that raises nothing: it is hardly ever there.
-    if not site.ENABLE_USER_SITE or not os.access(folder, os.F_OK) or not os.path.isdir(folder):
+    if not access(folder, F_OK) or not site.ENABLE_USER_SITE or not os.path.isdir(folder):
         return False
     of_machine = set(site.getsitepackages())
     at = next((at for at, entry in enumerate(sys.path) if entry in of_machine), len(sys.path))
@@ -933,7 +1180,7 @@ def hides_a_module(folders):
     """A `random.py` beside the script is what `import random` means there. The zygote has imported another one."""
     for folder in folders:
         try:
-            entries = os.listdir(folder)
+            entries = listdir(folder)
         except OSError:
             continue
         for entry in entries:
@@ -943,23 +1190,23 @@ def hides_a_module(folders):
     return False
 
 
-def restart_clock_of(logging):
+def restart_clock_of_logging():
     """The records of a program count their time from its start."""
-    now = time.time_ns() if isinstance(logging._startTime, int) else time.time()
-    logging._startTime = now
+    if "_startTime" in LOGGING:
+        LOGGING["_startTime"] = now_ns() if isinstance(LOGGING["_startTime"], int) else now()
 
 
 def fresh_main(filename):
     """A `__main__` with just what the interpreter itself puts there."""
-    main = types.ModuleType("__main__")
+    main = MODULE("__main__")
     names = main.__dict__
     names.update(FRESH_MAIN)
     names["__doc__"] = None
     if "__annotations__" in FRESH_MAIN:
         names["__annotations__"] = {}
-    names["__loader__"] = type(FRESH_MAIN["__loader__"])("__main__", filename)
+    names["__loader__"] = LOADER("__main__", filename)
     names["__file__"] = filename
-    sys.modules["__main__"] = main
+    MODULES["__main__"] = main
     return names
 
 
@@ -997,7 +1244,7 @@ class Stage:
 
     def find_frame(self, thread):
         """A function that gives the address of the record."""
-        frame, word = sys._getframe(), ctypes.c_uint64.from_address
+        frame, word = sys._getframe(), WORD_AT
         if sys.version_info < (3, 11):
             # PyThreadState { prev, next, interp, frame }
             return (lambda: thread + 24) if word(thread + 24).value == id(frame) else None
@@ -1006,7 +1253,7 @@ class Stage:
         if sys.version_info < (3, 13):
             # PyThreadState.cframe points to { current_frame }, behind a flag in 3.11.
             within = 8 if sys.version_info < (3, 12) else 0
-            place = lambda: word(thread + 56).value + within
+            place = lambda: WORD_AT(thread + 56).value + within
             return place if word(place()).value == inner else None
         found = [at for at in range(thread, thread + 256, 8) if word(at).value == inner]
         return (lambda: found[0]) if len(found) == 1 else None
@@ -1028,11 +1275,11 @@ class Stage:
     def perform(self, function, *arguments):
         if self.frame_slot is None:
             return function(*arguments)
-        running = ctypes.c_uint64.from_address(self.frame_slot())
+        running = WORD_AT(self.frame_slot())
         depth, change = None, 0
         if self.depth_slot is not None:
             address, fresh = self.depth_slot
-            depth = ctypes.c_int.from_address(address)
+            depth = NUMBER_AT(address)
             change = fresh - depth.value
             depth.value += change
         kept, running.value = running.value, 0
@@ -1121,15 +1368,15 @@ def end_program(status):
     apart: freeing what a guest shares with its siblings would copy all of it."""
     wait_for_threads()
     try:
-        STAGE.perform(atexit._run_exitfuncs)
+        STAGE.perform(run_exit_functions)
     except BaseException:
         # It has been printed.
         pass
     flushed = flush_streams()
-    STAGE.perform(gc.collect)
+    STAGE.perform(collect)
     forget_modules()
     flushed = flush_streams() and flushed
-    LIBC.fflush(None)
+    flush_libc(None)
     if not flushed:
         status = 120
     if status == UNHANDLED_INTERRUPT:
@@ -1138,7 +1385,7 @@ def end_program(status):
         os.kill(os.getpid(), signal.SIGINT)
         status = 130
     LAST_WORD.say(status)
-    os._exit(status)
+    _exit(status)
 
 
 class LastWord:
@@ -1155,21 +1402,21 @@ class LastWord:
 
     def keep(self):
         try:
-            os.dup2(SIDE, self.NUMBER, inheritable=False)
+            dup2(SIDE, self.NUMBER, inheritable=False)
         except OSError:
             # The limit of open files is below it.
             return
-        self.pid, self.inode = os.getpid(), os.fstat(self.NUMBER).st_ino
+        self.pid, self.inode = getpid(), fstat(self.NUMBER)[ST_INO]
 
     def say(self, status):
         # A child of the program's comes by here too, and the number may be another file's by now.
-        if self.pid != os.getpid():
+        if self.pid != getpid():
             return
         try:
-            if os.fstat(self.NUMBER).st_ino == self.inode:
+            if fstat(self.NUMBER)[ST_INO] == self.inode:
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 times = int(used.ru_utime * 1e6), int(used.ru_stime * 1e6)
-                os.write(self.NUMBER, struct.pack("<BQQQ", status & 0xFF, *times, used.ru_maxrss * 1024))
+                write(self.NUMBER, struct.pack("<BQQQ", status & 0xFF, *times, used.ru_maxrss * 1024))
         except OSError:
             # Nobody listens, or it was closed; the end of this process says the same.
             pass
@@ -1179,10 +1426,10 @@ LAST_WORD = LastWord()
 
 
 def wait_for_threads():
-    threading = sys.modules["threading"]
-    if _thread._count() == 0 and not threading._threading_atexits:
+    if threads_alive() == 0 and not THREADING["_threading_atexits"]:
         # Most programs have none.
         return
+    threading = sys.modules["threading"]
     try:
         STAGE.perform(threading._shutdown)
     except BaseException as error:
@@ -1192,7 +1439,7 @@ def wait_for_threads():
 def flush_streams():
     flushed = True
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name, None)
+        stream = SYSTEM.get(name)
         try:
             if stream is not None and not getattr(stream, "closed", False):
                 STAGE.perform(stream.flush)
@@ -1220,18 +1467,19 @@ def forget_modules():
     """Lets go of the program's modules, `__main__` first, so that its objects are finalized: those that nothing refers
     to at once, those in circles by the collector, and the rest by emptying the modules that still live."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
-        sys.__dict__.pop(name, None)
-    for name in ("stdin", "stdout", "stderr"):
-        STAGE.perform(setattr, sys, name, getattr(sys, "__%s__" % name, None))
+        SYSTEM.pop(name, None)
+    for name, original in (("stdin", "__stdin__"), ("stdout", "__stdout__"), ("stderr", "__stderr__")):
+        if SYSTEM.get(name) is not SYSTEM.get(original):
+            STAGE.perform(setattr, sys, name, SYSTEM.get(original))
     living = []
     for name in modules_of_the_program():
         try:
-            living.append(weakref.ref(sys.modules[name]))
+            living.append(reference_to(MODULES[name]))
         except TypeError:
             # Something else than a module; it goes when nobody has it any more.
             pass
-        STAGE.perform(sys.modules.__setitem__, name, None)
-    STAGE.perform(gc.collect)
+        STAGE.perform(MODULES.__setitem__, name, None)
+    STAGE.perform(collect)
     for reference in reversed(living):
         names = getattr(reference(), "__dict__", {})
         for private in (True, False):
@@ -1245,12 +1493,12 @@ def modules_of_the_program():
     """In the order in which they were imported. They stand behind those of the zygote, whose names are not even looked
     at: that alone would copy the pages of all of them."""
     names = []
-    for name in reversed(sys.modules):
+    for name in reversed(MODULES):
         if name == LAST_MODULE:
             break
         if name not in ZYGOTE_MODULES:
             names.append(name)
-    if "__main__" in sys.modules and "__main__" not in names:
+    if "__main__" in MODULES and "__main__" not in names:
         names.append("__main__")
     return reversed(names)
 
@@ -1259,11 +1507,10 @@ def rehearse(program):
     """Runs a program once: what is touched now is not touched for the first time when somebody waits for it."""
     code = compile(program, "<rehearsal>", "exec", dont_inherit=True)
     names = fresh_main("<rehearsal>")
-    names["output"] = REHEARSAL_OUTPUT
     try:
         STAGE.perform(exec, code, names)
     finally:
-        sys.modules["__main__"] = OWN_MAIN
+        MODULES["__main__"] = OWN_MAIN
 
 
 def rehearse_job():
@@ -1286,15 +1533,13 @@ REHEARSAL_JOB = (
     struct.pack("<I", 2)
     + packed(b"python", b"main.py")
     + struct.pack("<I", 2)
-    + packed(b"HOME", os.fsencode(ZYGOTE_HOME or "/"), b"A", b"B")
+    + packed(b"HOME", ZYGOTE_HOME or b"/", b"A", b"B")
     + packed(b"/")
     + struct.pack("<BI", 0, 0)
 )
 
-# Made once: making a stream touches more than writing to it.
-REHEARSAL_OUTPUT = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
 # Each page that a guest touches is copied for it, so a guest rehearses only what every program does.
-SHORT_REHEARSAL = "print(1, file=output)"
+SHORT_REHEARSAL = "print('', end='')"
 LONG_REHEARSAL = """
 import json, sys, traceback
 class Point:
@@ -1303,7 +1548,7 @@ class Point:
 def area(*points, **rest):
     return [f"{point.x * point.y:.2f}" for point in points if point.x is not None]
 try:
-    print(json.dumps({"areas": area(Point(1), Point(2.5))}), file=output)
+    print(json.dumps({"areas": area(Point(1), Point(2.5))})[:0], end="")
     raise ValueError("rehearsal")
 except ValueError:
     traceback.format_exc()
@@ -1327,7 +1572,7 @@ def await_and_begin(zygote):
         job = take_step("job", read_job)
         settle(job)
         program = start_program(zygote, job)
-        os.write(SIDE, b"\0\0\0\0")
+        write(SIDE, b"\0\0\0\0")
     except Failed as failure:
         refuse_job(failure)
     except OSError:
@@ -1336,7 +1581,7 @@ def await_and_begin(zygote):
     if not job.keeps_side:
         if job.says_end:
             LAST_WORD.keep()
-        os.close(SIDE)
+        close(SIDE)
     if program is None:
         execute_interpreter(job)
     return program
@@ -1354,6 +1599,9 @@ def main():
     if join is None:
         os._exit(0)
     command.detach()
+    # To let go of all this would be one more thing that copies pages.
+    global KEPT
+    KEPT = zygote, join, command
     become_guest(zygote, join)
     return await_and_begin(zygote)
 

@@ -51,7 +51,7 @@ pub(super) fn make_leaf(workshop: &mut Workshop, spec: &JailSpec) -> Result<Opti
         };
     }
     let parent = workshop.group_parent()?;
-    let leaf = Leaf::create(&workshop.hierarchies, &parent, &spec.name, &spec.limits);
+    let leaf = workshop.spares.take(&workshop.hierarchies, &parent, &spec.name, &spec.limits);
     match (spec.strictness, leaf.missing().first()) {
         (Strictness::Strict, Some((limit, reason))) => {
             let refused = JailError::Limit { limit, reason: reason.clone() };
@@ -77,7 +77,7 @@ pub(super) fn deliver(
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(doing("make a socket"))?;
     let (door, their_door) = packet::pair().map_err(doing("make a socket"))?;
-    let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
+    let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
     let trees = trees(workshop, spec)?;
     let network = ready_network(workshop, spec);
     let birthplace = leaf.and_then(Leaf::birthplace);
@@ -107,7 +107,7 @@ pub(super) fn deliver(
             })
         }
     };
-    drop((their_sync, their_control, their_door, entrances, trees));
+    drop((their_sync, their_control, their_door, trees));
     let released = release(pid, &identity, spec, leaf, network.as_ref(), &sync).and_then(|ways| {
         let pidfd = watcher.readable(pidfd, init_token(serial)).map_err(doing("wait for PID 1"))?;
         let sync = watcher.readable(sync, Token::Newborn(serial)).map_err(doing("wait for PID 1"))?;
@@ -161,13 +161,16 @@ fn ways(
 
 /// Root takes the trees itself. In PID 1 it would be root of another user namespace, to which directories of the server's
 /// user are closed.
-fn trees<'a>(workshop: &Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, JailError> {
+fn trees<'a>(workshop: &mut Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, JailError> {
     let follow_links = workshop.sources.is_none();
     if !workshop.may_mount {
         return Ok(Trees::ToTake { follow_links });
     }
-    let taken = root::take(&spec.root, follow_links);
-    taken.map(Trees::Taken).map_err(|Failed { step: name, errno }| step(&name, errno))
+    let taken = match workshop.prepared.copy(&spec.root, follow_links) {
+        Some(root) => root::take_later(&spec.root, follow_links).map(|later| Trees::Prepared { root, later }),
+        None => root::take(&spec.root, follow_links).map(Trees::Taken),
+    };
+    taken.map_err(|Failed { step: name, errno }| step(&name, errno))
 }
 
 /// When memory runs out, a payload goes before its PID 1: it raises its own score. Nobody inside can have a score below

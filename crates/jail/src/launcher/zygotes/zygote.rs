@@ -196,9 +196,9 @@ impl Zygote {
     }
 
     fn send(&self, number: u64, rooms: &Rooms, leaf: Option<&Leaf>, side: &OwnedFd) -> Result<(), JailError> {
-        let entrances = leaf.map_or(Ok(Vec::new()), Leaf::entrances)?;
+        let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
         let mut named = vec![("side", side.as_fd())];
-        named.extend(rooms.named(leaf, &entrances)?);
+        named.extend(rooms.named(leaf, entrances)?);
         let (names, descriptors): (Vec<_>, Vec<_>) = named.into_iter().unzip();
         let limits: Vec<_> = rooms.limits.iter().map(|limit: &Limit| numbered(*limit)).collect();
         let (uid, gid) = (PAYLOAD_ID, PAYLOAD_ID);
