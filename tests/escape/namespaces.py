@@ -16,6 +16,16 @@ for kind, flag in KINDS.items():
     refused(f"setns {kind}", lambda: syscall("setns", own, flag), "EPERM")
     os.close(own)
     refused(f"namespaces of PID 1: {kind}", lambda: os.open(f"/proc/1/ns/{kind}", os.O_RDONLY), "ENOENT", "EACCES", "EPERM")
+# The parent of a guest interpreter is the launcher, outside: a sibling of it would be a child there that nobody collects.
+CLONE_PARENT = 0x8000
+
+
+def make_sibling():
+    made = syscall("clone", CLONE_PARENT | SIGCHLD, 0, 0, 0, 0)
+    return made or os._exit(0)
+
+
+refused("a sibling", make_sibling, "EPERM")
 for kind in ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup", "time"):
     check(f"{kind} namespaces that may be made", read(f"/proc/sys/user/max_{kind}_namespaces").strip(), b"0")
 # A guest interpreter has its parent outside and sees none: then PID 1 it is.

@@ -152,7 +152,7 @@ impl LocalProvider {
         }
     }
 
-    /// The name of a sandbox's jail, which its control groups have too: for people who look.
+    /// The name of a sandbox's jail, which its group on the unified tree has too: for people who look.
     pub fn jail(&self, id: &SandboxId) -> Option<String> {
         self.sandboxes().get(id).map(|living| living.name())
     }

@@ -1,6 +1,6 @@
 //! `/dev`: the few devices that no program can do without, a terminal multiplexer of its own, and nothing else.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -19,16 +19,12 @@ const NODES: [(&str, u32, u32); 6] =
 
 const TERMINALS: &str = "dev/pts";
 
+/// The null device below a new root.
+pub(crate) const NULL: &str = "dev/null";
+
 /// Detached mounts of the host's devices.
 #[derive(Debug)]
 pub(crate) struct Nodes(Vec<(&'static str, OwnedFd)>);
-
-impl Nodes {
-    /// The verified null device, for masks.
-    pub(crate) fn null(&self) -> &OwnedFd {
-        &self.0[0].1
-    }
-}
 
 /// Clones the device nodes while the host's `/dev` is still visible.
 pub(crate) fn take_nodes() -> Result<Nodes, Failed> {
@@ -83,19 +79,4 @@ pub(crate) fn attach_terminals() -> Result<(), Failed> {
     )
     .step("terminals")?;
     attach(&terminals, Path::new(TERMINALS)).step("terminals")
-}
-
-/// The null device of a new root that is furnished and is the current directory.
-pub(crate) fn furnished_null() -> Result<OwnedFd, Failed> {
-    clone_tree(CWD, Path::new("dev/null")).step("device null")
-}
-
-/// A further reference to a detached node, for use as a mask.
-pub(crate) fn copy_of(node: &OwnedFd) -> Result<OwnedFd, Errno> {
-    use rustix::mount::OpenTreeFlags;
-    rustix::mount::open_tree(
-        node.as_fd(),
-        "",
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH,
-    )
 }

@@ -10,6 +10,7 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::spec::{RootSpec, WRITABLE};
@@ -69,7 +70,8 @@ fn allow(
     let step = || format!("landlock rule for {}", path.display());
     let opened = PathFd::new(path).map_err(|_| Errno::NOENT).step(step())?;
     // Rights on directories do not apply to a file that is mounted by itself.
-    let is_file = std::fs::metadata(path).is_ok_and(|m| !m.is_dir());
+    let found = rustix::fs::fstat(&opened).step(step())?;
+    let is_file = FileType::from_raw_mode(found.st_mode) != FileType::Directory;
     let access = if is_file { access & AccessFs::from_file(KNOWN) } else { access };
     ruleset.add_rule(PathBeneath::new(opened, access)).map_err(|_| Errno::INVAL).step(step())
 }

@@ -191,6 +191,8 @@ struct Workshop {
     networks: Option<Networks>,
     /// What a jail may show of the host. `None`: the client has the same rights as this process.
     sources: Option<Sources>,
+    /// How soon the kernel ends this process when memory runs out.
+    memory_rank: i32,
     /// Roots that several jails have in common, where this process may make them.
     prepared: Prepared,
     /// Groups that wait for a jail.
@@ -213,6 +215,7 @@ impl Workshop {
             agent,
             agent_filter: introduction::instructions(&seccomp::agent(Arch::host())),
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
+            memory_rank: memory_rank(),
             prepared: Prepared::default(),
             spares: Spares::default(),
             instance: None,
@@ -230,8 +233,8 @@ impl Workshop {
 
     /// The parent of this launcher's groups; takes the lease when it is first needed.
     fn group_parent(&mut self) -> Result<PathBuf, JailError> {
-        private_directory(&self.config.runtime_dir)?;
         if self.instance.is_none() {
+            private_directory(&self.config.runtime_dir)?;
             self.instance = Some(Instance::begin(&self.config.runtime_dir, &self.config.cgroup_parent)?);
         }
         let name = self.instance.as_ref().map(Instance::name).unwrap_or_default();
@@ -244,6 +247,11 @@ impl Workshop {
 fn leave_terminal() {
     let _ = rustix::process::setsid();
     sandstorm_sys::process::ignore_broken_pipes();
+}
+
+fn memory_rank() -> i32 {
+    let score = std::fs::read_to_string("/proc/self/oom_score_adj");
+    score.ok().and_then(|score| score.trim().parse().ok()).unwrap_or(0)
 }
 
 fn may_mount() -> bool {

@@ -1,9 +1,7 @@
 //! Which walls are up: measured by PID 1 when the last of them stood, and completed by the launcher with what only the
 //! host can see.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
+use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Controller, Version};
@@ -44,7 +42,9 @@ impl Measured {
 
 /// The namespaces of this process, in the order of [`NAMESPACES`].
 pub(crate) fn namespaces() -> std::io::Result<Vec<u64>> {
-    NAMESPACES.iter().map(|name| fs::metadata(format!("/proc/self/ns/{name}")).map(|m| m.ino())).collect()
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let all = rustix::fs::open("/proc/self/ns", flags, Mode::empty())?;
+    NAMESPACES.iter().map(|name| Ok(rustix::fs::statat(&all, *name, AtFlags::empty())?.st_ino)).collect()
 }
 
 /// The walls of a jail.

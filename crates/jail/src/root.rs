@@ -82,8 +82,8 @@ pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> R
     write_own(spec)?;
     make_directory(Path::new("proc")).step("proc")?;
     make_writable_places()?;
-    let ban = procfs::attach_masked(&proc, nodes.null())?;
     devices::furnish(nodes)?;
+    let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
     attach_scratch(&scratch, payload)?;
     for (tree, mount) in later {
@@ -106,8 +106,7 @@ pub(crate) fn enter_prepared(
     let proc = procfs::mount()?;
     let scratch = scratch(spec).step("writable file system")?;
     assemble_at(root)?;
-    let null = devices::furnished_null()?;
-    let ban = procfs::attach_masked(&proc, &null)?;
+    let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
     attach_scratch(&scratch, payload)?;
     for (tree, mount) in &trees.0 {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A whole jail.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JailSpec {
-    /// Unique among living jails: names the cgroup.
+    /// Unique among living jails: names its group on the unified tree, and all others that are its own.
     pub name: String,
     pub hostname: String,
     pub root: RootSpec,

@@ -11,6 +11,8 @@ mod host;
 mod life;
 #[path = "guests/networks.rs"]
 mod networks;
+#[path = "guests/reused.rs"]
+mod reused;
 #[path = "guests/walls.rs"]
 mod walls;
 
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let (mut passed, mut failed) = (0, 0);
-    let cases = walls::CASES.iter().chain(networks::CASES).chain(life::CASES);
+    let cases = walls::CASES.iter().chain(networks::CASES).chain(reused::CASES).chain(life::CASES);
     for (name, case) in cases.filter(|(name, _)| name.contains(&filter)) {
         let began = Instant::now();
         let ok = run(*case);

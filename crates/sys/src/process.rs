@@ -124,6 +124,30 @@ fn duration(time: libc::timeval) -> Duration {
     )
 }
 
+/// Namespaces that a process is in, by the kernel's numbers for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceKind {
+    Ipc = 2,
+    Mount = 3,
+    Network = 4,
+    Pid = 5,
+    User = 9,
+    Uts = 10,
+}
+
+/// A namespace of the process behind a descriptor. Kernels before 6.11 do not know the question.
+pub fn namespace_of(process: BorrowedFd<'_>, kind: NamespaceKind) -> io::Result<OwnedFd> {
+    /// `_IO(PIDFS_IOCTL_MAGIC, 0)`.
+    const ASK: libc::c_ulong = 0xff00;
+    let question = ASK | kind as libc::c_ulong;
+    // SAFETY: these questions have no argument and change nothing; on what is no process they are refused.
+    match unsafe { libc::syscall(libc::SYS_ioctl, process.as_raw_fd(), question, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the kernel just made this descriptor and nobody else owns it.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }),
+    }
+}
+
 /// Leaves the cgroup namespace for one rooted at the groups that this process is in now.
 pub fn unshare_cgroup_namespace() -> io::Result<()> {
     // SAFETY: `unshare` takes no pointer; the caller's threads and memory are unaffected by this flag.

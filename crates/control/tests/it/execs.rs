@@ -226,6 +226,8 @@ async fn execs_are_listed_and_found_by_their_sandbox_only() {
     let (caller, stranger) = (world.caller(), world.stranger().await);
     let (id, other) = (sandbox(&world).await, sandbox(&world).await);
     let running = world.control.exec(&caller, id, background("sleep 60")).await.unwrap().view.id;
+    // Those of one millisecond have no order.
+    tokio::time::sleep(Duration::from_millis(5)).await;
     let ended = world.control.exec(&caller, id, shell("true")).await.unwrap();
     let ended_id = ended.view.id;
     world.control.finish(ended).await.unwrap();

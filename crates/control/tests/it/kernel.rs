@@ -141,7 +141,9 @@ impl Kernel {
             let id = &message["id"];
             self.say(json!({ "type": "start", "id": id }));
             let mut status = "ok";
-            for line in message["code"].as_str().unwrap().lines() {
+            // What is silent comes from the server itself and is in Python.
+            let code = if message["silent"] == true { "" } else { message["code"].as_str().unwrap() };
+            for line in code.lines() {
                 match self.statement(line, id).await {
                     "ok" => {}
                     "die" => return self.end(ExecStatus::Code(7), EndCause::Program),

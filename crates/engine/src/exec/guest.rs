@@ -90,6 +90,8 @@ enum NoGuest {
     Agent(#[from] AgentError),
     #[error("the sandbox has no zygote")]
     NotJoinable,
+    #[error("it does not get ready; somebody in the sandbox may keep it from that")]
+    Stuck,
 }
 
 async fn put(living: &Living) -> Result<u32, NoGuest> {
@@ -99,7 +101,15 @@ async fn put(living: &Living) -> Result<u32, NoGuest> {
         living.note_refused_guest();
     }
     let guest = joined?;
-    living.agent.guest_ready(guest).await?;
+    let ready = tokio::time::timeout(CONTEXT_PATIENCE, living.agent.guest_ready(guest)).await;
+    match ready {
+        Ok(ready) => ready?,
+        Err(_) => {
+            living.agent.dismiss(guest);
+            living.note_refused_guest();
+            return Err(NoGuest::Stuck);
+        }
+    };
     // From here on nobody else takes it.
     living.agent.take_guest(guest);
     Ok(guest)

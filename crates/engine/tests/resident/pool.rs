@@ -180,11 +180,13 @@ fn one_that_died_while_it_waited_is_not_given(place: &Place) {
         for kept in [false, true] {
             let options = || CreateOptions { ephemeral: !kept, ..CreateOptions::default() };
             warm_up(host, &spec(), options()).await;
-            for pid in jails(host.launcher) {
-                let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+            let killed = jails(host.launcher);
+            for pid in &killed {
+                let _ = rustix::process::kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
             }
-            // For a run nobody is asked on the way, so that the news has to be here.
-            tokio::time::sleep(Duration::from_millis(if kept { 0 } else { 100 })).await;
+            // One that dies in the very moment in which it is taken is a sandbox that died: the news has to be here.
+            until("the launcher knows", || jails(host.launcher).is_disjoint(&killed)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
             let made = host.provider.create(&host.cx, &spec(), options()).await.unwrap().id;
             assert_eq!(text(&run(host, &made, "echo alive").await.stdout), "alive\n");
             host.provider.destroy(&host.cx, &made).await.unwrap();

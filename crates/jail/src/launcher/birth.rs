@@ -16,6 +16,7 @@ use conception::Delivered;
 
 use super::capture::Entrance;
 use super::introduction::{introduce, rlimits};
+use super::networks::Namespace;
 use super::protocol::Launched;
 use super::rooms::{Inside, Rooms};
 use super::ward::{Hold, Ward, copies};
@@ -49,7 +50,7 @@ pub(super) struct Newborn {
     door: OwnedFd,
     ways: Ways,
     /// Its network, if another jail can have it afterwards.
-    network: Option<Rc<OwnedFd>>,
+    network: Option<Rc<Namespace>>,
 }
 
 /// PID 1 says two things: that the walls stand, and, by closing the socket, that it is the agent now.

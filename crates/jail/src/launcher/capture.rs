@@ -13,8 +13,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, Signal};
 use rustix::thread::LinkNameSpaceType;
 use sandstorm_sys::fork::{Namespaces, Side};
+use sandstorm_sys::process::NamespaceKind;
 use serde::{Deserialize, Serialize};
 
+use super::networks::Namespace;
 use super::timespec;
 use crate::error::{JailError, doing};
 use crate::{network, packet};
@@ -30,24 +32,47 @@ enum Word {
     Failed(String),
 }
 
+/// A child of this process that is not collected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Child<'a> {
+    pub(super) pid: i32,
+    pub(super) pidfd: BorrowedFd<'a>,
+}
+
+impl Child<'_> {
+    /// A namespace that it is in. Older kernels have to be asked by a path, which takes them several times as long.
+    pub(super) fn namespace(self, kind: NamespaceKind) -> io::Result<OwnedFd> {
+        sandstorm_sys::process::namespace_of(self.pidfd, kind).or_else(|_| {
+            let name = match kind {
+                NamespaceKind::Ipc => "ipc",
+                NamespaceKind::Mount => "mnt",
+                NamespaceKind::Network => "net",
+                NamespaceKind::Pid => "pid",
+                NamespaceKind::User => "user",
+                NamespaceKind::Uts => "uts",
+            };
+            File::open(format!("/proc/{}/ns/{name}", self.pid)).map(OwnedFd::from)
+        })
+    }
+}
+
 /// The user and network namespaces of a jail.
 #[derive(Debug)]
 pub(super) struct Entrance {
     user: OwnedFd,
-    network: Rc<OwnedFd>,
+    network: Rc<Namespace>,
     /// The network belongs to the host's user namespace: what is done there is done with the launcher's own rights.
     host_owned: bool,
 }
 
 impl Entrance {
-    /// Those of a process that is a child of this one and not collected. `network`: the one that the launcher gave it.
-    pub(super) fn of(pid: i32, network: Option<&Rc<OwnedFd>>) -> io::Result<Self> {
-        let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
+    /// Those of a child. `network`: the one that the launcher gave it.
+    pub(super) fn of(child: Child<'_>, network: Option<&Rc<Namespace>>) -> io::Result<Self> {
         let (network, host_owned) = match network {
             Some(network) => (Rc::clone(network), true),
-            None => (Rc::new(open("net")?), false),
+            None => (Rc::new(Namespace::of_others(child.namespace(NamespaceKind::Network)?)), false),
         };
-        Ok(Self { user: open("user")?, network, host_owned })
+        Ok(Self { user: child.namespace(NamespaceKind::User)?, network, host_owned })
     }
 
     pub(super) fn user(&self) -> BorrowedFd<'_> {

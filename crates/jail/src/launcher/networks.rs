@@ -6,7 +6,7 @@
 //! tell the next jail of it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -19,7 +19,16 @@ const MOST: usize = 64;
 
 /// What a namespace tells of its past: interfaces with their counters, every counter of the protocols, sockets of every
 /// kind that exist or wait for their end.
-const PAST: [&str; 6] = ["net/dev", "net/snmp", "net/netstat", "net/snmp6", "net/sockstat", "net/sockstat6"];
+const PAST: [&str; 7] = [
+    "net/dev",
+    "net/snmp",
+    "net/netstat",
+    "net/snmp6",
+    "net/sockstat",
+    "net/sockstat6",
+    // Flow labels linger for minutes after their socket, with an address of the program's choice.
+    "net/ip6_flowlabel",
+];
 
 /// Numbers among those that are the whole host's.
 const OF_THE_HOST: [&str; 2] = ["alloc", "mem"];
@@ -30,7 +39,48 @@ pub(super) struct Networks {
     own: OwnedFd,
     /// What a namespace says that nothing happened in.
     untouched: Option<Vec<String>>,
-    spare: Vec<OwnedFd>,
+    spare: Vec<Namespace>,
+}
+
+/// One network namespace.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    entrance: OwnedFd,
+    /// The files that tell its past, opened inside: they tell of it wherever they are read.
+    past: Vec<Option<File>>,
+}
+
+impl Namespace {
+    /// One of which nobody will ask what it was used for.
+    pub(super) fn of_others(entrance: OwnedFd) -> Self {
+        Self { entrance, past: Vec::new() }
+    }
+
+    /// That of this process.
+    fn here() -> io::Result<Self> {
+        let open = |file: &&str| match File::open(format!("/proc/self/{file}")) {
+            Ok(opened) => Ok(Some(opened)),
+            // A kernel without IPv6 has no file for it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        };
+        Ok(Self { entrance: namespace()?, past: PAST.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    fn past(&self) -> io::Result<Vec<String>> {
+        let read = |(file, name): (&Option<File>, &&str)| match file {
+            Some(file) if name.contains("sockstat") => Ok(of_the_namespace(&whole(file)?)),
+            Some(file) => whole(file),
+            None => Ok(String::new()),
+        };
+        self.past.iter().zip(&PAST).map(read).collect()
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.entrance.as_fd()
+    }
 }
 
 impl Networks {
@@ -40,19 +90,19 @@ impl Networks {
     }
 
     /// One with nothing but loopback.
-    pub(super) fn take(&mut self) -> io::Result<OwnedFd> {
+    pub(super) fn take(&mut self) -> io::Result<Namespace> {
         match self.spare.pop() {
             Some(spare) => Ok(spare),
             None => self.make(),
         }
     }
 
-    fn make(&mut self) -> io::Result<OwnedFd> {
+    fn make(&mut self) -> io::Result<Namespace> {
         sandstorm_sys::process::unshare_network_namespace()?;
-        let made = namespace().and_then(|made| {
+        let made = Namespace::here().and_then(|made| {
             network::loopback_up().map_err(io::Error::other)?;
             if self.untouched.is_none() {
-                self.untouched = Some(past()?.iter().map(|text| without_sockets(text)).collect());
+                self.untouched = Some(made.past()?.iter().map(|text| without_sockets(text)).collect());
             }
             Ok(made)
         });
@@ -82,16 +132,8 @@ impl Networks {
     }
 
     /// Takes one back from a jail that is gone. It waits for the next if nobody can tell that it was used.
-    pub(super) fn give_back(&mut self, network: OwnedFd) {
-        if self.spare.len() >= MOST {
-            return;
-        }
-        if enter(network.as_fd()).is_err() {
-            return;
-        }
-        let found = past().ok();
-        self.leave();
-        if found.is_some() && found == self.untouched {
+    pub(super) fn give_back(&mut self, network: Namespace) {
+        if self.spare.len() < MOST && network.past().ok() == self.untouched && self.untouched.is_some() {
             self.spare.push(network);
         }
     }
@@ -105,21 +147,14 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?)
 }
 
-fn past() -> io::Result<Vec<String>> {
-    let read = |file: &&str| match whole(&format!("/proc/self/{file}")) {
-        Ok(text) if file.contains("sockstat") => Ok(of_the_namespace(&text)),
-        // A kernel without IPv6 has no file for it.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        other => other,
-    };
-    PAST.iter().map(read).collect()
-}
-
 /// In one piece: such a file does not say how long it is, and is made anew for each part that is read.
-fn whole(path: &str) -> io::Result<String> {
-    let mut text = String::with_capacity(16 * 1024);
-    File::open(path)?.read_to_string(&mut text)?;
-    Ok(text)
+fn whole(file: &File) -> io::Result<String> {
+    let mut text = Vec::with_capacity(16 * 1024);
+    rustix::io::pread(file, rustix::buffer::spare_capacity(&mut text), 0)?;
+    if text.len() == text.capacity() {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    String::from_utf8(text).map_err(io::Error::other)
 }
 
 /// The socket by which the device was brought up may still be on its way out.

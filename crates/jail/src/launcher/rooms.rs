@@ -1,12 +1,14 @@
 //! The ways into a jail that the launcher keeps: namespaces and the rest of what a newcomer has to pass.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use super::capture::Entrance;
+use sandstorm_sys::process::NamespaceKind;
+
+use super::capture::{Child, Entrance};
 use super::introduction::Limit;
+use super::networks::Namespace;
 use crate::cgroup::Leaf;
 use crate::error::JailError;
 
@@ -32,14 +34,17 @@ pub(super) struct Inside {
 
 impl Rooms {
     /// Those of a child that was not released yet: it is a copy of this process, whose namespaces may be looked at.
-    pub(super) fn of(pid: i32, network: Option<&Rc<OwnedFd>>, limits: Vec<Limit>) -> io::Result<Self> {
-        let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
+    pub(super) fn of(
+        child: Child<'_>,
+        network: Option<&Rc<Namespace>>,
+        limits: Vec<Limit>,
+    ) -> io::Result<Self> {
         Ok(Self {
-            entrance: Entrance::of(pid, network)?,
-            mounts: open("mnt")?,
-            ipc: open("ipc")?,
-            uts: open("uts")?,
-            pids: open("pid")?,
+            entrance: Entrance::of(child, network)?,
+            mounts: child.namespace(NamespaceKind::Mount)?,
+            ipc: child.namespace(NamespaceKind::Ipc)?,
+            uts: child.namespace(NamespaceKind::Uts)?,
+            pids: child.namespace(NamespaceKind::Pid)?,
             inside: None,
             limits,
         })

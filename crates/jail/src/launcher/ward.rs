@@ -3,6 +3,7 @@
 mod guests;
 mod stillness;
 
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use guests::Guests;
 use stillness::Still;
 
 use super::birth::Ways;
+use super::networks::Namespace;
 use super::protocol::{EndCause, Ended};
 use super::rooms::Rooms;
 use super::watch::{Part, Serial, Token, Watched, Watcher};
@@ -57,7 +59,7 @@ pub(super) struct Ward {
     door: Option<OwnedFd>,
     ways: Option<Ways>,
     /// Its network, if another jail can have it afterwards.
-    network: Option<Rc<OwnedFd>>,
+    network: Option<Rc<Namespace>>,
     /// The descriptors of its captured network, for whoever adopts it.
     captured: Vec<OwnedFd>,
     /// What the client wants to remember of it: what makes it outlive its client.
@@ -77,7 +79,7 @@ pub(super) struct Hold {
     pub(super) scratch: OwnedFd,
     pub(super) door: OwnedFd,
     pub(super) ways: Ways,
-    pub(super) network: Option<Rc<OwnedFd>>,
+    pub(super) network: Option<Rc<Namespace>>,
     /// Copies of the captured network's descriptors, if it may outlive its client.
     pub(super) captured: Vec<OwnedFd>,
 }
@@ -413,7 +415,7 @@ impl Ward {
     }
 
     /// What another jail can have of one that is gone.
-    pub(super) fn take_network(&mut self) -> Option<OwnedFd> {
+    pub(super) fn take_network(&mut self) -> Option<Namespace> {
         let network = self.network.take().filter(|_| self.gone && self.captured.is_empty());
         self.ways = None;
         Rc::into_inner(network?)
@@ -454,7 +456,9 @@ pub(super) fn copies(descriptors: &[OwnedFd]) -> Result<Vec<OwnedFd>, JailError>
 /// Whether a process that was not reaped yet is on its way out, by itself or killed; its end takes until all others of
 /// its namespace are gone.
 fn is_exiting(pid: i32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| exiting_flag(&stat))
+    let mut stat = [0; 1024];
+    let read = std::fs::File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut stat));
+    read.is_ok_and(|length| exiting_flag(&String::from_utf8_lossy(&stat[..length])))
 }
 
 /// The seventh word behind the name, which may hold anything.

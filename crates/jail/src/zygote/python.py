@@ -18,10 +18,28 @@ Standard library only; Python 3.9 and later, Linux on x86_64 and aarch64, glibc.
 
 # What the interpreter itself puts into a fresh `__main__`, and which modules it starts with. Both differ between
 # versions, so they are taken down before anything else is done.
-FRESH_MAIN = dict(globals())
+FRESH_MAIN = {name: value for name, value in globals().items() if name[:2] == "__"}
 import sys
 
 FRESH_MODULES = frozenset(sys.modules)
+
+import os
+from importlib.machinery import SourceFileLoader
+
+# The interpreter keeps the syntax tree of the script that it was given, here some three megabytes, which every fork
+# would have to carry. So it starts once more with a script of three lines, which runs this file.
+AGAIN = """import sys
+with open(sys.argv[1], "rb") as file: code = compile(file.read(), file.name, "exec")
+exec(code)"""
+if sys.argv[0] != "-c":
+    again = [sys.executable, "-c", AGAIN, os.path.abspath(__file__), *sys.argv[1:]]
+    # Functions of libraries are looked up now: else each guest would do it, when it calls one for the first time.
+    os.execve(sys.executable, again, {**os.environ, "LD_BIND_NOW": "1"})
+del os.environ["LD_BIND_NOW"]
+__file__ = sys.argv.pop(1)
+# As they are when a file is the script.
+FRESH_MAIN.update({"__loader__": SourceFileLoader("__main__", __file__), "__file__": __file__, "__cached__": None})
+sys.path[0] = os.path.dirname(__file__)
 
 import _socket
 import _thread
@@ -35,7 +53,6 @@ import gc
 import io
 import json
 import marshal
-import os
 import resource
 import signal
 import site
@@ -50,8 +67,9 @@ from stat import ST_INO, ST_MODE, ST_SIZE
 
 # What a guest calls is called by a name of this file's. To look a name up in a module or an object touches the module,
 # the name and the interpreter's caches, and each page that a guest touches is copied for it.
-from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwd, getcwdb, getpid, listdir, pipe, putenv, read, write
+from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwd, getcwdb, getpid, listdir, pipe, putenv, read
 from posix import open as open_file
+from posix import write
 
 
 class ForkHooks:
@@ -110,6 +128,8 @@ USUAL = """
 # `PyDLL` and not `CDLL`: the lock of the interpreter is kept during the call, as a fork needs it.
 LIBC = ctypes.PyDLL(None, use_errno=True)
 PYTHON = ctypes.pythonapi
+# What compiling this file took and does not need any more.
+LIBC.malloc_trim(0)
 
 NUMBERS = {
     # These have one number everywhere.
@@ -121,6 +141,7 @@ NUMBERS = {
         "x86_64": {
             "write": 1,
             "close": 3,
+            "exit_group": 231,
             "getpid": 39,
             "umask": 95,
             "geteuid": 107,
@@ -143,6 +164,7 @@ NUMBERS = {
         "aarch64": {
             "dup3": 24,
             "close": 57,
+            "exit_group": 94,
             "write": 64,
             "capget": 90,
             "capset": 91,
@@ -190,18 +212,10 @@ KEYCTL_JOIN_SESSION_KEYRING = 1
 SECCOMP_SET_MODE_FILTER = 1
 
 
-def raise_errno(result, _function, _arguments):
-    if result == -1:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result
-
-
 def libc_function(name, *argument_types):
     function = LIBC[name]
     function.argtypes = argument_types
     function.restype = ctypes.c_int
-    function.errcheck = raise_errno
     return function
 
 
@@ -464,11 +478,7 @@ def known_capabilities():
 def has_one_thread():
     """Asks the kernel, without /proc: leaving the thread group is refused while there is anybody else in it, and
     changes nothing when there is not."""
-    try:
-        unshare(CLONE_THREAD)
-        return True
-    except OSError:
-        return False
+    return unshare(CLONE_THREAD) == 0
 
 
 def preload(names, refused):
@@ -553,7 +563,6 @@ def warm_up(command):
     for name in USUAL:
         take_step("import " + name, usual, name)
     FORK_HOOKS.stop_keeping()
-    play_the_child()
     try:
         imported, missing = preload(hello.get("preload", ()), hello.get("refused", ()))
     except Threads as refused:
@@ -604,27 +613,21 @@ def rehearse_in_the_zygote():
     list(modules_of_the_program())
 
 
-def play_the_child():
-    """Does once what the interpreter does in a child: functions of libc that are called for the first time are looked
-    up, and a guest would do that each time. Nothing of it hurts a process without threads."""
-    before_fork()
-    after_fork_in_child()
-
-
 def end_logging_only_if_used():
     """`logging` looks through its handlers at the end. A program that has made none is spared that."""
     logging = sys.modules.get("logging")
     if logging is None:
         return
-    shutdown, handlers = logging.shutdown, logging._handlerList
-    known = list(handlers)
-
-    def end_logging():
-        if handlers != known:
-            shutdown()
-
-    atexit.unregister(shutdown)
+    global LOGGING_END
+    LOGGING_END = logging._handlerList, list(logging._handlerList), logging.shutdown
+    atexit.unregister(logging.shutdown)
     atexit.register(end_logging)
+
+
+def end_logging():
+    handlers, known, shutdown = LOGGING_END
+    if handlers != known:
+        shutdown()
 
 
 POOL = 1 << (14 if sys.version_info >= (3, 10) else 12)
@@ -672,19 +675,22 @@ def fill_holes_of_libc():
 def lay_out_functions():
     """Makes the functions of this file anew, one beside the other: they were made while the file was compiled and the
     modules were imported, so they stand far apart."""
-    owners = [globals(), *(value for value in globals().values() if isinstance(value, type) and value.__module__ == __name__)]
+    ours = globals()
+    classes = [value for value in ours.values() if isinstance(value, type) and value.__module__ == __name__]
     found = [
         (owner, name, value)
-        for owner in owners
-        for name, value in list((owner if owner is globals() else vars(owner)).items())
-        if isinstance(value, types.FunctionType) and value.__globals__ is globals() and value.__closure__ is None
+        for owner in (ours, *classes)
+        for name, value in (ours if owner is ours else vars(owner)).items()
+        if isinstance(value, types.FunctionType) and value.__globals__ is ours and value.__closure__ is None
     ]
+    # The old ones are not let go of: some still run, and their end in each guest would copy pages.
+    ours["REPLACED"] = found
     codes = marshal.loads(marshal.dumps([function.__code__ for _, _, function in found]))
     for (owner, name, function), code in zip(found, codes):
-        made = types.FunctionType(code, globals(), function.__name__, function.__defaults__)
+        made = types.FunctionType(code, ours, function.__name__, function.__defaults__)
         made.__kwdefaults__, made.__qualname__, made.__doc__ = function.__kwdefaults__, function.__qualname__, None
-        if owner is globals():
-            owner[name] = made
+        if owner is ours:
+            ours[name] = made
         else:
             setattr(owner, name, made)
 
@@ -751,6 +757,7 @@ class Plan:
             done += 1
 
 
+EXIT_GROUP = NUMBERS["exit_group"]
 DIE_WITH_THE_LAUNCHER = described("prctl", PR_SET_PDEATHSIG, SIGKILL)
 NOUGHT = ctypes.create_string_buffer(b"0")
 
@@ -1064,7 +1071,8 @@ OWN_MAIN = sys.modules["__main__"]
 MODULES, MODULE, LOADER = sys.modules, types.ModuleType, type(FRESH_MAIN["__loader__"])
 is_regular, now, now_ns = stat.S_ISREG, time.time, time.time_ns
 UNHANDLED_INTERRUPT = -int(signal.SIGINT)
-run_exit_functions, collect, threads_alive, reference_to = atexit._run_exitfuncs, gc.collect, _thread._count, weakref.ref
+run_exit_functions, collect = atexit._run_exitfuncs, gc.collect
+threads_alive, reference_to = _thread._count, weakref.ref
 
 
 def start_program(zygote, job):
@@ -1385,7 +1393,8 @@ def end_program(status):
         os.kill(os.getpid(), signal.SIGINT)
         status = 130
     LAST_WORD.say(status)
-    _exit(status)
+    # `_exit` of libc, which would be looked up first.
+    SYSTEM_CALL(EXIT_GROUP, status, 0, 0, 0, 0)
 
 
 class LastWord:

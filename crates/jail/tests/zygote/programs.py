@@ -252,6 +252,8 @@ print(seen, of_child[0], of_child[1] != random.getrandbits(64), of_child[2])
     "pickle": "import pickle\nclass P:\n    def __init__(self, x): self.x = x\nprint(pickle.loads(pickle.dumps(P(3))).x, pickle.dumps(P))\n",
     "dataclass": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n    y: 'list[int]' = None\nprint(P(1), P.__module__)\nimport typing\nprint(typing.get_type_hints(P))\n",
     "enum and namedtuple": "import enum, collections\nclass C(enum.Enum):\n    A = 1\nprint(repr(C.A), C.__module__, collections.namedtuple('N', 'a')(1), collections.namedtuple('N', 'a').__module__)\n",
+    "logging at the end": "import logging, logging.handlers, sys\nt = logging.StreamHandler(sys.stdout)\nm = logging.handlers.MemoryHandler(9, target=t)\nlogging.getLogger().addHandler(m)\nlogging.warning('kept until the end')\nprint('first')\n",
+    "logging of last resort": "import atexit, logging\nclass Last(logging.StreamHandler):\n    def close(self):\n        print('closed')\nlogging.lastResort = Last()\natexit.register(print, 'before')\nlogging.warning('w')\n",
     "logging": "import logging\nlogging.basicConfig(format='%(levelname)s %(name)s %(module)s %(funcName)s %(message)s')\nlogging.warning('w')\nr = logging.makeLogRecord({})\nprint(r.relativeCreated < 5000, logging.getLogger().handlers)\n",
     "tempfile": "import tempfile, os\nprint(tempfile.gettempdir())\nwith tempfile.TemporaryDirectory() as d: print(os.path.dirname(d))\n",
     "unittest": "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(1, 1)\nunittest.main(argv=['x'], testRunner=unittest.TextTestRunner(stream=open('/dev/null', 'w')))\n",

@@ -14,8 +14,9 @@ use crate::error::{JailError, doing};
 use crate::identity::Identity;
 use crate::instance::private_directory;
 use crate::launcher::Workshop;
-use crate::launcher::capture::Entrance;
+use crate::launcher::capture::{Child, Entrance};
 use crate::launcher::introduction::rlimits;
+use crate::launcher::networks::Namespace;
 use crate::launcher::rooms::Rooms;
 use crate::launcher::watch::{Serial, Token, Watched, Watcher};
 use crate::pid1::{self, Setup, Trees};
@@ -34,7 +35,7 @@ pub(super) struct Delivered {
     pub(super) door: OwnedFd,
     pub(super) ways: Ways,
     /// Its network, if another jail can have it afterwards.
-    pub(super) network: Option<Rc<OwnedFd>>,
+    pub(super) network: Option<Rc<Namespace>>,
 }
 
 /// The groups, or none where this user can make none.
@@ -108,7 +109,9 @@ pub(super) fn deliver(
         }
     };
     drop((their_sync, their_control, their_door, trees));
-    let released = release(pid, &identity, spec, leaf, network.as_ref(), &sync).and_then(|ways| {
+    let ways = ways(Child { pid, pidfd: pidfd.as_fd() }, spec, leaf, network.as_ref());
+    let released = ways.and_then(|ways| release(pid, &identity, workshop.memory_rank, &sync).map(|()| ways));
+    let released = released.and_then(|ways| {
         let pidfd = watcher.readable(pidfd, init_token(serial)).map_err(doing("wait for PID 1"))?;
         let sync = watcher.readable(sync, Token::Newborn(serial)).map_err(doing("wait for PID 1"))?;
         Ok(Delivered { pid, pidfd, identity, sync, control, door, ways, network })
@@ -120,40 +123,31 @@ pub(super) fn deliver(
     released
 }
 
-fn release(
-    pid: i32,
-    identity: &Identity,
-    spec: &JailSpec,
-    leaf: Option<&Leaf>,
-    network: Option<&Rc<OwnedFd>>,
-    sync: &OwnedFd,
-) -> Result<Ways, JailError> {
-    let ways = ways(pid, spec, leaf, network)?;
-    rank_for_memory(pid);
+fn release(pid: i32, identity: &Identity, memory_rank: i32, sync: &OwnedFd) -> Result<(), JailError> {
+    rank_for_memory(pid, memory_rank);
     identity.apply(pid)?;
-    rustix::io::write(sync, b"1").map_err(doing("release PID 1"))?;
-    Ok(ways)
+    rustix::io::write(sync, b"1").map(drop).map_err(doing("release PID 1"))
 }
 
 /// A network with nothing but loopback that is up already, where the launcher may have such. One that cannot be made so
 /// is made with the jail.
-fn ready_network(workshop: &mut Workshop, spec: &JailSpec) -> Option<Rc<OwnedFd>> {
+fn ready_network(workshop: &mut Workshop, spec: &JailSpec) -> Option<Rc<Namespace>> {
     let networks = workshop.networks.as_mut().filter(|_| spec.network == Network::Loopback)?;
     networks.take().ok().map(Rc::new)
 }
 
 /// Before it is released it is a copy of this process, whose namespaces may be looked at; the agent's may not.
 fn ways(
-    pid: i32,
+    child: Child<'_>,
     spec: &JailSpec,
     leaf: Option<&Leaf>,
-    network: Option<&Rc<OwnedFd>>,
+    network: Option<&Rc<Namespace>>,
 ) -> Result<Ways, JailError> {
     if !spec.joinable {
-        return Ok(Ways::Network(Entrance::of(pid, network).ok()));
+        return Ok(Ways::Network(Entrance::of(child, network).ok()));
     }
     let limits = rlimits(spec, leaf.is_some());
-    Rooms::of(pid, network, limits)
+    Rooms::of(child, network, limits)
         .map(Box::new)
         .map(Ways::Rooms)
         .map_err(doing("open the jail's namespaces"))
@@ -176,10 +170,8 @@ fn trees<'a>(workshop: &mut Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, J
 /// When memory runs out, a payload goes before its PID 1: it raises its own score. Nobody inside can have a score below
 /// the ordinary one, even if this process has, and so hide behind processes of the host: who may set it at all sets the
 /// lowest that can be gone back to as well. A host that forbids it loses a preference and nothing else.
-fn rank_for_memory(pid: i32) {
-    let path = format!("/proc/{pid}/oom_score_adj");
-    let own = std::fs::read_to_string(&path).ok().and_then(|score| score.trim().parse::<i32>().ok());
-    let _ = std::fs::write(&path, own.unwrap_or(0).max(0).to_string());
+fn rank_for_memory(pid: i32, own: i32) {
+    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), own.max(0).to_string());
 }
 
 /// Says which knob keeps user namespaces from us.

@@ -12,10 +12,13 @@ const NAMESPACE_FLAGS: u32 = 0x7E02_0000;
 /// In `clone` the low byte is the signal sent at exit, so this bit means a time namespace only in `clone3` and
 /// `unshare`, which are denied. No signal is above 64, so nothing honest has the bit here and denying it is free.
 const CLONE_NEWTIME: u32 = 0x80;
+/// A sibling instead of a child. The parent of a guest interpreter is the launcher, which would never collect a child that
+/// it does not know, and PID 1 does not end before everybody in its namespace is collected.
+const CLONE_PARENT: u32 = 0x8000;
 
 pub(super) const CLONE: Rule = Rule::Switch(&Switch {
     argument: 0,
-    mask: NAMESPACE_FLAGS | CLONE_NEWTIME,
+    mask: NAMESPACE_FLAGS | CLONE_NEWTIME | CLONE_PARENT,
     cases: &[(&[0], ALLOW)],
     otherwise: EPERM,
 });

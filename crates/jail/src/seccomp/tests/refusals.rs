@@ -139,6 +139,14 @@ fn clone_makes_no_namespace() {
 }
 
 #[test]
+fn clone_makes_nobody_elses_child() {
+    const PARENT: u64 = 0x8000;
+    for flags in [PARENT, PARENT | 17, PARENT | 0x4111] {
+        expect("clone", &[flags], EPERM);
+    }
+}
+
+#[test]
 fn socket_families_and_types() {
     const FLAGS: u64 = 0o2_004_000;
     for call in ["socket", "socketpair"] {
