@@ -249,7 +249,7 @@ fn leave_terminal() {
     sandstorm_sys::process::ignore_broken_pipes();
 }
 
-fn memory_rank() -> i32 {
+pub(crate) fn memory_rank() -> i32 {
     let score = std::fs::read_to_string("/proc/self/oom_score_adj");
     score.ok().and_then(|score| score.trim().parse().ok()).unwrap_or(0)
 }

@@ -106,7 +106,8 @@ impl Zygotes {
             oldest.retire();
         }
         while self.living.len() > MOST_WITH_RETIRED {
-            let retired = self.living.iter().find(|(_, zygote)| zygote.is_retired());
+            let done = |zygote: &Zygote| zygote.is_retired() && !zygote.is_wanted();
+            let retired = self.living.iter().find(|(_, zygote)| done(zygote));
             let Some(serial) = retired.map(|(serial, _)| *serial) else { return };
             // Its guests live on; they cannot be copied any more.
             self.dismiss(serial);

@@ -19,6 +19,7 @@ use super::root;
 use crate::cgroup::Leaf;
 use crate::error::{JailError, doing};
 use crate::launcher::ZygoteConfig;
+use crate::launcher::memory_rank;
 use crate::seccomp::{self, Arch};
 use crate::step::{Failed, Step};
 use crate::{landlock, packet};
@@ -107,6 +108,9 @@ fn become_interpreter(
     sandstorm_sys::process::reset_signals();
     rustix::process::setsid().step("session")?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    // Guests inherit the lowest score that can be gone back to: none of them may hide behind processes of the host. A
+    // host that forbids it loses a preference and nothing else.
+    let _ = std::fs::write("/proc/self/oom_score_adj", memory_rank().max(0).to_string());
     for entrance in entrances {
         rustix::io::write(entrance, b"0").step("cgroup")?;
     }

@@ -207,6 +207,11 @@ impl Zygote {
         messages::send(socket.as_fd(), &join, &descriptors).map_err(doing("speak to a zygote"))
     }
 
+    /// Whether somebody waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.line.is_empty() || !self.asked.is_empty()
+    }
+
     /// What it says next.
     pub(in crate::launcher) fn hear(&mut self) -> Heard {
         let Some(socket) = &self.socket else { return Heard::Nothing };
