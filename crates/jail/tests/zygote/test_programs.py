@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -11,6 +12,13 @@ from programs import PROGRAMS
 
 # Who uid 1000 of the jail is out here.
 OUTSIDE = 101000
+
+
+def default_signals():
+    """Whatever the tests were started with: a guest has no part in it."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def without_addresses(result):
@@ -65,6 +73,7 @@ class Programs(unittest.TestCase):
             extra_groups=[],
             umask=0o022,
             start_new_session=True,
+            preexec_fn=default_signals,
         )
         if close_stdout:
             process.stdout.close()
