@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -154,13 +155,29 @@ impl Newborn {
             Ok(Some((Word::Built(measured), descriptors))) => {
                 match self.furnish(workshop, measured, descriptors) {
                     Ok(()) => Outcome::Waiting(Box::new(self)),
-                    Err(e) => Outcome::Waiting(Box::new(self.abandon(e))),
+                    Err(e) => {
+                        let why = self.last_words().unwrap_or(e);
+                        Outcome::Waiting(Box::new(self.abandon(why)))
+                    }
                 }
             }
             Ok(Some((Word::Failed { step: name, errno }, _))) => {
                 Outcome::Waiting(Box::new(self.abandon(step(&name, Errno::from_raw_os_error(errno)))))
             }
             Err(e) => Outcome::Waiting(Box::new(self.abandon(e))),
+        }
+    }
+
+    /// Which step failed, if that is why PID 1 cannot be spoken to.
+    fn last_words(&self) -> Option<JailError> {
+        let (Stage::Building { sync, .. } | Stage::Built { sync, .. }) = &self.stage else { return None };
+        let mut waits = [PollFd::new(sync, PollFlags::IN)];
+        if poll(&mut waits, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()? == 0 {
+            return None;
+        }
+        match packet::receive::<Word>(sync.as_fd()).ok()?? {
+            (Word::Failed { step: name, errno }, _) => Some(step(&name, Errno::from_raw_os_error(errno))),
+            (Word::Built(_), _) => None,
         }
     }
 
