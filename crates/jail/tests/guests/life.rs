@@ -114,8 +114,14 @@ fn zygote_dies(host: &mut Host) {
     eventually("the zygote is still there", || zygotes(launcher).is_empty());
     let ran = host.python("left", Some(guest), "print('alive')\n");
     assert_eq!((ran.stdout.as_str(), ran.ending), ("alive\n", Ending::Code(0)));
-    // The next one who asks gets another.
-    let again = host.guest("left", "owner");
+    // The next one who asks gets another, once the launcher knows of the loss; whoever asks before is refused.
+    let mut again = None;
+    eventually("no other zygote comes", || {
+        again = host.join("left", "python", "owner", None).ok();
+        again.is_some()
+    });
+    let again = again.unwrap();
+    host.ready("left", again);
     assert_eq!(host.python("left", Some(again), "print('new')\n").stdout, "new\n");
 }
 
