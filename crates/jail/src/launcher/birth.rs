@@ -241,35 +241,17 @@ impl Newborn {
 
     /// The socket is closed: either PID 1 is the agent now, or it ended without a word.
     fn grow(self, watcher: &Watcher) -> Outcome {
-        let Self { serial, spec, cookie, pid, pidfd, stage, leaf, identity, control, door, ways, network } =
+        let Self { stage: Stage::Built { report, scratch, captured, kept, .. }, .. } = self else {
+            return Outcome::Waiting(Box::new(self.abandon(step("stay alive", Errno::CHILD))));
+        };
+        let Self { serial, spec, cookie, pid, pidfd, leaf, identity, control, door, ways, network, .. } =
             self;
-        match stage {
-            Stage::Built { report, scratch, captured, kept, .. } => {
-                let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
-                let ward = Ward::new(watcher, serial, &spec, hold, cookie);
-                let mut given = vec![control];
-                given.extend(captured);
-                let launched = Launched { name: spec.name, pid, report: *report };
-                Outcome::Grown(Box::new(ward), Box::new(launched), given)
-            }
-            stage => {
-                let newborn = Self {
-                    serial,
-                    spec,
-                    cookie,
-                    pid,
-                    pidfd,
-                    stage,
-                    leaf,
-                    identity,
-                    control,
-                    door,
-                    ways,
-                    network,
-                };
-                Outcome::Waiting(Box::new(newborn.abandon(step("stay alive", Errno::CHILD))))
-            }
-        }
+        let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
+        let ward = Ward::new(watcher, serial, &spec, hold, cookie);
+        let mut given = vec![control];
+        given.extend(captured);
+        let launched = Launched { name: spec.name, pid, report: *report };
+        Outcome::Grown(Box::new(ward), Box::new(launched), given)
     }
 
     /// Ends it before it is a jail. Whoever asked for it hears why once nothing of it is left. The first reason stands.

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use sandstorm_agent::frame::{Decoder, encode};
@@ -15,11 +16,54 @@ use sandstorm_jail::launcher::{
 };
 use sandstorm_jail::template::{self, Additions};
 use sandstorm_jail::{IdRange, JailLimits, JailSpec, Network, OnMemory, Strictness, packet};
+use sandstorm_sys::fork::{Forked, exit_now, fork};
+use sandstorm_sys::process::{reap, take_descriptor};
 
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A case and its name.
+pub(crate) type Case = (&'static str, fn(&mut Host));
+
+/// Runs the cases whose name has the word on the command line, each in a process of its own: it forks a launcher, for which
+/// a process must have no threads. Executed as the agent, this program is the agent.
+#[expect(clippy::print_stdout, reason = "this is a test's report")]
+pub(crate) fn report<'a>(title: &str, cases: impl Iterator<Item = &'a Case>) -> ExitCode {
+    if std::env::args().next().as_deref() == Some("sandstorm-agent") {
+        let control = take_descriptor(sandstorm_agent::CONTROL_DESCRIPTOR).unwrap();
+        let door = take_descriptor(sandstorm_agent::DOOR_DESCRIPTOR).unwrap();
+        return sandstorm_agent::serve(control, door).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("{title}: skipped, only root has zygotes");
+        // Where nothing may be left out, that is a failure.
+        return ExitCode::from(u8::from(std::env::var_os("SANDSTORM_REQUIRE_ALL").is_some()));
+    }
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let (mut passed, mut failed) = (0, 0);
+    for (name, case) in cases.filter(|(name, _)| name.contains(&filter)) {
+        let began = Instant::now();
+        let ok = run(*case);
+        println!("{name} ... {} ({:.1} s)", if ok { "ok" } else { "FAILED" }, began.elapsed().as_secs_f64());
+        if ok { passed += 1 } else { failed += 1 }
+    }
+    println!("{title}: {passed} passed, {failed} failed");
+    if failed == 0 && (passed > 0 || !filter.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(case: fn(&mut Host)) -> bool {
+    match fork().unwrap() {
+        Forked::Parent { pid } => reap(pid).unwrap().ending == sandstorm_sys::process::Ending::Code(0),
+        Forked::Child => {
+            let mut host = Host::new();
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(&mut host)));
+            let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.leave()));
+            exit_now(if ran.is_ok() && left.is_ok() { 0 } else { 1 })
+        }
+    }
+}
 
 pub(crate) struct Host {
     dir: tempfile::TempDir,

@@ -11,7 +11,7 @@ import struct
 import time
 import unittest
 
-from harness import ENVIRONMENT, INTERPRETER, NAMESPACES, PROGRAM, Jail, Zygote, encode_job, folder
+from harness import ENVIRONMENT, INTERPRETER, NAMESPACES, PROGRAM, Jail, Zygote, encode_job, folder, skip
 
 LOOK = r"""
 import ctypes, json, os, resource, signal, stat, sys
@@ -159,7 +159,7 @@ class Walls(Case):
         with open("/proc/mounts") as file:
             mounts = [line.split()[1] for line in file if line.split()[2] == "cgroup2"]
         if not mounts:
-            self.skipTest("no unified hierarchy")
+            skip("no unified hierarchy")
         group = os.path.join(mounts[0], "zygote-test-%d" % os.getpid())
         os.mkdir(group)
         try:
@@ -189,7 +189,7 @@ class Landlock(Case):
         libc = ctypes.CDLL(None, use_errno=True)
         libc.syscall.restype = ctypes.c_long
         if libc.syscall(444, None, 0, 1) < 1:
-            raise unittest.SkipTest("this kernel has no Landlock")
+            skip("this kernel has no Landlock")
         cls.zygote, cls.jail, cls.place = Zygote(landlock=True), Jail(), folder()
         # Reading files and folders is handled; it is allowed under /usr, /proc, /etc/… and in the test's folder.
         attributes = struct.pack("<Q", 0b1100)

@@ -7,7 +7,7 @@ import signal
 import unittest
 import unittest.mock
 
-from harness import INTERPRETER, PROGRAM, Jail, Zygote, folder
+from harness import INTERPRETER, PROGRAM, Jail, Zygote, folder, skip
 
 RANDOM = """
 import os, random, secrets, sys, tempfile, uuid
@@ -124,7 +124,7 @@ class Randomness(Case):
     def differ(self, preload):
         zygote = Zygote(preload=preload)
         if zygote.answer["ready"]["missing"]:
-            self.skipTest("%s is not installed" % preload)
+            skip("%s is not installed" % preload)
         outputs = []
         for _ in range(3):
             status, output, errors = self.run_in(zygote.join(self.jail), RANDOM)
