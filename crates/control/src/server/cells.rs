@@ -78,61 +78,72 @@ impl Control {
         let log = CellLog::new(id, limits.output.as_u64());
         let execution = Execution::new(row, living, Stage::Nowhere, Some(Arc::clone(&log)));
         execution.set_input(interpreter.input.clone());
-        let audit = caller.audit("exec.cell", id);
+        let guard = (!execution.row.lasting).then(|| execution.cancel.clone().drop_guard());
         let waits = interpreter.cells.fetch_add(1, Ordering::AcqRel) > 0;
         let (begun, beginning) = oneshot::channel();
-        let sent = async {
-            // One that waits is known by its record before its turn comes.
-            if waits {
-                let started = body(&EventBodyView::ExecuteStart { exec: Some(id), run: None });
-                stored(self.0.store.insert_exec(&execution.row, &[started], &audit).await)?;
-                self.0.events.wake(caller.tenant);
-            }
-            self.0.executions.add(&execution);
-            let turn = Turn {
-                execution: Arc::clone(&execution),
-                code,
-                timeout: new.timeout.unwrap_or(limits.wall),
-                audit: (!waits).then_some(audit),
-                begun,
-            };
-            match interpreter.turns.try_send(Coming::Cell(Box::new(turn))) {
-                Ok(()) => Ok(()),
-                Err(refused) => {
-                    let error = match &refused {
-                        mpsc::error::TrySendError::Full(_) => {
-                            Error::new(ErrorKind::Capacity, "too many cells wait in this context")
-                                .with_retry_after(Duration::from_secs(1))
-                        }
-                        mpsc::error::TrySendError::Closed(_) => {
-                            conflict("the context is lost: restart it or delete it")
-                        }
-                    };
-                    if waits {
-                        let ended = self.0.lost(&execution, &error);
-                        self.0.record_cell(&execution, ended, None).await;
-                    } else {
-                        self.0.executions.remove(id);
-                    }
-                    Err(error)
-                }
-            }
+        let turn = Turn {
+            execution: Arc::clone(&execution),
+            code,
+            timeout: new.timeout.unwrap_or(limits.wall),
+            audit: Some(caller.audit("exec.cell", id)),
+            begun,
         };
-        if let Err(error) = sent.await {
-            interpreter.cells.fetch_sub(1, Ordering::AcqRel);
-            return Err(error);
-        }
-        let guard = (!execution.row.lasting).then(|| execution.cancel.clone().drop_guard());
-        let events = listener::of_cell(log, guard);
-        if !waits {
+        if waits {
+            let inner = Arc::clone(&self.0);
+            // Whoever asked may leave at any moment: its place in line and its record are not left half made.
+            self.0.tasks.complete(async move { inner.put_in_line(&interpreter, turn).await }).await?;
+        } else {
+            self.0.executions.add(&execution);
+            if let Err((error, _)) = send(&interpreter, turn) {
+                self.0.executions.remove(id);
+                return Err(error);
+            }
             beginning.await.map_err(|_| conflict("the server is stopping"))??;
         }
+        let events = listener::of_cell(log, guard);
         let view = self.0.exec_view_of(&execution.row, None);
         Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
     }
 }
 
+/// Hands a turn to the interpreter; one that is not taken is no longer counted.
+fn send(interpreter: &Interpreter, turn: Turn) -> std::result::Result<(), (Error, Arc<Execution>)> {
+    let execution = Arc::clone(&turn.execution);
+    let error = match interpreter.turns.try_send(Coming::Cell(Box::new(turn))) {
+        Ok(()) => return Ok(()),
+        Err(mpsc::error::TrySendError::Full(_)) => {
+            Error::new(ErrorKind::Capacity, "too many cells wait in this context")
+                .with_retry_after(Duration::from_secs(1))
+        }
+        Err(mpsc::error::TrySendError::Closed(_)) => conflict("the context is lost: restart it or delete it"),
+    };
+    interpreter.cells.fetch_sub(1, Ordering::AcqRel);
+    Err((error, execution))
+}
+
 impl Inner {
+    /// A cell that waits is known by its record before its turn comes.
+    async fn put_in_line(self: &Arc<Self>, interpreter: &Interpreter, mut turn: Turn) -> Result<()> {
+        let row = &turn.execution.row;
+        if let Some(audit) = turn.audit.take() {
+            let started = body(&EventBodyView::ExecuteStart { exec: Some(row.id), run: None });
+            if let Err(error) = stored(self.store.insert_exec(row, &[started], &audit).await) {
+                interpreter.cells.fetch_sub(1, Ordering::AcqRel);
+                return Err(error);
+            }
+            self.events.wake(row.tenant);
+        }
+        self.executions.add(&turn.execution);
+        match send(interpreter, turn) {
+            Ok(()) => Ok(()),
+            Err((error, execution)) => {
+                let ended = self.lost(&execution, &error);
+                self.record_cell(&execution, ended, None).await;
+                Err(error)
+            }
+        }
+    }
+
     /// Runs a cell to its end and records it. `false`: the interpreter is gone.
     pub(super) async fn run_cell(
         self: &Arc<Self>,

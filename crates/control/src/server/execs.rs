@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
 use sandstorm_provider::{Command, Error, ExecSignal, Result, TtySize};
-use sandstorm_store::ExecRow;
+use sandstorm_store::{Audit, ExecRow};
 use sandstorm_types::{
     ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult,
     SandboxId, Status, Timestamp, User,
@@ -155,24 +155,11 @@ impl Control {
         request.timeout = new.timeout;
         request.background = lasting;
         request.lasting = lasting;
-        let begun = body(&EventBodyView::ExecuteStart { exec: Some(id), run: None });
-        stored(self.0.store.insert_exec(&row, &[begun], &caller.audit(action, id)).await)?;
-        self.0.events.wake(caller.tenant);
-        let execution = Execution::new(row, living, Stage::Preparing, None);
-        self.0.executions.add(&execution);
-        let (own, heard) = oneshot::channel();
-        let (started, start) = oneshot::channel();
-        let compiles = job.compile.is_some();
-        let events = listener::of_program(&self.0, &execution, Some(heard), !lasting);
-        let work =
-            Arc::clone(&self.0).carry_out(Arc::clone(&execution), job, caller.operation(), own, started);
-        self.0.tasks.start("carry out an exec", work);
-        // A compiler takes its time, which whoever listens spends listening.
-        if !compiles {
-            start.await.map_err(|_| conflict("the server is stopping"))??;
-        }
-        let view = self.0.exec_view_of(&execution.row, None);
-        Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
+        let (inner, living, caller) = (Arc::clone(&self.0), Arc::clone(living), caller.clone());
+        let audit = caller.audit(action, id);
+        // Whoever asked may leave at any moment; what is on record as begun is followed to its end all the same.
+        let beginning = async move { inner.begin_program(&caller, &living, row, job, audit).await };
+        self.0.tasks.complete(beginning).await
     }
 
     /// Waits for the end and gives the result, for callers that do not stream. Dropping the future ends it as dropping
@@ -384,6 +371,36 @@ pub(super) fn new_row(caller: &Caller, sandbox: SandboxId, id: ExecId, new: &New
 }
 
 impl Inner {
+    /// Records a program and has a task carry it out. Dropping what this gives ends a program that is not lasting.
+    async fn begin_program(
+        self: &Arc<Self>,
+        caller: &Caller,
+        living: &Arc<Living>,
+        row: ExecRow,
+        job: Job,
+        audit: Audit,
+    ) -> Result<Attached> {
+        let lasting = row.lasting;
+        let begun = body(&EventBodyView::ExecuteStart { exec: Some(row.id), run: None });
+        stored(self.store.insert_exec(&row, &[begun], &audit).await)?;
+        self.events.wake(caller.tenant);
+        let execution = Execution::new(row, living, Stage::Preparing, None);
+        self.executions.add(&execution);
+        let (own, heard) = oneshot::channel();
+        let (started, start) = oneshot::channel();
+        let compiles = job.compile.is_some();
+        let events = listener::of_program(self, &execution, Some(heard), !lasting);
+        let work =
+            Arc::clone(self).carry_out(Arc::clone(&execution), job, caller.operation(), own, started);
+        self.tasks.start("carry out an exec", work);
+        // A compiler takes its time, which whoever listens spends listening.
+        if !compiles {
+            start.await.map_err(|_| conflict("the server is stopping"))??;
+        }
+        let view = self.exec_view_of(&execution.row, None);
+        Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
+    }
+
     pub(super) fn exec_view_of(&self, row: &ExecRow, ended: Option<&Ended>) -> ExecView {
         ExecView {
             id: row.id,

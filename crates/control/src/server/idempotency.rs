@@ -67,21 +67,17 @@ impl Control {
         let request = Request { tenant: caller.tenant, route: route.to_owned(), key: key.to_owned() };
         let give_up = Instant::now() + PATIENCE;
         loop {
-            let store = &self.0.store;
-            let now = Timestamp::now();
             // The hold comes first: whoever finds the entry in flight must find the hold to wait for, too.
             let hold = self.0.in_flight.hold(&request);
             let Some(hold) = hold else {
                 self.0.in_flight.wait(&request).await;
                 continue;
             };
-            let begun = stored(store.begin_idempotent(caller.tenant, route, key, &body_hash, now).await)?;
+            // Whoever asked may leave at any moment: the entry is not left behind without its `Unfinished`.
+            let beginning = Unfinished::begin(self.clone(), request.clone(), hold, body_hash);
+            let (begun, unfinished) = self.0.tasks.complete(beginning).await?;
             match begun {
-                Begun::New => {
-                    let unfinished =
-                        Unfinished { control: self.clone(), request, _hold: hold, finished: false };
-                    return unfinished.answer(work).await;
-                }
+                Begun::New => return unfinished.answer(work).await,
                 Begun::Stored(StoredAnswer { status, content_type, body }) => {
                     let answer = Answer { status, content_type, body };
                     return Ok(Answered { answer, replayed: true });
@@ -91,7 +87,7 @@ impl Control {
                     return Err(Error::new(ErrorKind::Conflict, message));
                 }
                 Begun::InFlight => {
-                    drop(hold);
+                    drop(unfinished);
                     if Instant::now() >= give_up {
                         let message = "the first request with this idempotency key is still being answered";
                         return Err(
@@ -114,6 +110,21 @@ struct Unfinished {
 }
 
 impl Unfinished {
+    /// Makes the entry, or finds one. What was found is not this one's to free.
+    async fn begin(
+        control: Control,
+        request: Request,
+        hold: Hold,
+        body_hash: [u8; 32],
+    ) -> Result<(Begun, Self)> {
+        let Request { tenant, route, key } = &request;
+        let store = &control.0.store;
+        let begun = store.begin_idempotent(*tenant, route, key, &body_hash, Timestamp::now()).await;
+        let begun = stored(begun)?;
+        let finished = !matches!(begun, Begun::New);
+        Ok((begun, Self { control, request, _hold: hold, finished }))
+    }
+
     async fn answer(mut self, work: impl Future<Output = Result<Answer>> + Send) -> Result<Answered> {
         let answer = work.await?;
         if answer.status < 500 && answer.status != 429 {

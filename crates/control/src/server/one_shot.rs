@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::{RunEnd, UsageDelta};
+use sandstorm_store::{Audit, RunEnd, RunRow, UsageDelta};
+use serde_json::Value as Json;
 use sandstorm_types::{
     Event, EventBody, ExecId, Limits, Problem, RunId, RunResult, RunSpec, Status, Stream, TenantId,
     Timestamp, Walls,
@@ -19,6 +20,7 @@ use tracing::{Instrument, debug_span};
 use super::admission::Promise;
 use super::ended::{Ended, status_name, stored_text};
 use super::events::ending;
+use super::failure::{conflict, stored};
 use super::numbering::Numbering;
 use super::quotas::RunGuard;
 use super::run_cache::Lead;
@@ -34,6 +36,7 @@ const LINE: usize = 64;
 pub(super) struct OneShot {
     pub(super) id: RunId,
     pub(super) caller: Caller,
+    pub(super) beginning: Beginning,
     pub(super) spec: RunSpec,
     pub(super) prepared: Prepared,
     pub(super) promise: Promise,
@@ -42,6 +45,14 @@ pub(super) struct OneShot {
     pub(super) limits: Limits,
     /// Others may wait for its result.
     pub(super) lead: Option<Lead>,
+}
+
+/// What is written down before anything happens.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) row: RunRow,
+    pub(super) told: Json,
+    pub(super) audit: Audit,
 }
 
 /// A run in flight.
@@ -75,8 +86,9 @@ impl Runs {
     }
 }
 
-/// Starts a run. Dropping the events of what is given back cancels it; `quiet`, there are none.
-pub(super) fn start(inner: &Arc<Inner>, shot: OneShot, quiet: bool) -> Running {
+/// Starts a run, which is on record by then unless it is `quiet`: then there are no events, and the result says all.
+/// Dropping the events, or the future before it gives them, cancels it.
+pub(super) async fn start(inner: &Arc<Inner>, shot: OneShot, quiet: bool) -> Result<Running> {
     let id = shot.id;
     let (answer, result) = oneshot::channel();
     let run = InFlightRun {
@@ -93,16 +105,32 @@ pub(super) fn start(inner: &Arc<Inner>, shot: OneShot, quiet: bool) -> Running {
         let (told, events) = mpsc::channel(LINE);
         (Some(Telling::new(id, told, run.cancel.clone())), Some(events))
     };
+    let (recorded, on_record) = oneshot::channel();
+    // Whoever asked may leave at any moment; a record that was begun is always followed by its end, so one task does both.
     inner.tasks.finish("carry out a run", async move {
-        work.carry_out_run(shot, &run, telling, answer).await;
+        match work.record_beginning(&shot).await {
+            Ok(()) => {
+                let _ = recorded.send(Ok(()));
+                work.carry_out_run(shot, &run, telling, answer).await;
+            }
+            Err(error) if quiet => {
+                let _ = answer.send(Err(error));
+            }
+            Err(error) => {
+                let _ = recorded.send(Err(error));
+            }
+        }
         work.runs.remove(id);
         run.over.cancel();
     });
+    if !quiet {
+        on_record.await.map_err(|_| conflict("the server is stopping"))??;
+    }
     let events = stream::unfold((events, guard), |(mut events, guard)| async move {
         let event = events.as_mut()?.recv().await?;
         Some((event, (events, guard)))
     });
-    Running { id, events: events.boxed(), result }
+    Ok(Running { id, events: events.boxed(), result })
 }
 
 /// Tells the events of a run to whoever listens.
@@ -177,6 +205,14 @@ impl Telling {
 }
 
 impl Inner {
+    async fn record_beginning(&self, shot: &OneShot) -> Result<()> {
+        let Beginning { row, told, audit } = &shot.beginning;
+        let recording = self.store.insert_run(row, std::slice::from_ref(told), audit);
+        stored(recording.instrument(debug_span!("record_begin")).await)?;
+        self.events.wake(row.tenant);
+        Ok(())
+    }
+
     async fn carry_out_run(
         self: &Arc<Self>,
         shot: OneShot,
@@ -184,7 +220,7 @@ impl Inner {
         mut telling: Option<Telling>,
         answer: oneshot::Sender<Result<RunResult>>,
     ) {
-        let OneShot { id, caller, mut spec, prepared, promise, hold, waited, limits, lead } = shot;
+        let OneShot { id, caller, mut spec, prepared, promise, hold, waited, limits, lead, .. } = shot;
         let cx = caller.operation().with_cancellation(run.cancel.clone());
         let began = Instant::now();
         let language = prepared.language.name.clone();

@@ -17,7 +17,7 @@ use super::ended::status_named;
 use super::events::body;
 
 use super::failure::{conflict, not_found, stored};
-use super::one_shot::{self, OneShot};
+use super::one_shot::{self, Beginning, OneShot};
 use super::run_cache::Sought;
 use super::sandboxes::{LARGEST_PAGE, PAGE};
 use super::{Caller, Control, EventBodyView, Page, Scope};
@@ -109,10 +109,7 @@ impl Control {
             request_hash: None,
         };
         let begun = body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) });
-        let (events, audit) = ([begun], caller.audit("run.create", id));
-        let recording = self.0.store.insert_run(&row, &events, &audit);
-        stored(recording.instrument(debug_span!("record_begin")).await)?;
-        self.0.events.wake(caller.tenant);
+        let beginning = Beginning { row, told: begun, audit: caller.audit("run.create", id) };
         if let Some(trace) = &caller.traceparent
             // What is given to others must not depend on who asked first.
             && !spec.cache
@@ -122,9 +119,9 @@ impl Control {
             // An environment that is full goes without.
             let _ = spec.env.insert(name, trace.clone());
         }
-        let shot =
-            OneShot { id, caller: caller.clone(), spec, prepared, promise, hold, waited, limits, lead };
-        Ok(one_shot::start(&self.0, shot, quiet))
+        let caller = caller.clone();
+        let shot = OneShot { id, caller, beginning, spec, prepared, promise, hold, waited, limits, lead };
+        one_shot::start(&self.0, shot, quiet).await
     }
 
     pub async fn run_view(&self, caller: &Caller, id: RunId) -> Result<RunView> {

@@ -130,7 +130,7 @@ async fn no_key_is_in_the_database() {
     let secret = world.control.first_key().await.unwrap().unwrap();
     world.control.authenticate(&secret).await.unwrap();
     world.store.close().await;
-    let last = secret.rsplit('_').next().unwrap().as_bytes();
+    let last = secret.splitn(3, '_').last().unwrap().as_bytes();
     for entry in std::fs::read_dir(world.dir.path()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         assert!(!bytes.windows(last.len()).any(|part| part == last));

@@ -129,6 +129,25 @@ async fn a_disconnect_interrupts_the_cell_and_keeps_the_interpreter() {
 }
 
 #[tokio::test]
+async fn cells_that_are_given_up_on_their_way_into_line_leave_it() {
+    let place = place().await;
+    let (caller, control) = (place.world.caller(), &place.world.control);
+    let first = place.begin(place.cell("sleep 300\nset x 1")).await;
+    for _ in 0..10 {
+        let mut waiting = Box::pin(control.exec(&caller, place.sandbox, place.cell("set x 2")));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        drop(waiting);
+    }
+    control.finish(first).await.unwrap();
+    assert_eq!(place.run("get x").await.results[0].data["text/plain"], "1");
+    eventually("nothing runs", || async {
+        control.execs(&caller, place.sandbox, true).await.unwrap().is_empty()
+    })
+    .await;
+    eventually("idle", || async { place.state().await == "idle" }).await;
+}
+
+#[tokio::test]
 async fn timeouts_interrupt_and_a_stuck_interpreter_is_lost() {
     let place = place().await;
     let caller = place.world.caller();

@@ -112,6 +112,10 @@ async fn what_failed_or_was_given_up_can_be_tried_again() {
     assert_eq!(control.idempotent(&caller, "POST /x", "a", [1; 32], busy).await.unwrap().answer.status, 503);
     let endless = control.idempotent(&caller, "POST /x", "a", [1; 32], std::future::pending());
     assert!(tokio::time::timeout(Duration::from_millis(50), endless).await.is_err());
+    // Also in the moment in which its key is written down.
+    let mut endless = Box::pin(control.idempotent(&caller, "POST /x", "a", [1; 32], std::future::pending()));
+    assert!(futures_util::poll!(&mut endless).is_pending());
+    drop(endless);
     let fine = control.idempotent(&caller, "POST /x", "a", [1; 32], async { Ok(answer("made")) });
     let fine = tokio::time::timeout(Duration::from_secs(5), fine).await.unwrap().unwrap();
     assert!(!fine.replayed);

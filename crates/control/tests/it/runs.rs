@@ -49,6 +49,21 @@ async fn events_come_as_they_happen_and_end_with_the_result() {
 }
 
 #[tokio::test]
+async fn a_run_that_is_given_up_while_it_begins_is_ended_on_record() {
+    let world = World::new().await;
+    let caller = world.caller();
+    for _ in 0..10 {
+        let mut start = Box::pin(world.control.run(&caller, spec("never heard")));
+        assert!(futures_util::poll!(&mut start).is_pending());
+        drop(start);
+    }
+    let running = RunQuery { running_only: true, ..RunQuery::default() };
+    let list = |query: RunQuery| async { world.control.runs(&caller, query).await.unwrap().items.len() };
+    eventually("all are on record", || async { list(RunQuery::default()).await == 10 }).await;
+    eventually("nothing runs", || async { list(running.clone()).await == 0 }).await;
+}
+
+#[tokio::test]
 async fn lists_and_limits() {
     let world = World::new().await;
     let caller = world.caller();
