@@ -31,6 +31,9 @@ pub(crate) use self::zygotes::Zygotes;
 
 /// How often the shelves are looked at when nothing happens.
 const TICK: Duration = Duration::from_secs(1);
+/// How long a fill waits for the request that made it necessary, while others of its kind are ready: what is made ahead
+/// must not take the processor from what is wanted now.
+const SETTLE: Duration = Duration::from_millis(3);
 /// How long a fill may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Every so manyth of a kind is weighed.
@@ -193,10 +196,18 @@ impl Shared {
                 }
             };
             tokio::select! {
-                () = self.wake.notified() => {}
+                () = self.wake.notified() => self.settle().await,
                 Some(()) = fills.next() => {}
                 () = tick => {}
             }
+        }
+    }
+
+    /// Waits a moment, unless somebody may come away empty-handed.
+    async fn settle(&self) {
+        let hurried = self.waiting.load(Ordering::Relaxed) > 0 || self.stock().is_short();
+        if !hurried {
+            tokio::time::sleep(SETTLE).await;
         }
     }
 

@@ -390,8 +390,7 @@ impl Inner {
         let (started, start) = oneshot::channel();
         let compiles = job.compile.is_some();
         let events = listener::of_program(self, &execution, Some(heard), !lasting);
-        let work =
-            Arc::clone(self).carry_out(Arc::clone(&execution), job, caller.operation(), own, started);
+        let work = Arc::clone(self).carry_out(Arc::clone(&execution), job, caller.operation(), own, started);
         self.tasks.start("carry out an exec", work);
         // A compiler takes its time, which whoever listens spends listening.
         if !compiles {

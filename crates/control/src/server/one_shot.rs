@@ -8,11 +8,11 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use sandstorm_provider::{Error, Result};
 use sandstorm_store::{Audit, RunEnd, RunRow, UsageDelta};
-use serde_json::Value as Json;
 use sandstorm_types::{
     Event, EventBody, ExecId, Limits, Problem, RunId, RunResult, RunSpec, Status, Stream, TenantId,
     Timestamp, Walls,
 };
+use serde_json::Value as Json;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug_span};
@@ -272,6 +272,8 @@ impl Inner {
             let _ = answer.send(failure.map_or(Ok(ended.result), Err));
         };
         let releasing = async {
+            // Whoever waits for the answer goes first.
+            tokio::task::yield_now().await;
             if let Some(remains) = remains
                 && let Err(error) = remains.release().await
             {

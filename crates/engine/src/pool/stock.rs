@@ -193,6 +193,12 @@ impl<K: Kind, E: Entry> Stock<K, E> {
         short || self.shared_at.is_none() || !self.outcasts.is_empty()
     }
 
+    /// Whether a shelf is empty that should not be.
+    pub(crate) fn is_short(&self) -> bool {
+        self.shared_at.is_none()
+            || self.shelves.values().any(|shelf| shelf.granted > 0 && shelf.ready.is_empty())
+    }
+
     /// A fill came to its end.
     pub(crate) fn put(&mut self, kind: &Arc<K>, entry: E, took: Duration, now: Instant) {
         if self.closed {
