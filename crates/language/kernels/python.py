@@ -28,6 +28,7 @@ MAX_FRAME = 1 << 20
 MAX_MESSAGE = 128 << 20
 MAX_JSON_VALUE = 1 << 20
 MAX_LINE = 24 << 10
+READ = 16 << 10
 MORE = 1 << 31
 CO_COROUTINE = 0x80
 FUTURES = [getattr(__future__, name) for name in __future__.all_feature_names]
@@ -49,12 +50,15 @@ class ProtocolError(Exception):
     """The controller sent bytes that are not a frame."""
 
 
+strict_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 def encode(message):
     """UTF-8 JSON that a strict parser accepts: no NaN, no lone surrogates."""
     try:
-        text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+        text = strict_json(message)
     except ValueError:
-        text = json.dumps(finite(message), ensure_ascii=False, allow_nan=False)
+        text = strict_json(finite(message))
     return text.encode("utf-8", "replace")
 
 
@@ -76,6 +80,8 @@ class Channel:
         self.read_fd = move_away(read_fd)
         self.write_fd = self.read_fd if read_fd == write_fd else move_away(write_fd)
         self.lock = RLock()
+        self.received = bytearray()
+        self.held = bytearray()
 
     def receive(self):
         """The next message, or None when the controller has gone."""
@@ -101,30 +107,35 @@ class Channel:
             raise ProtocolError("message is not an object")
         return message
 
-    def send(self, message):
+    def send(self, message, hold=False):
+        """Sends a message. One that is held goes out with the next: each write wakes the controller, which takes longer
+        than a short cell."""
         body = encode(message)
         if len(body) > MAX_MESSAGE:
             body = encode(without_payload(message, len(body)))
-        view = memoryview(body)
         with self.lock:
-            for start in range(0, len(view), MAX_FRAME):
-                piece = view[start : start + MAX_FRAME]
-                more = MORE if start + MAX_FRAME < len(view) else 0
-                self._write(struct.pack("<I", len(piece) | more))
-                self._write(piece)
+            for start in range(0, len(body), MAX_FRAME):
+                piece = body[start : start + MAX_FRAME]
+                more = MORE if start + MAX_FRAME < len(body) else 0
+                self.held += struct.pack("<I", len(piece) | more) + piece
+                if more or not hold:
+                    frames, self.held = self.held, bytearray()
+                    self._write(frames)
 
     def close(self):
         for fd in {self.read_fd, self.write_fd}:
             os.close(fd)
 
     def _read(self, size):
-        data = bytearray()
-        while len(data) < size:
-            chunk = os.read(self.read_fd, size - len(data))
+        """So many bytes; what came with them stays here. None at the end."""
+        while len(self.received) < size:
+            chunk = os.read(self.read_fd, max(READ, size - len(self.received)))
             if not chunk:
                 return None
-            data += chunk
-        return bytes(data)
+            self.received += chunk
+        data = bytes(self.received[:size])
+        del self.received[:size]
+        return data
 
     def _write(self, data):
         view = memoryview(data)
@@ -328,9 +339,9 @@ class Kernel:
             channel.close()
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def send(self, message):
+    def send(self, message, hold=False):
         if self.channel is not None:
-            self.interrupts.masking(self.channel.send, message)
+            self.interrupts.masking(self.channel.send, message, hold)
 
     def serve(self):
         self.interrupts.install()
@@ -342,9 +353,9 @@ class Kernel:
                 return
             if message.get("type") != "execute" or not isinstance(message.get("code"), str):
                 raise ProtocolError("unknown message")
-            self.execute(message.get("id"), message["code"], bool(message.get("silent")))
+            self.execute(message.get("id"), message["code"], bool(message.get("silent")), bool(message.get("late_start")))
 
-    def execute(self, cell, code, silent):
+    def execute(self, cell, code, silent, late_start):
         self.cell = cell
         self.cells += 1
         if not silent:
@@ -353,7 +364,7 @@ class Kernel:
         self.interrupts.install()
         status = "ok"
         try:
-            self.interrupts.user_code(self._run_cell, code, silent)
+            self.interrupts.user_code(self._run_cell, code, silent, late_start)
         except BaseException as error:
             if self.channel is not None:
                 status = self._report(error)
@@ -364,8 +375,8 @@ class Kernel:
         flush_output()
         self.send({"type": "done", "id": cell, "status": status, "execution_count": self.count})
 
-    def _run_cell(self, code, silent):
-        self.send({"type": "start", "id": self.cell, "execution_count": self.count})
+    def _run_cell(self, code, silent, late_start):
+        self.send({"type": "start", "id": self.cell, "execution_count": self.count}, hold=late_start)
         try:
             value = self._evaluate(code, "<cell silent %d>" % self.cells if silent else "<cell %d>" % self.count)
             if value is not None and not silent and not code.rstrip().endswith(";"):
@@ -373,7 +384,8 @@ class Kernel:
                 data, metadata = rich_data(value)
                 self._forget_figure(value)
                 flush_output()
-                self.send({"type": "result", "id": self.cell, "data": data, "metadata": metadata})
+                # The end of the cell follows at once.
+                self.send({"type": "result", "id": self.cell, "data": data, "metadata": metadata}, hold=True)
         finally:
             if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
                 self.show_figures()
@@ -430,7 +442,7 @@ class Kernel:
 
     def _wait(self):
         """Once a cell has used the event loop, turns it until a message is there, for the tasks that cells left."""
-        if self.loop is None or self.loop.is_closed():
+        if self.loop is None or self.loop.is_closed() or self.channel.received:
             return
         fd = self.channel.read_fd
         while True:
