@@ -49,6 +49,8 @@ pub(crate) struct Running {
     walls: Option<PayloadWalls>,
     outputs: Vec<Output>,
     inputs: Vec<Input>,
+    /// Credit for input that the host was not told of yet.
+    untold_credit: [u32; 2],
     terminal: bool,
     /// Nothing else outlives it.
     last: bool,
@@ -148,6 +150,7 @@ impl Running {
             walls: None,
             outputs: Vec::new(),
             inputs: Vec::new(),
+            untold_credit: [0; 2],
             terminal: false,
             last: false,
             ended: None,
@@ -341,9 +344,13 @@ impl Running {
         self.say_credit(to, credit);
     }
 
+    /// Credit is told in pieces of some size: short messages need no answer each. What is not told yet leaves the host
+    /// room for a whole chunk.
     fn say_credit(&mut self, to: InputStream, bytes: u32) {
-        if bytes > 0 {
-            self.said.push(FromAgent::Credit { id: self.id, to, bytes });
+        let untold = &mut self.untold_credit[to as usize];
+        *untold = untold.saturating_add(bytes);
+        if *untold >= WINDOW / 4 {
+            self.said.push(FromAgent::Credit { id: self.id, to, bytes: std::mem::take(untold) });
         }
     }
 
@@ -482,6 +489,7 @@ impl Running {
         for output in &mut self.outputs {
             output.credit = WINDOW.saturating_sub(self.kept.cost(output.stream));
         }
+        self.untold_credit = [0; 2];
         let mut pending = [0; 2];
         for input in &mut self.inputs {
             pending[input.to as usize] = input.forget_half();

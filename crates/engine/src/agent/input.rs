@@ -41,19 +41,28 @@ pub(crate) struct TaskInput {
 impl TaskInput {
     /// Sends bytes, waiting while the task does not read. Dropping the future leaves a prefix sent.
     pub(crate) async fn write(&self, bytes: &[u8]) -> Result<(), AgentError> {
-        let gate = self.link.gate(self.id, self.to).ok_or(AgentError::Gone)?;
         for piece in bytes.chunks(CHUNK) {
-            let room = u32::try_from(piece.len()).unwrap_or(u32::MAX);
-            gate.0.acquire_many(room).await.map_err(|_| AgentError::Gone)?.forget();
-            self.say(ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(piece) })?;
+            let input = self.piece(piece).await?;
+            self.say(input)?;
         }
         Ok(())
     }
 
     /// Sends one message to the side channel: the program gets all of it or nothing.
     pub(crate) async fn send(&self, message: &[u8]) -> Result<(), AgentError> {
-        self.write(message).await?;
-        self.say(ToAgent::Commit { id: self.id })
+        // The end goes with the last piece, so that the agent is woken once for a short message.
+        let (before, last) = message.split_at((message.len().saturating_sub(1) / CHUNK) * CHUNK);
+        self.write(before).await?;
+        let last = self.piece(last).await?;
+        self.link.say_all(&[last, ToAgent::Commit { id: self.id }])
+    }
+
+    /// A piece that there is room for now.
+    async fn piece(&self, bytes: &[u8]) -> Result<ToAgent, AgentError> {
+        let gate = self.link.gate(self.id, self.to).ok_or(AgentError::Gone)?;
+        let room = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        gate.0.acquire_many(room).await.map_err(|_| AgentError::Gone)?.forget();
+        Ok(ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(bytes) })
     }
 
     pub(crate) fn close(&self) -> Result<(), AgentError> {
