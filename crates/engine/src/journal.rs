@@ -355,7 +355,8 @@ impl Journal for ExecJournal {
         content.base = content.base.max(before.min(content.next));
         let forgotten = content.index.iter().rev().find(|(number, _)| *number <= content.base);
         let waste = forgotten.map_or(0, |(_, at)| *at);
-        let all = content.base == content.next && content.base > content.first;
+        // With nothing to copy it is cheap, but not so cheap that every cell of a context could pay for it.
+        let all = content.base == content.next && content.length > STEP;
         if all || (waste > WASTE && waste > content.length / 2) {
             content.compact()?;
         }
