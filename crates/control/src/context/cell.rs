@@ -81,7 +81,7 @@ impl Context {
         events: Option<&mpsc::Sender<ContextEvent>>,
     ) -> Result<Cell> {
         let number = self.next_cell;
-        self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false }).await?;
+        self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false, late_start: true }).await?;
         self.next_cell += 1;
         let followed = self.follow(number, None, interrupter, events).await?;
         followed.ok_or_else(|| broken("it skipped a cell"))
@@ -98,14 +98,14 @@ impl Context {
         // Cells run in order, so one behind it is done before it only if it is not there. The name is one that no
         // earlier host can have used.
         let probe = format!("probe {}", ExecId::random());
-        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: "", silent: true }).await?;
+        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: "", silent: true, late_start: true }).await?;
         self.follow(number, Some(&probe), interrupter, events).await
     }
 
     /// Seeds the generators of a copy anew, as Python does in the child of a fork: it must not draw what its source draws.
     pub(crate) async fn renew(&mut self) -> Result<()> {
         let probe = format!("probe {}", ExecId::random());
-        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: RENEW, silent: true }).await?;
+        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: RENEW, silent: true, late_start: true }).await?;
         self.follow(self.next_cell, Some(&probe), &Self::interrupter(), None).await.map(drop)
     }
 

@@ -13,6 +13,8 @@ pub(crate) enum ToKernel<'a> {
         code: &'a str,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         silent: bool,
+        /// Its `start` may come with what follows: nobody here waits for it.
+        late_start: bool,
     },
     Shutdown,
 }

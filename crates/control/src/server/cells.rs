@@ -9,9 +9,11 @@ use sandstorm_provider::{
     AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, ExecSignal, ExecStatus, OpContext, Result,
 };
 use sandstorm_store::ContextChanges;
-use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, Status};
+use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, RunResult, Status};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
+use tracing::{Instrument, Span, debug_span};
 
 use super::cell_log::CellLog;
 use super::ended::{Ended, empty};
@@ -19,10 +21,10 @@ use super::events::body;
 use super::execs::{Attached, ComingEnd, new_row};
 use super::executions::{Execution, Stage};
 use super::failure::{conflict, invalid, stored};
-use super::interpreter::{Coming, Interpreter, Turn};
+use super::interpreter::{Awaits, Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
-use super::{Caller, Control, EventBodyView, Inner, NewExec};
+use super::{Caller, Control, EventBodyView, ExecWork, Inner, NewExec};
 use crate::context::{Cell, CellStatus, Context, ContextEvent};
 use crate::outcome;
 
@@ -52,6 +54,22 @@ enum Course {
     Stuck,
 }
 
+/// A cell that begins, or waits in line.
+struct Placed {
+    execution: Arc<Execution>,
+    log: Arc<CellLog>,
+    told: oneshot::Receiver<Result<()>>,
+    in_line: bool,
+    /// Ends it with whoever asked for it, unless it is to be kept.
+    guard: Option<DropGuard>,
+}
+
+impl Placed {
+    async fn told(&mut self) -> Result<()> {
+        (&mut self.told).await.map_err(|_| conflict("the server is stopping"))?
+    }
+}
+
 impl Control {
     /// Begins a cell, or puts it in line behind others.
     pub(super) async fn start_cell(
@@ -59,9 +77,45 @@ impl Control {
         caller: &Caller,
         living: &Arc<Living>,
         context: ContextId,
-        code: String,
         new: NewExec,
     ) -> Result<Attached> {
+        let mut placed = self.place_cell(caller, living, context, new, Awaits::Beginning).await?;
+        if !placed.in_line {
+            placed.told().await?;
+        }
+        let Placed { execution, log, guard, .. } = placed;
+        let events = listener::of_cell(log, guard);
+        let view = self.0.exec_view_of(&execution.row, None);
+        Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
+    }
+
+    /// Runs a cell to its end, behind those before it.
+    pub(super) async fn finish_cell(
+        &self,
+        caller: &Caller,
+        living: &Arc<Living>,
+        context: ContextId,
+        new: NewExec,
+    ) -> Result<RunResult> {
+        let mut placed = self.place_cell(caller, living, context, new, Awaits::End).await?;
+        placed.told().await?;
+        let ended = placed.execution.end().ok_or_else(|| conflict("the server is stopping"))?;
+        match &ended.problem {
+            Some(problem) => {
+                Err(Error::new(problem.code, problem.detail.clone()).with("exec", placed.execution.id()))
+            }
+            None => Ok(ended.result.clone()),
+        }
+    }
+
+    async fn place_cell(
+        &self,
+        caller: &Caller,
+        living: &Arc<Living>,
+        context: ContextId,
+        new: NewExec,
+        awaits: Awaits,
+    ) -> Result<Placed> {
         if new.stdin.is_some() || new.stdin_stream || new.tty.is_some() {
             return Err(invalid("a cell has no input and no terminal of its own"));
         }
@@ -76,19 +130,22 @@ impl Control {
         let row = new_row(caller, living.id, id, &new);
         let limits = living.row().spec.limits;
         let log = CellLog::new(id, limits.output.as_u64());
+        let ExecWork::Cell { code, .. } = new.work else { return Err(invalid("only a cell runs in a context")) };
         let execution = Execution::new(row, living, Stage::Nowhere, Some(Arc::clone(&log)));
         execution.set_input(interpreter.input.clone());
         let guard = (!execution.row.lasting).then(|| execution.cancel.clone().drop_guard());
-        let waits = interpreter.cells.fetch_add(1, Ordering::AcqRel) > 0;
-        let (begun, beginning) = oneshot::channel();
+        let in_line = interpreter.cells.fetch_add(1, Ordering::AcqRel) > 0;
+        let (tell, told) = oneshot::channel();
         let turn = Turn {
             execution: Arc::clone(&execution),
             code,
             timeout: new.timeout.unwrap_or(limits.wall),
             audit: Some(caller.audit("exec.cell", id)),
-            begun,
+            awaits,
+            told: tell,
+            span: Span::current(),
         };
-        if waits {
+        if in_line {
             let inner = Arc::clone(&self.0);
             // Whoever asked may leave at any moment: its place in line and its record are not left half made.
             self.0.tasks.complete(async move { inner.put_in_line(&interpreter, turn).await }).await?;
@@ -98,11 +155,8 @@ impl Control {
                 self.0.executions.remove(id);
                 return Err(error);
             }
-            beginning.await.map_err(|_| conflict("the server is stopping"))??;
         }
-        let events = listener::of_cell(log, guard);
-        let view = self.0.exec_view_of(&execution.row, None);
-        Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
+        Ok(Placed { execution, log, told, in_line, guard })
     }
 }
 
@@ -157,7 +211,8 @@ impl Inner {
         let began = std::time::Instant::now();
         let log = execution.cell.as_ref().expect("a cell has a log");
         log.start(execution.id());
-        let (course, timed_out) = self.course(interpreter, context, execution, work, timeout).await;
+        let course = self.course(interpreter, context, execution, work, timeout);
+        let (course, timed_out) = course.instrument(debug_span!("program")).await;
         interpreter.set_running(None);
         let walls = execution.living.row().walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
         let mut result =
@@ -227,10 +282,9 @@ impl Inner {
             execution_count: Some(interpreter.execution_count.load(Ordering::Acquire) as i64),
             ..ContextChanges::default()
         };
-        self.record_cell(execution, Ended::new(result, problem), Some((interpreter.id, changes))).await;
-        if alive && let Err(error) = context.commit().await {
-            tracing::debug!(context = %interpreter.id, %error, "the log of a context could not be cut");
-        }
+        let recording =
+            self.record_cell(execution, Ended::new(result, problem), Some((interpreter.id, changes)));
+        recording.instrument(debug_span!("record_end")).await;
         alive
     }
 

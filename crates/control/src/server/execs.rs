@@ -111,6 +111,26 @@ impl fmt::Debug for Attached {
 impl Control {
     #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn exec(&self, caller: &Caller, sandbox: SandboxId, new: NewExec) -> Result<Attached> {
+        let living = self.ready_for(caller, sandbox, &new).await?;
+        match new.work {
+            ExecWork::Cell { context, .. } => self.start_cell(caller, &living, context, new).await,
+            _ => self.start_program(caller, &living, new).await,
+        }
+    }
+
+    /// Runs to the end and gives the result, for callers that do not stream. Dropping the future ends what it began, as
+    /// dropping the events of [`Control::exec`] does.
+    #[tracing::instrument(skip_all, fields(%sandbox))]
+    pub async fn exec_to_end(&self, caller: &Caller, sandbox: SandboxId, new: NewExec) -> Result<RunResult> {
+        let living = self.ready_for(caller, sandbox, &new).await?;
+        match new.work {
+            ExecWork::Cell { context, .. } => self.finish_cell(caller, &living, context, new).await,
+            _ => self.finish(self.start_program(caller, &living, new).await?).await,
+        }
+    }
+
+    /// The sandbox, if something may begin in it now.
+    async fn ready_for(&self, caller: &Caller, sandbox: SandboxId, new: &NewExec) -> Result<Arc<Living>> {
         caller.require(Scope::Sandbox)?;
         self.0.accepts_work()?;
         let living = self.0.ready(caller.tenant, sandbox).await?;
@@ -119,13 +139,7 @@ impl Control {
         {
             return Err(invalid("a timeout is longer than nothing and not longer than a sandbox may live"));
         }
-        match new.work {
-            ExecWork::Cell { context, ref code } => {
-                let code = code.clone();
-                self.start_cell(caller, &living, context, code, new).await
-            }
-            _ => self.start_program(caller, &living, new).await,
-        }
+        Ok(living)
     }
 
     async fn start_program(&self, caller: &Caller, living: &Arc<Living>, new: NewExec) -> Result<Attached> {

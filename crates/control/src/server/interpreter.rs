@@ -10,6 +10,7 @@ use sandstorm_store::{Audit, ContextChanges};
 use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{Instrument, Span, debug_span};
 
 use super::Inner;
 use super::events::body;
@@ -66,7 +67,18 @@ pub(super) struct Turn {
     pub(super) timeout: Duration,
     /// What its beginning is recorded with, unless that was done when it began to wait.
     pub(super) audit: Option<Audit>,
-    pub(super) begun: oneshot::Sender<Result<()>>,
+    pub(super) awaits: Awaits,
+    /// Told once, when there is what is awaited, or why there will be none.
+    pub(super) told: oneshot::Sender<Result<()>>,
+    /// Of the request that brought it.
+    pub(super) span: Span,
+}
+
+/// What whoever asked for a cell waits for. Who has no use for its beginning is not woken by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaits {
+    Beginning,
+    End,
 }
 
 /// A cell that an earlier server left running.
@@ -216,6 +228,7 @@ impl Inner {
         let mut alive = true;
         if let Some(Left { execution, number, timeout }) = left {
             alive = self.run_cell(interpreter, &mut context, &execution, Work::Left(number), timeout).await;
+            forget_ended(interpreter, &mut context, alive).await;
             interpreter.cells.fetch_sub(1, Ordering::AcqRel);
         }
         while alive {
@@ -228,7 +241,10 @@ impl Inner {
             // The sender is in the interpreter, which lives as long as this task.
             let Some(turn) = turn else { break };
             match turn {
-                Coming::Cell(turn) => alive = self.take_turn(interpreter, &mut context, *turn).await,
+                Coming::Cell(turn) => {
+                    let span = turn.span.clone();
+                    alive = self.take_turn(interpreter, &mut context, *turn).instrument(span).await;
+                }
                 Coming::Still(asked) => {
                     // Its events cannot be shared, so what is told of it is taken out before the wait.
                     let (exec, next_cell) = (context.exec(), context.next_cell());
@@ -261,7 +277,7 @@ impl Inner {
         context: &mut Context,
         turn: Turn,
     ) -> bool {
-        let Turn { execution, code, timeout, audit, begun } = turn;
+        let Turn { execution, code, timeout, audit, awaits, told, .. } = turn;
         let changes = ContextChanges {
             position: Some(context.position() as i64),
             next_cell: Some(context.next_cell() as i64),
@@ -271,15 +287,22 @@ impl Inner {
         if execution.cancel.is_cancelled() && audit.is_none() {
             let ended = self.killed(&execution);
             self.record_cell(&execution, ended, None).await;
+            let _ = told.send(Ok(()));
             return true;
         }
-        let recorded = match &audit {
-            Some(audit) => {
-                let started = body(&EventBodyView::ExecuteStart { exec: Some(execution.id()), run: None });
-                self.store.begin_cell(&execution.row, &changes, &[started], audit).await.map(drop)
+        let recording = async {
+            match &audit {
+                Some(audit) => {
+                    let started =
+                        body(&EventBodyView::ExecuteStart { exec: Some(execution.id()), run: None });
+                    self.store.begin_cell(&execution.row, &changes, &[started], audit).await.map(drop)
+                }
+                None => {
+                    self.store.update_context(interpreter.tenant, interpreter.id, &changes).await.map(drop)
+                }
             }
-            None => self.store.update_context(interpreter.tenant, interpreter.id, &changes).await.map(drop),
         };
+        let recorded = recording.instrument(debug_span!("record_begin")).await;
         self.events.wake(interpreter.tenant);
         if let Err(error) = stored(recorded) {
             // Nothing was begun. One that waited has a record, which gets an end.
@@ -291,11 +314,24 @@ impl Inner {
                 let ended = self.lost(&execution, &error);
                 execution.tell_end(ended);
             }
-            let _ = begun.send(Err(error));
+            let _ = told.send(Err(error));
             return true;
         }
-        let _ = begun.send(Ok(()));
-        self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout).await
+        let end = match awaits {
+            Awaits::Beginning => {
+                let _ = told.send(Ok(()));
+                None
+            }
+            Awaits::End => Some(told),
+        };
+        let alive = self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout).await;
+        if let Some(end) = end {
+            let _ = end.send(Ok(()));
+            // Whoever waits answers first, then what is left here is tidied up.
+            tokio::task::yield_now().await;
+        }
+        forget_ended(interpreter, context, alive).await;
+        alive
     }
 
     /// Ends a cell whose turn never comes.
@@ -309,6 +345,13 @@ impl Inner {
                 turn.execution.tell_end(ended);
             }
         }
-        let _ = turn.begun.send(Err(error));
+        let _ = turn.told.send(Err(error));
+    }
+}
+
+/// What came of the cells so far is stored, so nobody will ask the interpreter's log for it.
+async fn forget_ended(interpreter: &Interpreter, context: &mut Context, alive: bool) {
+    if alive && let Err(error) = context.commit().await {
+        tracing::debug!(context = %interpreter.id, %error, "the log of a context could not be cut");
     }
 }

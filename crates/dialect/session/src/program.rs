@@ -172,8 +172,7 @@ pub(crate) async fn finished(
     sandbox: SandboxId,
     new: NewExec,
 ) -> Result<RunResult> {
-    let attached = control.exec(caller, sandbox, new).await?;
-    control.finish(attached).await
+    control.exec_to_end(caller, sandbox, new).await
 }
 
 /// A place in the sandbox that nobody uses yet, for what one of our own programs has to tell.

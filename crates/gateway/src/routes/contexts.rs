@@ -104,8 +104,7 @@ pub(crate) async fn execute(
     if sse::wanted(&headers) {
         return execs::follow(&app, &caller, sandbox, new).await;
     }
-    let attached = app.control.exec(&caller, sandbox, new).await?;
-    let result = app.control.finish(attached).await?;
+    let result = app.control.exec_to_end(&caller, sandbox, new).await?;
     Ok(Answer(ResultBody::from(result)).into_response())
 }
 
