@@ -33,7 +33,7 @@ use anyhow::Context;
 
 use crate::complaint::misuse;
 pub(crate) use arguments::BenchCommand;
-use arguments::Extent;
+use arguments::{Extent, Traceable};
 use density::mebibytes;
 use figures::{Figures, Memory, Throughput};
 use language::Language;
@@ -89,8 +89,8 @@ pub(crate) fn bench(command: &BenchCommand) -> anyhow::Result<ExitCode> {
     };
     let place = Place::make()?;
     let binary = reachable(&binary, &place)?;
-    if command.trace {
-        return show_stages(command, &binary, &place);
+    if let Some(what) = command.trace {
+        return show_stages(command, what, &binary, &place);
     }
     let report = measure(command, &binary, &place)?;
     if let Some(folder) = &command.keep {
@@ -104,11 +104,16 @@ pub(crate) fn bench(command: &BenchCommand) -> anyhow::Result<ExitCode> {
     Ok(if report.figures.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn show_stages(command: &BenchCommand, binary: &Path, place: &Place) -> anyhow::Result<ExitCode> {
-    let trace = trace::measure(binary, place, command.extent())?;
+fn show_stages(
+    command: &BenchCommand,
+    what: Traceable,
+    binary: &Path,
+    place: &Place,
+) -> anyhow::Result<ExitCode> {
+    let trace = trace::measure(what, binary, place, command.extent())?;
     let text = if command.json { trace.json()? } else { trace.table() };
     std::io::stdout().lock().write_all(text.as_bytes())?;
-    let missing = trace.missing();
+    let missing = trace.missing(what);
     if !missing.is_empty() {
         progress::done(&format!("no span was seen of: {}", missing.join(", ")));
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// `sandstorm bench`.
 #[derive(Debug, Args)]
@@ -21,9 +21,10 @@ pub(crate) struct BenchCommand {
     /// Few rounds, short loads, few sandboxes: shows that everything can be measured, not how fast it is
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Show the stages of one run and their share instead
-    #[arg(long, conflicts_with = "only")]
-    pub(crate) trace: bool,
+    /// Show the stages of one run, or of a cell in a living context, and their share instead
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "run",
+        conflicts_with = "only")]
+    pub(crate) trace: Option<Traceable>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -33,6 +34,13 @@ pub(crate) struct BenchCommand {
     /// Measure another build of sandstorm
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
+}
+
+/// What can be traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Traceable {
+    Run,
+    Cell,
 }
 
 /// How much of everything is measured.

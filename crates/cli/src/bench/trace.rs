@@ -1,4 +1,4 @@
-//! Where the time of a run goes, from the spans that a server sends to its collector: here, to the bench.
+//! Where the time of a run or a cell goes, from the spans that a server sends to its collector: here, to the bench.
 //!
 //! Every moment between a request and its answer belongs to one stage, the innermost span that is open then, so that the
 //! stages add up to the whole.
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use serde::Serialize;
 
-use super::arguments::Extent;
-use super::http::Request;
+use super::arguments::{Extent, Traceable};
+use super::http::{Connection, Request};
 use super::language::{Language, RESULT};
+use super::ours;
 use super::place::Place;
 use super::progress;
 use super::server::Server;
@@ -49,7 +50,12 @@ struct Traced {
     ended: u64,
 }
 
-pub(super) fn measure(binary: &Path, place: &Place, extent: Extent) -> anyhow::Result<Trace> {
+pub(super) fn measure(
+    what: Traceable,
+    binary: &Path,
+    place: &Place,
+    extent: Extent,
+) -> anyhow::Result<Trace> {
     let collector = Collector::start()?;
     let endpoint = collector.endpoint();
     // The stages are spans of the level `debug`, which costs nothing where nobody asked for it.
@@ -57,19 +63,18 @@ pub(super) fn measure(binary: &Path, place: &Place, extent: Extent) -> anyhow::R
         [("SANDSTORM_TELEMETRY_OTLP_ENDPOINT", endpoint.as_str()), ("SANDSTORM_LOG_LEVEL", "debug")];
     let server = Server::start(binary, place.path().join("traced"), &settings)?;
     let mut connection = server.connect()?;
-    let body = serde_json::json!({"language": Language::Python.api_name(), "code": Language::Python.code()});
-    let body = body.to_string();
+    let (path, body) = asked(what, &server, &mut connection)?;
     let mut traced = Vec::new();
     // The first ones are not counted: they fill caches and tell the pool what is wanted.
     let warm_up = extent.traced.div_ceil(5);
     for number in 0..warm_up + extent.traced {
-        progress::tell(&format!("traced run {}", number + 1));
+        progress::tell(&format!("traced request {}", number + 1));
         let mut id = [0; 16];
         id[..8].copy_from_slice(b"sandstrm");
         id[8..].copy_from_slice(&(number as u64 + 1).to_be_bytes());
         let parent =
             format!("traceparent: 00-{}-0000000000000001-01\r\n", data_encoding::HEXLOWER.encode(&id));
-        let request = Request::with(&server.address, "POST", "/v1/runs", &parent, body.as_bytes());
+        let request = Request::with(&server.address, "POST", &path, &parent, body.as_bytes());
         let began = now();
         let answer = connection.send(&request)?;
         let ended = now();
@@ -82,8 +87,28 @@ pub(super) fn measure(binary: &Path, place: &Place, extent: Extent) -> anyhow::R
     let spans = wait_for(&collector, &traced)?;
     server.stop()?;
     let trace = summarize(traced, &spans);
-    progress::done(&format!("{} runs traced", trace.runs));
+    progress::done(&format!("{} requests traced", trace.runs));
     Ok(trace)
+}
+
+/// Where the traced request goes, and what it asks for.
+fn asked(
+    what: Traceable,
+    server: &Server,
+    connection: &mut Connection,
+) -> anyhow::Result<(String, String)> {
+    let (path, body) = match what {
+        Traceable::Run => {
+            let (language, code) = (Language::Python.api_name(), Language::Python.code());
+            ("/v1/runs".to_owned(), serde_json::json!({"language": language, "code": code}))
+        }
+        Traceable::Cell => {
+            let sandbox = ours::new_sandbox(server, connection)?;
+            let (context, _) = ours::new_context(server, connection, &sandbox)?;
+            (format!("{context}/execute"), serde_json::json!({"code": Language::Python.code()}))
+        }
+    };
+    Ok((path, body.to_string()))
 }
 
 fn now() -> u64 {
@@ -151,15 +176,16 @@ impl Trace {
         }
         let _ = writeln!(
             text,
-            "{:<44} {:>9.3}   (mean of {} runs)",
+            "{:<44} {:>9.3}   (mean of {} requests)",
             "from request to answer", self.whole_ms, self.runs
         );
         text
     }
 
     /// Whether every stage that the server has spans for was seen: one that is missing was renamed or left out.
-    pub(super) fn missing(&self) -> Vec<&'static str> {
+    pub(super) fn missing(&self, what: Traceable) -> Vec<&'static str> {
         let seen = |name: &str| self.stages.iter().any(|stage| stage.name == name);
-        STAGES.iter().map(|stage| stage.name()).filter(|name| !seen(name)).collect()
+        let expected = STAGES.iter().filter(|stage| what == Traceable::Run || stage.is_of_cells());
+        expected.map(|stage| stage.name()).filter(|name| !seen(name)).collect()
     }
 }

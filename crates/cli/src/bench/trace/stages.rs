@@ -56,6 +56,11 @@ impl Stage {
         }
     }
 
+    /// Whether a cell in a living context goes through it, too: its sandbox and its program are there already.
+    pub(super) fn is_of_cells(self) -> bool {
+        !matches!(self, Self::Prepare | Self::Admission | Self::Sandbox | Self::Start)
+    }
+
     /// By the name of its span and of the one around it. What is not listed belongs to the one around it.
     fn of(span: &SpanRecord, spans: &[SpanRecord]) -> Option<Self> {
         Some(match span.name.as_str() {
@@ -67,6 +72,8 @@ impl Stage {
             "create_sandbox" => Self::Sandbox,
             "start_program" => Self::Start,
             "program" => Self::Program,
+            // Whoever waits for a cell, while none of its stages is under way.
+            "exec_to_end" => Self::HandOver,
             // The task that carries out the run. The engine has tasks too, each inside a stage.
             "task" if around(span, spans).is_some_and(|around| around.name == "begin_run") => Self::HandOver,
             "record_end" => Self::RecordEnd,
