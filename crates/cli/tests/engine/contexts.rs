@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_control::{Cell, CellStatus, Context, StartContext};
+use sandstorm_control::{Cell, CellStatus, Context, ContextEvent, StartContext};
 use sandstorm_language::{Catalogue, Roots};
 use sandstorm_provider::{AttachFrom, EndCause, ExecRequest, ExecStatus, ProviderExt};
 use sandstorm_types::{LimitName, LimitSet, SandboxId};
@@ -118,9 +118,10 @@ async fn input_is_fed_from_stdin(world: &World) {
 
 async fn threads_may_print_after_the_cell(world: &World) {
     let (sandbox, mut context) = world.context("python").await;
-    let code = "import threading, time\ndef late():\n    time.sleep(0.3)\n    print('late', flush=True)\nthreading.Thread(target=late).start()";
+    let code = "import threading\ngo = threading.Event()\ndef late():\n    go.wait()\n    print('late', flush=True)\n\
+                thread = threading.Thread(target=late)\nthread.start()";
     assert_eq!(text(&run(&mut context, code).await.stdout), "");
-    assert_eq!(text(&run(&mut context, "import time; time.sleep(0.6)").await.stdout), "late\n");
+    assert_eq!(text(&run(&mut context, "go.set(); thread.join()").await.stdout), "late\n");
     world.end(sandbox, context).await;
 }
 
@@ -143,7 +144,7 @@ async fn a_result_of_fifty_megabytes_arrives(world: &World) {
 async fn an_interrupt_ends_a_tight_loop_and_keeps_the_state(world: &World) {
     let (sandbox, mut context) = world.context("python").await;
     run(&mut context, "n = 0").await;
-    let cell = interrupted(&mut context, "while True:\n    n += 1").await;
+    let cell = interrupted(&mut context, "n += 1\nprint('up')\nwhile True:\n    n += 1").await;
     assert_eq!(
         (cell.status, cell.error.unwrap().name.as_str()),
         (CellStatus::Interrupted, "KeyboardInterrupt")
@@ -156,25 +157,39 @@ async fn an_interrupt_ends_a_call_into_c(world: &World) {
     let (sandbox, mut context) = world.context("python").await;
     run(&mut context, "kept = 1").await;
     assert_eq!(
-        interrupted(&mut context, "import time; time.sleep(600)").await.status,
+        interrupted(&mut context, "import time; print('up'); time.sleep(600)").await.status,
         CellStatus::Interrupted
     );
-    let child = "import subprocess; subprocess.run(['sleep', '600'])";
+    let child = "import subprocess; subprocess.run(['sh', '-c', 'echo up; exec sleep 600'])";
     assert_eq!(interrupted(&mut context, child).await.status, CellStatus::Interrupted);
     // `system` ignores the signal itself, as at a terminal; its child gets it, so the call returns.
-    assert_eq!(value(&interrupted(&mut context, "import os; os.system('sleep 600')").await), "2");
+    assert_eq!(
+        value(&interrupted(&mut context, "import os; os.system('echo up; exec sleep 600')").await),
+        "2"
+    );
     assert_eq!(value(&run(&mut context, "kept").await), "1");
     world.end(sandbox, context).await;
 }
 
+/// Interrupts the code when it says that it is where it is to be interrupted.
 async fn interrupted(context: &mut Context, code: &str) -> Cell {
     let interrupter = Context::interrupter();
     let later = interrupter.clone();
+    let (sender, mut events) = tokio::sync::mpsc::channel(64);
     let interrupting = async move {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        while !matches!(events.recv().await, Some(ContextEvent::Output { .. }) | None) {}
+        // A signal that comes just before a blocking call does not end it: that call has to begin.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         later.interrupt();
+        // Who listens no more would be an end of its own.
+        while events.recv().await.is_some() {}
     };
-    let (cell, ()) = tokio::join!(context.execute(code, &interrupter, None), interrupting);
+    let execute = async {
+        let cell = context.execute(code, &interrupter, Some(&sender)).await;
+        drop(sender);
+        cell
+    };
+    let (cell, ()) = tokio::join!(execute, interrupting);
     cell.unwrap()
 }
 
@@ -298,7 +313,10 @@ async fn javascript_keeps_state_awaits_and_redefines(world: &World) {
 async fn javascript_is_interrupted_in_a_loop(world: &World) {
     let (sandbox, mut context) = world.context("javascript").await;
     run(&mut context, "let n = 0").await;
-    assert_eq!(interrupted(&mut context, "while (true) n++").await.status, CellStatus::Interrupted);
+    assert_eq!(
+        interrupted(&mut context, "n++; console.log('up'); while (true) n++").await.status,
+        CellStatus::Interrupted
+    );
     assert_eq!(value(&run(&mut context, "n > 0").await), "true");
     world.end(sandbox, context).await;
 }

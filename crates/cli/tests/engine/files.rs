@@ -10,7 +10,7 @@ use sandstorm_provider::{
 };
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId};
 
-use crate::world::{Case, World};
+use crate::world::{Case, PATIENCE, World};
 
 pub(crate) const CASES: &[Case] = cases![
     magic_links_and_climbing_paths_lead_nowhere,
@@ -85,7 +85,7 @@ async fn only_regular_files_are_read(world: &World) {
         .prepared("mkfifo pipe; mkdir folder; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'")
         .await;
     for name in ["pipe", "socket", "folder", "/dev/zero", "/dev/tty"] {
-        let read = tokio::time::timeout(Duration::from_secs(5), world.read(&sandbox, name)).await;
+        let read = tokio::time::timeout(PATIENCE, world.read(&sandbox, name)).await;
         assert!(read.unwrap_or_else(|_| panic!("{name} blocked")).is_err(), "{name} was read");
     }
     let FileReply::List { entries, .. } = world
@@ -137,7 +137,7 @@ async fn a_growing_file_ends_where_it_was_opened(world: &World) {
     let exec = world.provider.exec(&world.cx, &sandbox, writer).await.unwrap();
     let content =
         world.provider.read_file(&world.cx, &sandbox, &path("log"), ReadRange::default()).await.unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(20), content.collect(1 << 30)).await;
+    let read = tokio::time::timeout(PATIENCE, content.collect(1 << 30)).await;
     assert!(read.expect("it never ended").unwrap().len() >= 300_000);
     drop(exec);
     world.destroy(sandbox).await;
@@ -194,7 +194,7 @@ async fn search_and_watch_follow_no_links(world: &World) {
     let options = WatchOptions { recursive: true };
     let mut changes = world.provider.watch(&world.cx, &sandbox, &path("d"), options).await.unwrap();
     world.shell(&sandbox, "touch /tmp/elsewhere /workspace/beside; touch d/seen").await;
-    let first = tokio::time::timeout(Duration::from_secs(5), changes.next()).await.unwrap().unwrap().unwrap();
+    let first = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(first.path, path("/workspace/d/seen"));
     drop(changes);
     world.destroy(sandbox).await;
@@ -204,9 +204,8 @@ async fn a_costly_pattern_is_answered_quickly(world: &World) {
     let sandbox = world.prepared("touch $(printf 'a%.0s' $(seq 250))").await;
     let pattern = "*a".repeat(100) + "b";
     let op = FileOp::Search { root: path("/workspace"), pattern, limit: 10 };
-    let found = tokio::time::timeout(Duration::from_secs(5), world.operate(&sandbox, op))
-        .await
-        .expect("it never ended");
+    // Whoever tries every way is not done within a lifetime.
+    let found = tokio::time::timeout(PATIENCE, world.operate(&sandbox, op)).await.expect("it never ended");
     assert!(matches!(found.unwrap(), FileReply::Found { paths, .. } if paths.is_empty()));
     world.destroy(sandbox).await;
 }
@@ -261,7 +260,7 @@ async fn swapped_folders_never_lead_out(world: &World) {
     let exec = world.provider.exec(&world.cx, &sandbox, swapper).await.unwrap();
     let began = std::time::Instant::now();
     let mut reads = 0;
-    while began.elapsed() < Duration::from_secs(4) {
+    while began.elapsed() < Duration::from_secs(4) || reads <= 20 {
         // Whatever comes is the sandbox's own, or nothing: `/etc/file` does not exist, and neither is the host's.
         if let Ok(content) = world.read(&sandbox, "real/file").await {
             let content = String::from_utf8_lossy(&content).into_owned();
@@ -272,7 +271,6 @@ async fn swapped_folders_never_lead_out(world: &World) {
         let _ = world.operate(&sandbox, remove).await;
         reads += 1;
     }
-    assert!(reads > 20, "only {reads} rounds");
     assert!(!std::path::Path::new("/etc/file").exists(), "a file was written to the host");
     drop(exec);
     world.destroy(sandbox).await;

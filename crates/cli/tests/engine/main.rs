@@ -74,7 +74,7 @@ fn run(runtime: &tokio::runtime::Runtime, world: &World, name: &str, case: world
     let began = Instant::now();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(60), case(world))
+            tokio::time::timeout(Duration::from_secs(300), case(world))
                 .await
                 .expect("the case takes too long");
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use sandstorm_control::{CellStatus, Context, StartContext};
+use sandstorm_control::{CellStatus, Context, ContextEvent, StartContext};
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
@@ -16,7 +16,7 @@ use sandstorm_language::{Catalogue, Roots};
 use sandstorm_sys::fork::{Forked, exit_now, fork};
 use sandstorm_sys::process::{Ending, reap};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 /// What is tested, and its name.
 type Case = (&'static str, fn(&Path));
@@ -39,7 +39,7 @@ pub(crate) fn run(case: fn(&Path)) -> bool {
             if let Ok(resident) = resident::connect(&dir.path().join("launcher.sock")) {
                 use std::os::fd::AsFd;
                 let _ = sandstorm_jail::packet::send(resident.socket.as_fd(), &Request::Shutdown, &[]);
-                let give_up = Instant::now() + Duration::from_secs(5);
+                let give_up = Instant::now() + PATIENCE;
                 while dir.path().join("launcher.sock").exists() && Instant::now() < give_up {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -118,7 +118,7 @@ fn kill(pid: Pid) {
 }
 
 fn wait_for(path: &Path) {
-    let give_up = Instant::now() + Duration::from_secs(20);
+    let give_up = Instant::now() + PATIENCE;
     while !path.exists() {
         assert!(Instant::now() < give_up, "{} does not appear", path.display());
         std::thread::sleep(Duration::from_millis(2));
@@ -150,11 +150,18 @@ fn a_context_outlives_its_host(dir: &Path) {
             context.execute(talk, &interrupter, None).await.unwrap();
             note(dir, &context);
             let slow = "for i in range(40):\n    print(i, flush=True); time.sleep(0.02)\nx + 1";
-            let _ = context.execute(slow, &interrupter, None).await;
+            let (sender, mut events) = tokio::sync::mpsc::channel(64);
+            let began = async {
+                while !matches!(events.recv().await, Some(ContextEvent::Output { .. }) | None) {}
+                std::fs::write(dir.join("began"), "").unwrap();
+                while events.recv().await.is_some() {}
+            };
+            let _ = tokio::join!(context.execute(slow, &interrupter, Some(&sender)), began);
             std::future::pending::<()>().await;
         });
     });
-    wait_for(&dir.join("note"));
+    // In the middle of the cell, wherever that is.
+    wait_for(&dir.join("began"));
     std::thread::sleep(Duration::from_millis(250));
     kill(first);
     std::thread::sleep(Duration::from_millis(100));

@@ -4,12 +4,16 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandstorm_provider::{CreateOptions, HostMount, OpContext, Provider};
 use sandstorm_types::{ByteSize, Enforcement, Limits, SandboxId, SandboxSpec, TenantId};
 
 pub(crate) type Run = for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub(crate) type Case = (&'static str, Run);
+
+/// How long anything may take that has to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The provider under test.
 pub(crate) struct World {
@@ -20,7 +24,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(provider: Arc<dyn Provider>) -> Self {
-        let limits = Limits { memory: ByteSize::mib(1024), ..Limits::default() };
+        let limits =
+            Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(300), ..Limits::default() };
         Self { provider, cx: OpContext::new(TenantId::LOCAL), limits }
     }
 

@@ -5,9 +5,9 @@ mod index;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{Place, Who, binary, sandstorm, stderr, stdout};
+use crate::support::{Place, Who, binary, sandstorm, silent_port, stderr, stdout};
 use index::Index;
 
 /// A state directory that sandboxes can pass through to the layers in it. Not below `/tmp`, where the root of a jail is
@@ -32,6 +32,19 @@ fn run(state: &State, args: &[&str]) -> Output {
     command(state).args(args).output().unwrap()
 }
 
+/// The same with a package of a real index. Those are not ours: one that cannot be reached for a moment, which is what this
+/// exit code means, is asked again.
+fn run_with_index(state: &State, args: &[&str]) -> Output {
+    for wait in [5, 20] {
+        let output = run(state, args);
+        if output.status.code() != Some(125) {
+            return output;
+        }
+        std::thread::sleep(Duration::from_secs(wait));
+    }
+    run(state, args)
+}
+
 fn command(state: &State) -> Command {
     let mut command = sandstorm(Who::Root);
     command.env("SANDSTORM_STATE_DIR", state.path()).arg("run");
@@ -49,28 +62,26 @@ fn numpy_is_installed_once_and_then_used_without_any_network() {
     let state = State::new();
     let code = "import numpy; print(numpy.__version__, int(numpy.arange(10).sum()))";
     let args = ["-l", "python", "-r", "numpy==2.1.0", "-c", code];
-    prints(&run(&state, &args), "2.1.0 45");
+    prints(&run_with_index(&state, &args), "2.1.0 45");
     // A namespace without any device: nothing could be asked for if anything were.
     let mut offline = Command::new("unshare");
     offline.args(["--net", "--"]).arg(binary()).arg("run").args(args).env_clear();
     offline.env("SANDSTORM_STATE_DIR", state.path()).env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
-    let began = Instant::now();
     prints(&offline.output().unwrap(), "2.1.0 45");
-    assert!(began.elapsed() < Duration::from_secs(10), "a layer that is there took {:?}", began.elapsed());
 }
 
 #[test]
 fn a_program_with_packages_has_no_network_of_its_own() {
     let state = State::new();
     let code = "import six, socket\ntry:\n  socket.create_connection(('192.0.2.1', 443), 3)\nexcept OSError as e:\n  print(type(six).__name__, e.errno)";
-    prints(&run(&state, &["-l", "python", "-r", "six==1.16.0", "-c", code]), "module 101");
+    prints(&run_with_index(&state, &["-l", "python", "-r", "six==1.16.0", "-c", code]), "module 101");
 }
 
 #[test]
 fn a_layer_cannot_be_written_to() {
     let state = State::new();
     let code = "import six\ntry:\n  open(six.__file__, 'a')\nexcept OSError as e:\n  print(e.errno)";
-    let output = run(&state, &["-l", "python", "-r", "six==1.16.0", "-c", code]);
+    let output = run_with_index(&state, &["-l", "python", "-r", "six==1.16.0", "-c", code]);
     assert!(["13", "30"].contains(&stdout(&output).trim()), "{}{}", stdout(&output), stderr(&output));
 }
 
@@ -79,7 +90,7 @@ fn a_package_that_does_not_exist_is_the_callers_mistake() {
     let state = State::new();
     let missing = "sandstorm-there-is-no-such-package";
     for language in ["python", "javascript"] {
-        let output = run(&state, &["-l", language, "-r", missing, "-c", "print(1)"]);
+        let output = run_with_index(&state, &["-l", language, "-r", missing, "-c", "print(1)"]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains(missing), "{}", stderr(&output));
         assert_eq!(stdout(&output), "");
@@ -98,21 +109,27 @@ fn npm_packages_are_found_by_require_and_by_import() {
     let state = State::new();
     let package = ["-l", "javascript", "-r", "lodash@4.17.21", "-c"];
     let with = |code: &'static str| [&package[..], &[code]].concat();
-    prints(&run(&state, &with("console.log(require('lodash').chunk([1, 2, 3], 2).length)")), "2");
-    prints(&run(&state, &with("import _ from 'lodash'; console.log(_.chunk([1, 2, 3], 2).length)")), "2");
+    prints(&run_with_index(&state, &with("console.log(require('lodash').chunk([1, 2, 3], 2).length)")), "2");
+    prints(
+        &run_with_index(&state, &with("import _ from 'lodash'; console.log(_.chunk([1, 2, 3], 2).length)")),
+        "2",
+    );
 }
 
 #[test]
 fn crates_are_compiled_into_a_program() {
     let code = "fn main() { println!(\"{}\", itoa::Buffer::new().format(42)); }";
-    prints(&run(&State::new(), &["-l", "rust", "-r", "itoa@=1.0.11", "-c", code]), "42");
+    prints(&run_with_index(&State::new(), &["-l", "rust", "-r", "itoa@=1.0.11", "-c", code]), "42");
 }
 
 #[test]
 fn go_modules_are_compiled_into_a_program() {
     let code = "package main\nimport (\"fmt\"; \"github.com/google/uuid\")\n\
                 func main() { fmt.Println(uuid.Nil.String()[:8]) }";
-    prints(&run(&State::new(), &["-l", "go", "-r", "github.com/google/uuid@v1.6.0", "-c", code]), "00000000");
+    prints(
+        &run_with_index(&State::new(), &["-l", "go", "-r", "github.com/google/uuid@v1.6.0", "-c", code]),
+        "00000000",
+    );
 }
 
 #[test]
@@ -120,7 +137,7 @@ fn jars_are_on_the_class_path_of_compiler_and_program() {
     let code = "import org.apache.commons.lang3.StringUtils;\npublic class Main {\n  \
                 public static void main(String[] args) { System.out.println(StringUtils.reverse(\"abc\")); }\n}";
     let package = "org.apache.commons:commons-lang3:3.14.0";
-    prints(&run(&State::new(), &["-l", "java", "-r", package, "-c", code]), "cba");
+    prints(&run_with_index(&State::new(), &["-l", "java", "-r", package, "-c", code]), "cba");
 }
 
 const GREET: [&str; 6] = ["-l", "ruby", "-r", "greeting", "-c", "require 'greeting'; puts Greeting.text"];
@@ -176,9 +193,9 @@ fn a_layer_that_was_removed_is_made_again_from_what_was_resolved() {
     prints(&run(&state, &args), "hello from helper");
     let state = State::new();
     let six = ["-l", "python", "-r", "six==1.16.0", "-c", "import six; print(six.__version__)"];
-    prints(&run(&state, &six), "1.16.0");
+    prints(&run_with_index(&state, &six), "1.16.0");
     forget_layers(&state, "pip");
-    prints(&run(&state, &six), "1.16.0");
+    prints(&run_with_index(&state, &six), "1.16.0");
 }
 
 #[test]
@@ -235,7 +252,8 @@ fn a_build_reaches_the_index_and_nothing_else() {
 fn an_index_that_is_down_is_not_the_callers_mistake() {
     let state = State::new();
     let place = Place::new();
-    let address = Index::start().address("");
+    let (_taken, port) = silent_port();
+    let address = index::address(port, "");
     let config = place.write("down.yaml", format!("packages:\n  gem:\n    index: {address}\n"));
     let config = config.to_str().unwrap();
     let output = run(&state, &[&["--config", config], &GREET[..]].concat());

@@ -84,7 +84,7 @@ const FAULTS: &[Fault] = &[
 const STAGE: &str = r#"
 mount -t tmpfs none /run || exit 99
 "$@"; code=$?
-for try in $(seq 100); do
+for try in $(seq 1500); do
     left=; for p in /proc/[0-9]*; do [ "$p" = /proc/1 ] || left="$left $(tr '\0' ' ' 2>/dev/null < $p/cmdline)"; done
     left=$(echo $left | sed 's/^ *$//')
     [ -z "$left" ] && break

@@ -75,7 +75,7 @@ impl Case {
                 args.extend(["--file".to_owned(), format!("{}:{file}", copy.display())]);
             }
         }
-        args.extend(["--timeout".to_owned(), format!("{}s", self.wall_seconds.unwrap_or(30))]);
+        args.extend(["--timeout".to_owned(), format!("{}s", self.wall_seconds.unwrap_or(300))]);
         if let Some(mib) = self.memory_mib {
             args.extend(["--memory".to_owned(), format!("{mib}M")]);
         }

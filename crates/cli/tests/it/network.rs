@@ -48,7 +48,7 @@ fn talk(who: Who, policy: &str, host: &str, port: u16) -> String {
          \x20   data = s.recv(100)\n    print('data' if data else 'silent')\n\
          except OSError as e:\n    print('refused', type(e).__name__)\n"
     );
-    let result = result(who, &["--network", policy, "--timeout", "20s", "-l", "python", "-c", &code]);
+    let result = result(who, &["--network", policy, "--timeout", "5m", "-l", "python", "-c", &code]);
     assert_eq!(result["status"], "ok", "{result:#}");
     result["stdout"].as_str().unwrap().trim().to_owned()
 }
@@ -114,13 +114,13 @@ fn loopback_works_inside() {
     }
 }
 
-/// Without a network a lookup fails at once instead of after a name server's silence.
+/// Without a network a lookup fails at once instead of after a name server's silence, which is five seconds long.
 #[test]
 fn without_a_network_lookups_fail_at_once() {
     let code = "import socket, time\n\
                 began = time.monotonic()\n\
                 try: print(socket.gethostbyname('example.com'))\n\
-                except OSError as e: print(type(e).__name__, time.monotonic() - began < 1)\n";
+                except OSError as e: print(type(e).__name__, time.monotonic() - began < 4)\n";
     for who in Who::all() {
         let result = result(who, &["--network", "none", "-l", "python", "-c", code]);
         assert_eq!(result["stdout"], "gaierror True\n", "{who:?}: {result:#}");

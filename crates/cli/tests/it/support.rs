@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -52,13 +53,15 @@ pub fn binary() -> &'static Path {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
         let copy = dir.join("sandstorm");
-        // By another process: a descriptor of ours that a fork of another thread inherits would keep the file busy.
-        assert!(
-            Command::new("cp").arg(env!("CARGO_BIN_EXE_sandstorm")).arg(&copy).status().unwrap().success()
-        );
-        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+        copy_program(Path::new(env!("CARGO_BIN_EXE_sandstorm")), &copy);
         copy
     })
+}
+
+/// By another process: a descriptor of ours that a fork of another thread inherits would keep the file busy.
+fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Removes what earlier runs of these tests left: a test process has no moment after its last test.
@@ -114,6 +117,8 @@ pub fn sandstorm(who: Who) -> Command {
         .stdin(Stdio::null());
     let state = std::env::temp_dir().join(format!("sandstorm-it-state-{}-{who:?}", std::process::id()));
     command.env("SANDSTORM_STATE_DIR", state);
+    // A busy machine is no reason to end a program, unless a test is about just that.
+    command.env("SANDSTORM_LIMITS_WALL", "5m");
     command
 }
 
@@ -193,13 +198,27 @@ pub fn processes_with(words: &str) -> Vec<i32> {
     .collect()
 }
 
-/// Waits until something is so; fails when it is not in time.
-pub fn eventually(what: &str, within: std::time::Duration, mut so: impl FnMut() -> bool) {
-    let began = std::time::Instant::now();
+/// How long anything may take that has to happen: as long as a busy machine needs, and shorter than what ends by itself.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so; fails when it never is.
+#[track_caller]
+pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < within, "not within {within:?}: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A port of the loopback address that is taken, and where nobody listens, for as long as the descriptor lives. One that
+/// was only given back could be another test's by now.
+pub fn silent_port() -> (std::os::fd::OwnedFd, u16) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &std::net::SocketAddr::from(([0, 0, 0, 0], 0))).unwrap();
+    let address = std::net::SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    (socket, address.port())
 }
 
 /// An example program of another crate, built now, at a place that every user can reach.
@@ -212,17 +231,26 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     assert!(built.success(), "{name} does not build");
     let folder = Path::new(env!("CARGO_BIN_EXE_sandstorm")).parent().unwrap();
     let copy = binary().with_file_name(name);
-    std::fs::copy(folder.join("examples").join(name), &copy).unwrap();
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy_program(&folder.join("examples").join(name), &copy);
     copy
 }
 
-/// Processes of this machine that execute a program of this name.
-pub fn processes_named(name: &str) -> Vec<i32> {
+/// Processes below this one that execute a program of this name.
+pub fn descendants_named(ancestor: u32, name: &str) -> Vec<i32> {
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    };
     let pids =
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &i32| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
-    })
-    .collect()
+    pids.filter(|pid: &i32| is_named(*pid, name))
+        .filter(|pid| {
+            std::iter::successors(Some(*pid), |pid| parent(*pid))
+                .any(|pid| u32::try_from(pid) == Ok(ancestor))
+        })
+        .collect()
+}
+
+pub fn is_named(pid: i32, name: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -182,13 +181,13 @@ fn the_groups_are_those_of_the_report() {
         return skip("only root has control groups here");
     }
     let word = unique();
-    let script = format!("exec -a {word} sleep 60");
+    let script = format!("exec -a {word} sleep 600");
     let mut running = sandstorm(Who::Root)
         .args(["run", "-l", "bash", "-c", &script])
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("the program is seen", Duration::from_secs(20), || find_process(&word).is_some());
+    eventually("the program is seen", || find_process(&word).is_some());
     let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", find_process(&word).unwrap())).unwrap();
     running.kill().unwrap();
     running.wait().unwrap();

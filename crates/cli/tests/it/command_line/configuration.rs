@@ -46,7 +46,8 @@ fn settings_are_shown_with_where_they_come_from() {
     let place = Place::new();
     let file = place.write("sandstorm.yaml", "limits:\n  memory: 64M\n");
     let mut command = sandstorm(Who::Root);
-    command.env("SANDSTORM_LIMITS_CPUS", "2").arg("--config").arg(&file);
+    command.env("SANDSTORM_LIMITS_CPUS", "2").env_remove("SANDSTORM_LIMITS_WALL");
+    command.arg("--config").arg(&file);
     let output = command.args(["config", "show", "--json"]).output().unwrap();
     let settings: Value = serde_json::from_slice(&output.stdout).unwrap();
     let of = |key: &str| {
@@ -64,12 +65,14 @@ fn limits_of_the_configuration_hold_and_flags_win() {
     let place = Place::new();
     let file = place.write("sandstorm.yaml", "limits:\n  wall: 300ms\n");
     let path = file.to_str().unwrap();
-    let short = run(Who::Root, &["--config", path, "run", "-l", "bash", "-c", "sleep 60"]);
+    let mut short = sandstorm(Who::Root);
+    short.env_remove("SANDSTORM_LIMITS_WALL");
+    let short = short.args(["--config", path, "run", "-l", "bash", "-c", "sleep 60"]).output().unwrap();
     assert_eq!(short.status.code(), Some(124), "{}", stderr(&short));
     assert_eq!(stderr(&short), "sandstorm: ended after its time limit of 300ms\n");
     let long = run(
         Who::Root,
-        &["--config", path, "run", "--timeout", "20s", "-l", "bash", "-c", "sleep 0.5; echo done"],
+        &["--config", path, "run", "--timeout", "2m", "-l", "bash", "-c", "sleep 0.5; echo done"],
     );
     assert_eq!(stdout(&long), "done\n", "{}", stderr(&long));
 }

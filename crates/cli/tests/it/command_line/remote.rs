@@ -1,8 +1,6 @@
 //! Commands that talk to a server, as far as they go without one.
 
-use std::net::TcpListener;
-
-use crate::support::{Place, Who, run, sandstorm, stderr, stdout};
+use crate::support::{Place, Who, run, sandstorm, silent_port, stderr, stdout};
 
 #[test]
 fn help_is_as_written() {
@@ -51,8 +49,7 @@ fn mistakes_are_told_before_any_server_is_asked() {
 
 #[test]
 fn a_server_that_is_not_there_is_told_with_what_to_do() {
-    // A port that nobody listens on, since it was just given back.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (_taken, port) = silent_port();
     let output = sandstorm(Who::Root)
         .env("SANDSTORM_URL", format!("http://127.0.0.1:{port}"))
         .args(["sandbox", "list"])

@@ -62,10 +62,8 @@ impl Index {
         self.port
     }
 
-    /// The address by which a build knows this machine.
     pub(crate) fn address(&self, path: &str) -> String {
-        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        format!("http://{}:{}/{path}", name.trim(), self.port)
+        address(self.port, path)
     }
 
     /// A configuration with this index.
@@ -96,6 +94,12 @@ impl Index {
     pub(crate) fn asked_for(&self, name: &str) -> usize {
         self.requests().iter().filter(|path| path.ends_with(name)).count()
     }
+}
+
+/// The address by which a build knows this machine.
+pub(crate) fn address(port: u16, path: &str) -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    format!("http://{}:{port}/{path}", name.trim())
 }
 
 impl Drop for Index {

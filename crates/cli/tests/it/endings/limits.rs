@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::{CASE, Case, check_all};
 use crate::support::{self, Who};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(45);
 
 /// A memory limit that the kernel had to enforce.
 const OUT_OF_MEMORY: Case = Case {
-    flags: &["--memory", "64M", "--timeout", "30s"],
+    flags: &["--memory", "64M", "--timeout", "5m"],
     language: "python",
     status: "memory",
     exit_code: None,
@@ -111,7 +111,7 @@ fn the_end_of_the_program_is_the_end_of_the_run() {
 #[test]
 fn processor_time_counts_every_process() {
     let over = Case {
-        flags: &["--cpu-time", "500ms", "--cpus", "2", "--timeout", "60s"],
+        flags: &["--cpu-time", "500ms", "--cpus", "2", "--timeout", "5m"],
         status: "cpu",
         exit_code: None,
         signal: Some(9),
@@ -155,7 +155,7 @@ fn memory_is_that_of_the_whole_sandbox() {
         Case {
             name: "a child, while the program sleeps",
             language: "bash",
-            code: "python3 -c 'x = bytearray(200 << 20)' & sleep 60",
+            code: "python3 -c 'x = bytearray(200 << 20)' & sleep 600",
             ..OUT_OF_MEMORY
         },
         Case {
@@ -167,7 +167,7 @@ fn memory_is_that_of_the_whole_sandbox() {
         Case {
             name: "many children, each within the limit",
             language: "bash",
-            code: "for i in 1 2 3 4 5 6 7 8; do python3 -c 'import time; x = bytearray(b\"x\") * (20 << 20); time.sleep(60)' & done; wait",
+            code: "for i in 1 2 3 4 5 6 7 8; do python3 -c 'import time; x = bytearray(b\"x\") * (20 << 20); time.sleep(600)' & done; wait",
             ..OUT_OF_MEMORY
         },
     ] {
@@ -179,7 +179,7 @@ fn memory_is_that_of_the_whole_sandbox() {
 fn processes_and_threads_share_a_limit() {
     let touched = Case {
         language: "python",
-        flags: &["--pids", "32", "--timeout", "30s"],
+        flags: &["--pids", "32", "--timeout", "5m"],
         limits_hit: &["processes"],
         ..CASE
     };
@@ -195,7 +195,7 @@ fn processes_and_threads_share_a_limit() {
         ..touched
     }
     .check(Who::Root);
-    let args = ["-l", "bash", "-c", ":(){ :|:& };: ; sleep 60", "--pids", "32", "--timeout", "2s"];
+    let args = ["-l", "bash", "-c", ":(){ :|:& };: ; sleep 60", "--pids", "32", "--timeout", "5s"];
     let (result, _) = support::ending(Who::Root, &args);
     assert_eq!(result["limits_hit"], serde_json::json!(["processes"]), "{result:#}");
 }

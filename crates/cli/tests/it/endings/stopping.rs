@@ -22,8 +22,6 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
 #[test]
 fn ctrl_c_ends_the_run_and_leaves_nothing() {
     use rustix::process::Signal;
@@ -38,12 +36,12 @@ fn ctrl_c_ends_the_run_and_leaves_nothing() {
         let mark = format!("sleep {}", mark(number as u32));
         let script = format!("trap '' INT TERM; (setsid {mark} &); echo up; {mark}");
         let mut child = start(who, &["-l", "bash", "-c", &script, "--json"]);
-        support::eventually("the program runs", PATIENCE, || support::processes_with(&mark).len() == 2);
+        support::eventually("the program runs", || support::processes_with(&mark).len() == 2);
         let began = Instant::now();
         signal(&child, how);
         let code = child.wait().unwrap().code();
         assert_eq!(code, Some(137), "{who:?}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{who:?} took {:?}", began.elapsed());
+        assert!(began.elapsed() < support::PATIENCE, "{who:?} took {:?}", began.elapsed());
         assert_eq!(support::processes_with(&mark), Vec::<i32>::new(), "{who:?}");
         let mut result = String::new();
         child.stdout.take().unwrap().read_to_string(&mut result).unwrap();
@@ -60,15 +58,16 @@ fn ctrl_c_ends_a_compile() {
                 template<int M> struct F<0, M> { static const long v = M; };\nint main() { return F<800, 0>::v; }";
     let file = place.write("slow.cpp", code);
     let child = start(Who::Root, &[file.to_str().unwrap(), "--json"]);
-    let compilers = || support::processes_named("cc1plus");
-    let before = compilers();
-    support::eventually("the compiler runs", PATIENCE, || compilers().len() > before.len());
+    // Below this one: other tests compile as well.
+    let mut compilers = Vec::new();
+    support::eventually("the compiler runs", || {
+        compilers = support::descendants_named(child.id(), "cc1plus");
+        !compilers.is_empty()
+    });
     signal(&child, rustix::process::Signal::INT);
-    let began = Instant::now();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(137), "{}", support::stderr(&output));
-    assert!(began.elapsed() < Duration::from_secs(5));
-    assert_eq!(compilers(), before);
+    assert!(compilers.iter().all(|pid| !support::is_named(*pid, "cc1plus")), "{compilers:?} compile on");
 }
 
 fn resident_kib(pid: u32) -> u64 {
@@ -84,15 +83,14 @@ fn a_slow_reader_costs_no_memory_and_no_time() {
     let script = format!("exec -a 'flood {mark}' yes");
     let mut child = start(Who::Root, &["-l", "bash", "-c", &script, "--output", "1G", "--timeout", "4s"]);
     let name = format!("flood {mark}");
-    support::eventually("the program runs", PATIENCE, || !support::processes_with(&name).is_empty());
+    support::eventually("the program runs", || !support::processes_with(&name).is_empty());
     std::thread::sleep(Duration::from_secs(1));
     let early = resident_kib(child.id());
     std::thread::sleep(Duration::from_secs(2));
     let late = resident_kib(child.id());
-    assert!(early > 0 && late < early + 4096, "grew from {early} KiB to {late} KiB");
-    support::eventually("the deadline ends the program", PATIENCE, || {
-        support::processes_with(&name).is_empty()
-    });
+    // What it wrote in that time would be hundreds of megabytes; its buffers may still have been filling up.
+    assert!(early > 0 && late < early + (32 << 10), "grew from {early} KiB to {late} KiB");
+    support::eventually("the deadline ends the program", || support::processes_with(&name).is_empty());
     let mut read = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut read).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(124));
@@ -101,23 +99,25 @@ fn a_slow_reader_costs_no_memory_and_no_time() {
 
 #[test]
 fn ctrl_c_works_while_nobody_reads() {
-    let mut child = start(Who::Root, &["-l", "bash", "-c", "yes", "--output", "1G", "--timeout", "60s"]);
-    std::thread::sleep(Duration::from_secs(2));
+    let mut child = start(Who::Root, &["-l", "bash", "-c", "yes", "--output", "1G", "--timeout", "5m"]);
+    let waiting = child.stdout.take().unwrap();
+    support::eventually("nobody reads what it writes", || {
+        rustix::io::ioctl_fionread(&waiting).unwrap() >= 32 << 10
+    });
     signal(&child, rustix::process::Signal::INT);
-    let began = Instant::now();
-    support::eventually("the client ends", Duration::from_secs(10), || child.try_wait().unwrap().is_some());
-    assert_eq!(child.wait().unwrap().code(), Some(137), "after {:?}", began.elapsed());
+    support::eventually("the client ends", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(137));
 }
 
 /// `sandstorm run … | head -1`: nobody reads any more, so nobody runs any more.
 #[test]
 fn a_reader_that_goes_away_ends_the_run() {
-    let mut child = start(Who::Root, &["-l", "bash", "-c", "yes", "--output", "1G", "--timeout", "60s"]);
+    let mut child = start(Who::Root, &["-l", "bash", "-c", "yes", "--output", "1G", "--timeout", "5m"]);
     let mut first = [0; 2];
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut first).unwrap();
     drop(stdout);
-    support::eventually("the client ends", Duration::from_secs(10), || child.try_wait().unwrap().is_some());
+    support::eventually("the client ends", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(137));
 }
 
@@ -126,7 +126,7 @@ fn a_reader_that_goes_away_ends_the_run() {
 fn a_launcher_that_dies_is_our_failure() {
     let mark = format!("sleep {}", mark(20));
     let child = start(Who::Root, &["-l", "bash", "-c", &format!("echo up; {mark}"), "--json"]);
-    support::eventually("the program runs", PATIENCE, || support::processes_with(&mark).len() == 1);
+    support::eventually("the program runs", || support::processes_with(&mark).len() == 1);
     let client = child.id();
     let children = std::fs::read_to_string(format!("/proc/{client}/task/{client}/children")).unwrap();
     let launcher = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
@@ -134,5 +134,5 @@ fn a_launcher_that_dies_is_our_failure() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{}", support::stdout(&output));
     assert_eq!(support::stdout(&output), "");
-    support::eventually("the program is gone", PATIENCE, || support::processes_with(&mark).is_empty());
+    support::eventually("the program is gone", || support::processes_with(&mark).is_empty());
 }

@@ -1,7 +1,6 @@
 //! Whom a program is on the host.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -17,10 +16,10 @@ struct Waiting {
 impl Waiting {
     fn start(who: Who) -> Self {
         let word = unique();
-        let script = format!("exec -a {word} sleep 60");
+        let script = format!("exec -a {word} sleep 600");
         let child =
             sandstorm(who).args(["run", "-l", "bash", "-c", &script]).stdout(Stdio::null()).spawn().unwrap();
-        eventually("the program is seen", Duration::from_secs(20), || find_process(&word).is_some());
+        eventually("the program is seen", || find_process(&word).is_some());
         Self { child, pid: find_process(&word).unwrap() }
     }
 
@@ -167,13 +166,13 @@ fn the_only_block_is_given_on_when_its_last_process_is_gone() {
         let mut command = Command::new("unshare");
         let mount = format!("mount --bind {} /run && exec \"$@\"", held.path().display());
         command.args(["--mount", "sh", "-c", &mount, "sh"]).arg(crate::support::binary());
-        command.args(["run", "-l", "bash", "-c", script]).env("HOME", "/nonexistent");
+        command.args(["run", "--timeout", "5m", "-l", "bash", "-c", script]).env("HOME", "/nonexistent");
         only(&mut command);
         command
     };
-    let crowd = "for i in $(seq 40); do (setsid sleep 60 &) ; done; echo up; sleep 60";
+    let crowd = "for i in $(seq 40); do (setsid sleep 600 &) ; done; echo up; sleep 600";
     let mut first = inside(crowd).stdout(Stdio::piped()).spawn().unwrap();
-    eventually("the crowd is there", Duration::from_secs(20), || on_host() > 40);
+    eventually("the crowd is there", || on_host() > 40);
     let refused = inside("true").output().unwrap();
     assert_eq!(refused.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no free block"), "{refused:?}");

@@ -11,7 +11,7 @@ before=$(wc -l < /proc/self/mountinfo)
 mkfifo "$PLACE/in"
 "$@" < "$PLACE/in" > "$PLACE/out" 2>&1 &
 exec 9> "$PLACE/in"
-for i in $(seq 500); do grep -qs ready "$PLACE/out" && break; sleep 0.02; done
+for i in $(seq 3000); do grep -qs ready "$PLACE/out" && break; sleep 0.02; done
 grep -q ready "$PLACE/out" || { cat "$PLACE/out"; exit 1; }
 echo "host: $(( $(wc -l < /proc/self/mountinfo) - before ))"
 mount -t tmpfs late /usr/src && echo mark > /usr/src/late

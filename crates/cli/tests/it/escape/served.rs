@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::canaries::Canaries;
 use super::{attack_code, unique};
 use crate::server::instance::Server;
-use crate::support::{Place, Who};
+use crate::support::{Place, Who, eventually};
 
 /// Attacks that need nothing set up outside.
 const ATTACKS: [&str; 14] = [
@@ -44,11 +44,17 @@ const WAYS: [Way; 3] = [
 fn server(settings: &[(&str, &str)]) -> Server {
     let server = Server::with(Who::Root, settings, &[]);
     // A key that was asked for is kept ready from then on.
-    for _ in 0..3 {
-        server.post("/v1/runs", &json!({ "language": "python", "code": "print(1)" })).expect(200);
-        std::thread::sleep(std::time::Duration::from_millis(300));
-    }
+    server.post("/v1/runs", &json!({ "language": "python", "code": "print(1)" })).expect(200);
     server
+}
+
+/// Waits, where a server keeps sandboxes with an interpreter ready, until there is one.
+fn attackable(server: &Server, way: &str) {
+    let ready =
+        |line: &str| line.strip_prefix("sandstorm_pool_ready{kind=\"python\"} ").is_some_and(|n| n != "0");
+    if way == "pooled" {
+        eventually("one is ready", || server.get("/metrics").text().lines().any(ready));
+    }
 }
 
 /// How many programs began this way, by the server's own count.
@@ -76,6 +82,7 @@ fn every_attack_fails_however_a_server_makes_its_sandboxes() {
         for attack in ATTACKS {
             let args = if attack == "host_files" { canaries.paths() } else { Vec::new() };
             let run = json!({ "language": "python", "code": attack_code(attack), "args": args });
+            attackable(&server, way);
             let result = server.post("/v1/runs", &run).expect(200);
             held(&format!("{attack} with {name}"), &result, &canaries);
         }
@@ -107,6 +114,7 @@ fn sockets_of_the_host_are_out_of_reach_of_a_forked_interpreter() {
     let server = server(WAYS[0].1);
     let args = [name, path.display().to_string(), port.to_string()];
     let run = json!({ "language": "python", "code": attack_code("sockets"), "args": args });
+    attackable(&server, WAYS[0].2);
     held("sockets", &server.post("/v1/runs", &run).expect(200), &canaries);
 }
 

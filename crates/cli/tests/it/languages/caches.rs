@@ -21,6 +21,18 @@ fn compile_ms(result: &Value) -> f64 {
     result["metrics"]["compile_ms"].as_f64().unwrap_or_else(|| panic!("no compile: {result:#}"))
 }
 
+/// Whether a run spares most of what the first one had to compile. A machine may be busy for one of them: of a few, the
+/// quickest counts.
+#[track_caller]
+fn is_far_quicker_than(first: &Value, mut again: impl FnMut() -> Value) {
+    let most = compile_ms(first) / 3.0;
+    let mut times: Vec<f64> = Vec::new();
+    while times.last().is_none_or(|time| *time >= most) {
+        assert!(times.len() < 10, "{} and {times:?}", compile_ms(first));
+        times.push(compile_ms(&again()));
+    }
+}
+
 #[test]
 fn a_program_is_compiled_once_and_again_when_it_changes() {
     let place = Place::new();
@@ -38,12 +50,7 @@ fn a_program_is_compiled_once_and_again_when_it_changes() {
     let again = run(&state, &file, &with);
     assert_eq!(again["stdout"], "a one\n");
     assert_eq!(kept(&state), 1, "the second run compiled again");
-    assert!(
-        compile_ms(&again) < compile_ms(&first) / 3.0,
-        "{} and {}",
-        compile_ms(&first),
-        compile_ms(&again)
-    );
+    is_far_quicker_than(&first, || run(&state, &file, &with));
 
     place.write("main.c", program("two"));
     assert_eq!(run(&state, &file, &with)["stdout"], "a two\n");
@@ -81,20 +88,18 @@ fn a_second_go_program_finds_its_packages_built() {
     let state = place.path().join("state");
     let program =
         |word: &str| format!("package main\n\nimport \"fmt\"\n\nfunc main() {{ fmt.Println(\"{word}\") }}\n");
-    let [one, two, three] =
-        ["one", "two", "three"].map(|word| place.write(&format!("{word}.go"), program(word)));
+    let [one, two] = ["one", "two"].map(|word| place.write(&format!("{word}.go"), program(word)));
     // Two at once: the one that comes second waits for what the first builds.
     let (first, meanwhile) = std::thread::scope(|scope| {
         let meanwhile = scope.spawn(|| run(&state, &two, &[]));
         (run(&state, &one, &[]), meanwhile.join().unwrap())
     });
     assert_eq!((&first["stdout"], &meanwhile["stdout"]), (&"one\n".into(), &"two\n".into()), "{first:#}");
-    let second = run(&state, &three, &[]);
-    assert_eq!(second["stdout"], "three\n", "{second:#}");
-    assert!(
-        compile_ms(&second) < compile_ms(&first) / 3.0,
-        "{} and {}",
-        compile_ms(&first),
-        compile_ms(&second)
-    );
+    let mut words = (0..).map(|number| format!("later{number}"));
+    is_far_quicker_than(&first, || {
+        let word = words.next().unwrap();
+        let later = run(&state, &place.write(&format!("{word}.go"), program(&word)), &[]);
+        assert_eq!(later["stdout"], format!("{word}\n"), "{later:#}");
+        later
+    });
 }

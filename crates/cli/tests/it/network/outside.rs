@@ -10,6 +10,7 @@ mod wire;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Place, Who, sandstorm, stderr};
+use crate::support::{Place, Who, eventually, sandstorm, stderr};
 
 pub(crate) use names::{Answer, Names};
 pub(crate) use web::Web;
@@ -60,7 +61,7 @@ const OUTSIDE: &str = "
 pub(crate) struct Outside {
     pub(crate) names: Arc<Names>,
     pub(crate) web: Arc<Web>,
-    pub(crate) wire: Arc<Wire>,
+    wire: Arc<Wire>,
     pub(crate) place: Place,
     host: Namespaces,
     _outside: Namespaces,
@@ -76,7 +77,7 @@ impl Outside {
         host.ip(&format!("{link}{HOST_SIDE}"));
         outside.ip(OUTSIDE);
         let resolver =
-            place.write("resolv.conf", format!("nameserver {NAME_SERVER}\noptions attempts:1 timeout:2\n"));
+            place.write("resolv.conf", format!("nameserver {NAME_SERVER}\noptions attempts:1 timeout:20\n"));
         let order = place.write("nsswitch.conf", "hosts: files dns\n");
         host.mount(&resolver, "/etc/resolv.conf");
         host.mount(&order, "/etc/nsswitch.conf");
@@ -122,13 +123,24 @@ impl Outside {
     pub(crate) fn run(&self, who: Who, policy: &str, code: &str, args: &[&str]) -> Value {
         let ca = self.place.path().join("ca.pem");
         let mut command = self.command(who);
-        command.args(["run", "--json", "--timeout", "120s", "--network", policy, "--file"]).arg(ca);
+        command.args(["run", "--json", "--timeout", "5m", "--network", policy, "--file"]).arg(ca);
         command.args(["-l", "python", "-c", code, "--"]).args(args);
         let output = command.output().unwrap();
         let result: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|e| panic!("{who:?}: no result ({e}): {}", stderr(&output)));
         assert_eq!(result["status"], "ok", "{who:?}: {result:#}");
         serde_json::from_str(result["stdout"].as_str().unwrap()).unwrap()
+    }
+
+    /// What the host sent since the last time, each kind once. The ear may lag behind the wire, so it is given one packet
+    /// more: when it hears that, it has heard everything before it.
+    pub(crate) fn heard(&self) -> Vec<Packet> {
+        let last = Packet::udp(A, 9);
+        self.on_host(|| UdpSocket::bind((HOST, 0)).unwrap().send_to(b"last", (A, 9)).unwrap());
+        eventually("the ear hears what was sent last", || self.wire.has_heard(&last));
+        let mut packets = self.wire.take();
+        packets.retain(|packet| *packet != last);
+        packets
     }
 
     /// A thread that is in the host's network namespace.

@@ -1,7 +1,5 @@
 //! Living sandboxes that go on in others, with real interpreters.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::client::ask;
@@ -92,7 +90,7 @@ fn memory_files_and_folder_go_on_and_each_one_is_its_own() {
     let printed = fork.cell("import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0");
     assert_eq!((&printed["stdout"], &printed["stderr"]), (&json!("out\n"), &json!("err\n")), "{printed:#}");
     assert_eq!(printed["error"]["name"], "ZeroDivisionError");
-    let slow = json!({ "code": "import time\ntime.sleep(60)", "timeout": "300ms" });
+    let slow = json!({ "code": "import time\ntime.sleep(60)", "timeout": "2s" });
     let slow = server.post(&format!("{}/contexts/{}/execute", fork.sandbox, fork.context), &slow).expect(200);
     assert_eq!(slow["status"], "timeout", "{slow:#}");
     assert_eq!(fork.eval("x"), "'fork'");
@@ -218,19 +216,17 @@ fn programs_beside_the_contexts_are_named() {
 fn a_busy_context_is_waited_for() {
     let server = Server::start(Who::Root);
     let source = Place::new(&server);
-    let code = "import time\ntime.sleep(1)\nx = 'done'";
+    let code = "import time\ntime.sleep(0.5)\nx = 'done'";
     let body = json!({ "context": source.context, "code": code, "background": true });
     server.post(&format!("{}/exec", source.sandbox), &body).expect(202);
     let fork = source.fork();
     assert_eq!(fork.eval("x"), "'done'");
-    let body = json!({ "context": source.context, "code": "time.sleep(60)", "background": true });
+    let body = json!({ "context": source.context, "code": "time.sleep(600)", "background": true });
     server.post(&format!("{}/exec", source.sandbox), &body).expect(202);
-    let began = Instant::now();
     let refused = source.ask(&json!({})).expect(409);
     assert!(refused["detail"].as_str().unwrap().contains("busy"), "{refused:#}");
-    assert!(began.elapsed() < Duration::from_secs(15));
     server.post(&format!("{}/contexts/{}/interrupt", source.sandbox, source.context), &json!({}));
-    eventually("it is idle", Duration::from_secs(10), || {
+    eventually("it is idle", || {
         server.get(&format!("{}/contexts/{}", source.sandbox, source.context)).json()["state"] == "idle"
     });
     assert_eq!(source.fork().eval("x"), "'done'");
@@ -265,14 +261,14 @@ fn forks_outlive_their_server() {
         .unwrap()
         .to_owned();
     // A cell that its interpreter never got is lost with the server.
-    eventually("its cell runs", Duration::from_secs(10), || {
+    eventually("its cell runs", || {
         server.exec(&used.sandbox, "ls")["stdout"].as_str().unwrap().contains("began")
     });
     let places = [used, fresh, source].map(|place| (place.sandbox, place.context));
     server.kill();
     server.restart();
     let [used, fresh, source] = places.map(|(sandbox, context)| Place { server: &server, sandbox, context });
-    eventually("its cell is done", Duration::from_secs(20), || {
+    eventually("its cell is done", || {
         let status = server.get(&format!("{}/execs/{exec}", used.sandbox)).json()["status"].clone();
         assert!(status == "ok" || status.is_null(), "{status}");
         status == "ok"

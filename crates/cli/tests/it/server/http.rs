@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::support::PATIENCE;
 
 /// An answer, read to its end.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Request {
 /// Sends a request on a connection of its own and reads the answer's head.
 pub fn open(port: u16, request: &Request) -> std::io::Result<Stream> {
     let mut socket = TcpStream::connect(("127.0.0.1", port))?;
-    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+    socket.set_read_timeout(Some(2 * PATIENCE))?;
     socket.set_nodelay(true)?;
     let mut head = format!("{} {} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n", request.method, request.target);
     for (name, value) in &request.headers {

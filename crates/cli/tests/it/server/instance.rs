@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -58,15 +57,13 @@ impl Server {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    pub fn wait(&mut self, within: Duration) -> std::process::ExitStatus {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(began.elapsed() < within, "the server does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    pub fn wait(&mut self) -> std::process::ExitStatus {
+        let mut ended = None;
+        eventually("the server ends", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
     }
 
     /// Starts the server again on the same state.
@@ -147,11 +144,9 @@ impl Drop for Server {
             self.child = child;
         }
         self.signal(rustix::process::Signal::INT);
-        self.wait(Duration::from_secs(30));
+        self.wait();
         if !std::thread::panicking() {
-            eventually("the launcher ends with its server", Duration::from_secs(15), || {
-                self.processes().is_empty()
-            });
+            eventually("the launcher ends with its server", || self.processes().is_empty());
         }
     }
 }

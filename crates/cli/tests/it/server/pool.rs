@@ -1,7 +1,5 @@
 //! Sandboxes that a server made before anybody asked.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::instance::Server;
@@ -21,7 +19,7 @@ fn python(server: &Server, code: &str) -> Value {
 #[test]
 fn the_first_run_of_a_new_server_finds_a_sandbox_ready() {
     let server = Server::with(Who::Root, &[("SANDSTORM_POOL_PREFILL", "2")], &[]);
-    eventually("two wait", Duration::from_secs(20), || figure(&server, "ready", "python") == 2);
+    eventually("two wait", || figure(&server, "ready", "python") == 2);
     let told = python(&server, "import os\nprint(os.getpid(), os.getuid(), __name__)");
     // The agent is the first process, and what waited is the second.
     assert_eq!((&told["stdout"], &told["exit_code"]), (&json!("2 1000 __main__\n"), &json!(0)), "{told}");
@@ -31,8 +29,8 @@ fn the_first_run_of_a_new_server_finds_a_sandbox_ready() {
     let other = json!({ "language": "python", "code": "print(1)", "limits": { "memory": "300MiB" } });
     assert_eq!(server.post("/v1/runs", &other).expect(200)["stdout"], "1\n");
     assert_eq!((counted("hits_total"), counted("misses_total")), (1, 1));
-    eventually("it is prepared now", Duration::from_secs(20), || counted("ready") >= 2);
-    eventually("another run of it hits", Duration::from_secs(20), || {
+    eventually("it is prepared now", || counted("ready") >= 2);
+    eventually("another run of it hits", || {
         assert_eq!(server.post("/v1/runs", &other).expect(200)["stdout"], "1\n");
         counted("hits_total") > 1
     });
@@ -50,7 +48,7 @@ fn a_server_without_a_pool_makes_each_when_it_is_asked_for() {
 fn an_ordinary_user_has_a_pool_without_warm_interpreters() {
     let settings = [("SANDSTORM_ENFORCEMENT", "best_effort"), ("SANDSTORM_POOL_PREFILL", "2")];
     let server = Server::with(Who::Ranged, &settings, &[]);
-    eventually("two wait", Duration::from_secs(20), || figure(&server, "ready", "bare") >= 2);
+    eventually("two wait", || figure(&server, "ready", "bare") >= 2);
     assert_eq!(python(&server, "print(1)")["stdout"], "1\n");
     assert_eq!(figure(&server, "hits_total", "python"), 0);
     assert!(figure(&server, "hits_total", "bare") >= 1);
@@ -59,11 +57,11 @@ fn an_ordinary_user_has_a_pool_without_warm_interpreters() {
 #[test]
 fn what_waits_ends_with_the_server() {
     let mut server = Server::start(Who::Root);
-    eventually("some wait", Duration::from_secs(20), || figure(&server, "ready", "python") > 0);
+    eventually("some wait", || figure(&server, "ready", "python") > 0);
     let all = server.processes();
     server.signal(rustix::process::Signal::TERM);
-    assert!(server.wait(Duration::from_secs(20)).success());
+    assert!(server.wait().success());
     // Without sandboxes and without a server the launcher goes as well, and nothing of it is left.
-    eventually("everything is gone", Duration::from_secs(20), || server.processes().is_empty());
+    eventually("everything is gone", || server.processes().is_empty());
     assert!(!all.is_empty());
 }

@@ -2,11 +2,12 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::instance::Server;
+use crate::support::PATIENCE;
 
 #[derive(Debug)]
 pub struct WebSocket {
@@ -37,7 +38,7 @@ impl WebSocket {
             panic!("{status}: {}", stream.finish().unwrap().text());
         }
         let reader = stream.upgraded();
-        reader.get_ref().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        reader.get_ref().set_read_timeout(Some(2 * PATIENCE)).unwrap();
         Self { reader, seen: Vec::new() }
     }
 
@@ -108,7 +109,7 @@ impl WebSocket {
         let began = Instant::now();
         loop {
             let seen = String::from_utf8_lossy(&self.seen);
-            assert!(began.elapsed() < Duration::from_secs(20), "{wanted} never came: {seen}");
+            assert!(began.elapsed() < PATIENCE, "{wanted} never came: {seen}");
             if let Some(at) = self.seen.windows(wanted.len()).position(|w| w == wanted.as_bytes()) {
                 self.seen.drain(..at + wanted.len());
                 return;
@@ -125,7 +126,7 @@ impl WebSocket {
     pub fn read_exit(&mut self) -> Value {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < Duration::from_secs(20), "the exit is never told");
+            assert!(began.elapsed() < PATIENCE, "the exit is never told");
             match self.read() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
                 Message::Bytes(_) => {}

@@ -1,7 +1,7 @@
 //! One client's walk through everything that a sandbox offers, over HTTP, against the shipped binary.
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::http::Request;
 use super::instance::Server;
 use super::postgres;
 use super::socket::WebSocket;
-use crate::support::{Who, eventually};
+use crate::support::{PATIENCE, Who, eventually};
 
 #[test]
 fn a_walk_on_sqlite() {
@@ -36,7 +36,7 @@ fn walk(server: &Server) {
     let sandbox = server.sandbox(&json!({
         "env": { "GREETING": "hello" },
         "labels": { "for": "walk" },
-        "limits": { "memory": "1G", "wall": "60s" },
+        "limits": { "memory": "1G", "wall": "5m" },
         "lifetime": "10m",
     }));
     streams(server, &sandbox);
@@ -108,14 +108,12 @@ fn context(server: &Server, sandbox: &str) {
     // An interrupt ends the cell and keeps the variables.
     let request = server
         .request("POST", format!("{context}/execute"))
-        .json(&json!({ "code": "import time\nprint('in')\ntime.sleep(60)" }));
+        .json(&json!({ "code": "import time\nprint('in')\ntime.sleep(600)" }));
     let mut events = server.stream(request);
     while events.next_event().is_some_and(|event| event.data["type"] != "stdout") {}
-    let began = Instant::now();
     assert!(server.post(&format!("{context}/interrupt"), &json!({})).status < 300);
     let end = events.last().unwrap().data;
     assert_eq!((end["type"].as_str(), end["success"].as_bool()), (Some("end"), Some(false)), "{end:#}");
-    assert!(began.elapsed() < Duration::from_secs(5));
     assert_eq!(run("x")["results"][0]["data"]["text/plain"], "20");
 
     assert_eq!(server.post(&format!("{context}/restart"), &json!({})).status, 200);
@@ -174,10 +172,10 @@ fn watch(server: &Server, sandbox: &str) {
 
 /// Runs on with nobody listening; can be listened to, signalled and listed.
 fn background(server: &Server, sandbox: &str) {
-    let body = json!({ "command": "for i in 1 2 3; do echo line $i; done; sleep 60", "background": true });
+    let body = json!({ "command": "for i in 1 2 3; do echo line $i; done; sleep 600", "background": true });
     let started = server.post(&format!("{sandbox}/exec"), &body).expect(202);
     let exec = format!("{sandbox}/execs/{}", started["id"].as_str().unwrap());
-    eventually("its output is kept", Duration::from_secs(5), || {
+    eventually("its output is kept", || {
         let events = server.stream(server.request("GET", format!("{exec}/events")));
         let text: String =
             events.take(2).filter_map(|e| e.data["text"].as_str().map(str::to_owned)).collect();
@@ -187,7 +185,7 @@ fn background(server: &Server, sandbox: &str) {
     let running = server.get(&format!("{sandbox}/execs?running=true")).expect(200);
     assert_eq!(running["items"].as_array().unwrap().len(), 1, "{running:#}");
     assert!(server.post(&format!("{exec}/signal"), &json!({ "signal": "TERM" })).status < 300);
-    eventually("it ends", Duration::from_secs(5), || server.get(&exec).expect(200)["status"] == "killed");
+    eventually("it ends", || server.get(&exec).expect(200)["status"] == "killed");
 }
 
 fn terminal(server: &Server, sandbox: &str) {
@@ -228,7 +226,7 @@ http.server.HTTPServer(('127.0.0.1', 8000), Echo).serve_forever()
     let started = server.post(&format!("{sandbox}/exec"), &body).expect(202);
     let target = format!("{sandbox}/ports/8000/some/path?q=1");
     let asked = || server.send(&server.request("GET", &*target).header("x-asked", "yes"));
-    eventually("the port answers", Duration::from_secs(10), || asked().status == 200);
+    eventually("the port answers", || asked().status == 200);
     assert_eq!(asked().text(), "/some/path?q=1|None|yes");
     // Nothing listens there: an answer of ours, and a clear one.
     assert_eq!(server.get(&format!("{sandbox}/ports/8001/")).status, 502);
@@ -266,7 +264,7 @@ fn delete(server: &Server, sandbox: &str) {
 /// A raw request for what the little client would not send.
 pub fn raw(server: &Server, bytes: &[u8]) -> String {
     let mut socket = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);

@@ -35,8 +35,12 @@ impl Packet {
 pub(crate) struct Wire(Mutex<Vec<Packet>>);
 
 impl Wire {
+    pub(super) fn has_heard(&self, packet: &Packet) -> bool {
+        self.0.lock().unwrap().contains(packet)
+    }
+
     /// What was heard since the last time, each kind once.
-    pub(crate) fn take(&self) -> Vec<Packet> {
+    pub(super) fn take(&self) -> Vec<Packet> {
         let mut packets = std::mem::take(&mut *self.0.lock().unwrap());
         packets.sort_unstable();
         packets.dedup();
