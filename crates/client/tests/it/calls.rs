@@ -108,9 +108,10 @@ async fn an_upload_is_streamed_with_its_mode() {
 
 #[tokio::test]
 async fn nobody_there_is_told_at_once() {
-    let script = Script::new().await;
-    let address = script.address;
-    drop(script);
+    // Taken, so that no other test listens there, and never listened on.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = taken.local_addr().unwrap();
     let client = Client::new(&format!("http://{address}"), None).unwrap();
     let error = client.version().await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");

@@ -1,7 +1,7 @@
 //! The provider in memory with one program more, an interpreter that speaks as kernels do, and with faults on demand.
 //!
 //! Its language has one statement on a line: `print <text>`, `set <name> <text>`, `get <name>`, `sleep <milliseconds>`,
-//! `stuck <milliseconds>` (which no interrupt ends), `thread` (with which it cannot be forked), `raise`, `die`. Like a real
+//! `wait` (until the test opens the gate), `stuck <milliseconds>` (which no interrupt ends), `thread` (with which it cannot be forked), `raise`, `die`. Like a real
 //! interpreter it outlives the server.
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +24,7 @@ use sandstorm_types::{
     SnapshotId, Stream, Transition, Unmet,
 };
 use serde_json::{Value, json};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 #[derive(Debug, Default)]
@@ -33,6 +33,7 @@ pub(crate) struct KernelProvider {
     kernels: Mutex<HashMap<ExecId, Kernel>>,
     tasks: Mutex<JoinSet<()>>,
     told: Events,
+    gate: watch::Sender<bool>,
     pub(crate) faults: Faults,
 }
 
@@ -60,6 +61,7 @@ struct Kernel {
     channel: ChannelInput,
     input: ExecInput,
     interrupt: Arc<Notify>,
+    gate: watch::Receiver<bool>,
     memory: Arc<Mutex<Memory>>,
 }
 
@@ -81,6 +83,11 @@ impl KernelProvider {
         self.told.tell(event);
     }
 
+    /// Lets everybody go on who waits, or will.
+    pub(crate) fn open_gate(&self) {
+        self.gate.send_replace(true);
+    }
+
     /// Kills every interpreter, as the kernel of the host might.
     pub(crate) fn kill_kernels(&self) {
         for kernel in self.kernels.lock().unwrap().values() {
@@ -94,7 +101,8 @@ impl KernelProvider {
         let (input, _) = ExecInput::channel(1);
         let log = ExecLog::new(Keep::UntilForgotten);
         let (interrupt, memory) = (Arc::default(), Arc::new(Mutex::new(memory)));
-        let kernel = Kernel { log, channel, input, interrupt, memory };
+        let gate = self.gate.subscribe();
+        let kernel = Kernel { log, channel, input, interrupt, gate, memory };
         self.kernels.lock().unwrap().insert(id, kernel.clone());
         self.tasks.lock().unwrap().spawn(kernel.clone().live(messages));
         kernel
@@ -192,6 +200,7 @@ impl Kernel {
                     () = self.interrupt.notified() => return "interrupted",
                 }
             }
+            "wait" => drop(self.gate.clone().wait_for(|open| *open).await.unwrap()),
             "stuck" => tokio::time::sleep(span()).await,
             "raise" => {
                 self.say(

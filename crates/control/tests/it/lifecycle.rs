@@ -9,7 +9,7 @@ use sandstorm_control::server::Answer;
 use sandstorm_provider::{Error, ListFilter, OpContext};
 use sandstorm_types::{ErrorKind, EventBody, Status, TenantId};
 
-use crate::world::{World, all, plain, shell};
+use crate::world::{PATIENCE, World, all, plain, shell};
 
 #[tokio::test]
 async fn a_drain_refuses_new_work_ends_foreground_work_and_keeps_sandboxes() {
@@ -20,7 +20,7 @@ async fn a_drain_refuses_new_work_ends_foreground_work_and_keeps_sandboxes() {
     let attached = world.control.exec(&caller, id, shell("echo hi; sleep 60")).await.unwrap();
     let began = Instant::now();
     let (events, ()) = tokio::join!(all(attached), world.control.drain(Duration::from_millis(200)));
-    assert!(began.elapsed() < Duration::from_secs(3));
+    assert!(began.elapsed() < PATIENCE);
     assert!(matches!(&events.last().unwrap().body, EventBody::End(end) if end.status == Status::Killed));
     let refused = world.control.create_sandbox(&caller, plain()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Capacity);
@@ -36,8 +36,7 @@ async fn a_drain_waits_for_what_ends_in_time() {
     let caller = world.caller();
     let id = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
     let attached = world.control.exec(&caller, id, shell("sleep 0.3; echo done")).await.unwrap();
-    let (result, ()) =
-        tokio::join!(world.control.finish(attached), world.control.drain(Duration::from_secs(10)));
+    let (result, ()) = tokio::join!(world.control.finish(attached), world.control.drain(PATIENCE));
     assert_eq!(result.unwrap().stdout, "done\n");
 }
 
@@ -55,7 +54,7 @@ async fn ending_everything_leaves_nothing() {
     world.control.drain(Duration::ZERO).await;
     let began = Instant::now();
     world.control.end_everything().await;
-    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(began.elapsed() < PATIENCE);
     assert_eq!(world.control.exec_view(&caller, id, exec).await.unwrap().status, Some(Status::Killed));
     let cx = OpContext::new(TenantId::LOCAL);
     assert_eq!(world.provider.list(&cx, ListFilter::default()).count().await, 0);
@@ -87,7 +86,7 @@ async fn a_repeated_request_gets_the_first_answer() {
         control.idempotent(&caller, "POST /x", "key", [1; 32], work()),
     );
     let (first, second) = (both.0.unwrap(), both.1.unwrap());
-    assert_eq!((first.replayed, second.replayed), (false, true));
+    assert!(first.replayed != second.replayed);
     assert_eq!(first.answer, second.answer);
     assert_eq!(count.load(Ordering::SeqCst), 1);
     let other = control.idempotent(&caller, "POST /x", "key", [2; 32], work()).await.unwrap_err();
@@ -117,6 +116,6 @@ async fn what_failed_or_was_given_up_can_be_tried_again() {
     assert!(futures_util::poll!(&mut endless).is_pending());
     drop(endless);
     let fine = control.idempotent(&caller, "POST /x", "a", [1; 32], async { Ok(answer("made")) });
-    let fine = tokio::time::timeout(Duration::from_secs(5), fine).await.unwrap().unwrap();
+    let fine = tokio::time::timeout(PATIENCE, fine).await.unwrap().unwrap();
     assert!(!fine.replayed);
 }

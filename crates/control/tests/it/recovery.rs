@@ -31,11 +31,12 @@ async fn what_lives_is_adopted_with_its_programs() {
     let ready = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
     let paused = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
     world.control.pause_sandbox(&caller, paused).await.unwrap();
-    let long = NewExec { background: true, ..shell("echo one; sleep 1; echo two") };
+    let long = NewExec { background: true, stdin_stream: true, ..shell("echo one; read go; echo two") };
     let exec = world.control.exec(&caller, ready, long).await.unwrap().view.id;
     let world = world.restarted().await;
     assert_eq!(world.control.sandbox(&caller, ready).await.unwrap().phase, Phase::Running);
     assert_eq!(world.control.sandbox(&caller, paused).await.unwrap().phase, Phase::Paused);
+    world.control.write_stdin(&caller, ready, exec, "\n".into()).await.unwrap();
     let events = all(world.control.attach(&caller, ready, exec, None).await.unwrap()).await;
     let output: Vec<u8> = events
         .iter()

@@ -44,7 +44,7 @@ async fn the_same_run_again_is_answered_with_the_earlier_result() {
     let of_it = audit.iter().filter(|row| row.audit.object == second.id).count();
     assert_eq!(of_it, 1);
     let ran = ["execute:start", "execute:success", "execute:complete"];
-    assert_eq!(names(&world, &caller).await, [ran, ran].concat());
+    assert_eq!(names(&world, &caller, 6).await, [ran, ran].concat());
     let usage = world.control.usage(&caller).await.unwrap();
     assert_eq!((usage.runs, usage.cached_runs), (1, 1));
     // One that does not ask for it is carried out, and so is one that did not ask before.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandstorm_control::server::{EventBodyView, EventFilter, NewSandbox, Quota, SandboxQuery, Settings};
-use sandstorm_provider::{ListFilter, OpContext};
+use sandstorm_control::server::{
+    EventBodyView, EventFilter, NewExec, NewSandbox, Quota, SandboxQuery, Settings,
+};
+use sandstorm_provider::{ExecSignal, ListFilter, OpContext};
 use sandstorm_types::{ByteSize, ErrorKind, LimitsPatch, OnEnd, Phase, SandboxId, TenantId};
 
-use crate::world::{World, eventually, name, names, plain, settings, shell};
+use crate::world::{PATIENCE, World, eventually, name, names, plain, settings, shell, soon_enough};
 
 async fn living(world: &World) -> usize {
     let cx = OpContext::new(TenantId::LOCAL);
@@ -85,7 +87,7 @@ async fn another_tenant_sees_nothing() {
         assert_eq!(one.to_string(), other.to_string());
     }
     assert!(control.sandboxes(&stranger, SandboxQuery::default()).await.unwrap().items.is_empty());
-    assert_eq!(names(&world, &stranger).await, Vec::<String>::new());
+    assert_eq!(names(&world, &stranger, 0).await, Vec::<String>::new());
     assert_eq!(control.sandbox(&caller, id).await.unwrap().phase, Phase::Ready);
 }
 
@@ -152,21 +154,27 @@ async fn a_quota_holds_against_a_crowd() {
 
 #[tokio::test]
 async fn memory_is_promised_once() {
-    let settings = Settings {
-        admission_memory: ByteSize::mib(128),
-        admission_wait: Duration::from_millis(300),
-        admission_queue: 1,
-        ..settings()
+    let full = async |admission_wait| {
+        let settings = Settings {
+            admission_memory: ByteSize::mib(128),
+            admission_wait,
+            admission_queue: 1,
+            ..settings()
+        };
+        let world = World::with(settings).await;
+        let caller = world.caller();
+        let first = world.control.create_sandbox(&caller, plain()).await.unwrap();
+        let second = world.control.create_sandbox(&caller, plain()).await.unwrap();
+        // Paused ones still count.
+        world.control.pause_sandbox(&caller, second.id).await.unwrap();
+        (world, caller, first)
     };
-    let world = World::with(settings).await;
-    let caller = world.caller();
-    let first = world.control.create_sandbox(&caller, plain()).await.unwrap();
-    let second = world.control.create_sandbox(&caller, plain()).await.unwrap();
-    // Paused ones still count.
-    world.control.pause_sandbox(&caller, second.id).await.unwrap();
-    let full = world.control.create_sandbox(&caller, plain()).await.unwrap_err();
-    assert_eq!(full.kind(), ErrorKind::Capacity);
-    assert!(full.retry_after().is_some());
+    let (world, caller, _) = full(Duration::from_millis(300)).await;
+    let refused = world.control.create_sandbox(&caller, plain()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Capacity);
+    assert!(refused.retry_after().is_some());
+    // Whoever waits long enough gets what another gives back.
+    let (world, caller, first) = full(PATIENCE).await;
     let (waiting, ()) = tokio::join!(world.control.create_sandbox(&caller, plain()), async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         world.control.delete_sandbox(&caller, first.id).await.unwrap();
@@ -187,7 +195,7 @@ async fn more_than_the_ceiling_is_refused() {
         world.control.create_sandbox(&caller, forever).await.unwrap_err().kind(),
         ErrorKind::InvalidRequest
     );
-    assert_eq!(names(&world, &caller).await, Vec::<String>::new());
+    assert_eq!(names(&world, &caller, 0).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -212,12 +220,18 @@ async fn a_creation_that_nobody_waits_for_leaves_nothing() {
 async fn lifetimes_end_as_asked() {
     let world = World::new().await;
     let caller = world.caller();
-    let lived =
-        |then| NewSandbox { lifetime: Some(Duration::from_millis(300)), on_end: Some(then), ..plain() };
-    let paused = world.control.create_sandbox(&caller, lived(OnEnd::Pause)).await.unwrap().id;
-    let deleted = world.control.create_sandbox(&caller, lived(OnEnd::Delete)).await.unwrap().id;
-    let extended = world.control.create_sandbox(&caller, lived(OnEnd::Delete)).await.unwrap().id;
-    world.control.extend_sandbox(&caller, extended, Duration::from_secs(60)).await.unwrap();
+    let lives = async |span, then| {
+        let new = NewSandbox { lifetime: Some(span), on_end: Some(then), ..plain() };
+        world.control.create_sandbox(&caller, new).await.unwrap().id
+    };
+    let (extended, span) = soon_enough(async |span| {
+        let id = lives(span, OnEnd::Delete).await;
+        world.control.extend_sandbox(&caller, id, Duration::from_secs(600)).await.is_ok().then_some(id)
+    })
+    .await;
+    // These were made after it, and have as long as it had.
+    let paused = lives(span, OnEnd::Pause).await;
+    let deleted = lives(span, OnEnd::Delete).await;
     let phase = |id| {
         let (control, caller) = (world.control.clone(), caller.clone());
         async move { control.sandbox(&caller, id).await.unwrap().phase }
@@ -228,34 +242,43 @@ async fn lifetimes_end_as_asked() {
     .await;
     assert_eq!(phase(extended).await, Phase::Ready);
     // Resuming gives a lifetime anew.
+    let before = sandstorm_types::Timestamp::now();
     let resumed = world.control.resume_sandbox(&caller, paused).await.unwrap();
     assert_eq!(resumed.phase, Phase::Ready);
-    assert!(resumed.expires_at.unwrap() > sandstorm_types::Timestamp::now());
+    assert!(resumed.expires_at.unwrap() > before);
     eventually("paused again", || async { phase(paused).await == Phase::Paused }).await;
 }
 
 #[tokio::test]
 async fn idle_ones_rest_and_busy_ones_do_not() {
-    let settings = Settings {
-        idle_timeout: Some(Duration::from_millis(300)),
-        paused_for: Duration::from_millis(400),
-        ..settings()
-    };
-    let world = World::with(settings).await;
-    let caller = world.caller();
+    let ((world, caller, busy, program), span) = soon_enough(async |span| {
+        let world = World::with(Settings { idle_timeout: Some(span), ..settings() }).await;
+        let caller = world.caller();
+        let busy = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+        let long = NewExec { background: true, ..shell("sleep 600") };
+        let program = world.control.exec(&caller, busy, long).await.ok()?.view.id;
+        Some((world, caller, busy, program))
+    })
+    .await;
+    // Made after the other, whose time is over when this one's is.
     let idle = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
-    let busy = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
-    let mut long = shell("sleep 1");
-    long.background = true;
-    world.control.exec(&caller, busy, long).await.unwrap();
     let phase = |id| {
         let (control, caller) = (world.control.clone(), caller.clone());
         async move { control.sandbox(&caller, id).await.unwrap().phase }
     };
     eventually("the idle one paused", || async { phase(idle).await == Phase::Paused }).await;
     assert_eq!(phase(busy).await, Phase::Running);
-    eventually("the paused one is given up", || async { phase(idle).await == Phase::Terminated }).await;
+    world.control.signal(&caller, busy, program, ExecSignal::Kill).await.unwrap();
     eventually("the busy one rests after its work", || async { phase(busy).await == Phase::Paused }).await;
+
+    let settings = Settings { idle_timeout: Some(span), paused_for: span, ..settings() };
+    let world = World::with(settings).await;
+    let caller = world.caller();
+    let idle = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    eventually("a paused one is given up", || async {
+        world.control.sandbox(&caller, idle).await.unwrap().phase == Phase::Terminated
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -263,7 +286,7 @@ async fn listeners_hear_everything_once() {
     let world = World::new().await;
     let caller = world.caller();
     let stream = world.control.events(&caller, EventFilter::default()).await.unwrap();
-    let listening = tokio::time::timeout(Duration::from_secs(5), stream.take(40).collect::<Vec<_>>());
+    let listening = tokio::time::timeout(PATIENCE, stream.take(40).collect::<Vec<_>>());
     let making = async {
         for _ in 0..20 {
             world.control.create_sandbox(&caller, plain()).await.unwrap();

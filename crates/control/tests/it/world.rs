@@ -1,7 +1,7 @@
 //! A server for one test.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use sandstorm_control::server::{
@@ -25,7 +25,7 @@ pub(crate) struct World {
 
 pub(crate) fn settings() -> Settings {
     Settings {
-        limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(20), ..Limits::default() },
+        limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(300), ..Limits::default() },
         ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
         // The provider in memory enforces few limits, which `strict` would not take.
         enforcement: Enforcement::BestEffort,
@@ -145,26 +145,41 @@ pub(crate) async fn all(attached: Attached) -> Vec<Event> {
     attached.events.collect().await
 }
 
+/// How long anything may take that has to happen: as long as a busy machine needs, and shorter than what ends by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
+
 /// Waits until something holds, and says so if it does not for long.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    for _ in 0..500 {
-        if holds().await {
-            return;
-        }
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("never: {what}");
 }
 
-/// The names of all events so far, as they go over the wire.
-pub(crate) async fn names(world: &World, caller: &Caller) -> Vec<String> {
+/// What is to be done within a time that is tried with longer and longer ones, until the machine is quick enough for it:
+/// what came of it, and the time that it was done in.
+pub(crate) async fn soon_enough<T>(mut attempt: impl AsyncFnMut(Duration) -> Option<T>) -> (T, Duration) {
+    for span in [300, 3000, 30_000].map(Duration::from_millis) {
+        if let Some(done) = attempt(span).await {
+            return (done, span);
+        }
+    }
+    panic!("half a minute is too short");
+}
+
+/// The names of all events so far, as they go over the wire. There are `count` of them, or more.
+pub(crate) async fn names(world: &World, caller: &Caller, count: usize) -> Vec<String> {
     let filter = EventFilter { sandbox: None, after: Some(0) };
     let mut events = world.control.events(caller, filter).await.unwrap();
     let mut names = Vec::new();
-    while let Ok(Some(event)) = tokio::time::timeout(Duration::from_millis(200), events.next()).await {
-        names.push(name(&event));
+    loop {
+        let patience = if names.len() < count { PATIENCE } else { Duration::from_millis(200) };
+        match tokio::time::timeout(patience, events.next()).await {
+            Ok(Some(event)) => names.push(name(&event)),
+            _ => return names,
+        }
     }
-    names
 }
 
 pub(crate) fn name(event: &ControlEvent) -> String {

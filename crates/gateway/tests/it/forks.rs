@@ -1,12 +1,10 @@
 //! Living sandboxes that go on in others, as clients see it.
 
-use std::time::Duration;
-
 use sandstorm_control::server::{Quota, Settings};
 use sandstorm_gateway::{GatewaySettings, ServeLimits};
 use serde_json::{Value, json};
 
-use crate::world::{World, control_settings};
+use crate::world::{PATIENCE, World, control_settings};
 
 async fn fork(world: &World, id: &str, body: &Value) -> crate::world::Reply {
     world.call("POST", &format!("/v1/sandboxes/{id}/fork"), &body.to_string()).await
@@ -79,7 +77,7 @@ async fn one_key_is_one_fork() {
         let request =
             world.request("POST", &format!("/v1/sandboxes/{id}/fork")).header("x-api-key", &world.key);
         let request = request.header("content-type", "application/json").header("idempotency-key", "once");
-        tokio::time::timeout(Duration::from_secs(10), world.send(request, "{}")).await.unwrap()
+        tokio::time::timeout(PATIENCE, world.send(request, "{}")).await.unwrap()
     };
     let (first, again) = (ask().await, ask().await);
     assert_eq!((first.status, &first.body), (again.status, &again.body));

@@ -1,7 +1,6 @@
 //! Ways to reach the server: HTTP/2, TLS, Unix sockets, and its orderly end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -16,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::world::{World, control_settings};
+use crate::world::{PATIENCE, World, control_settings, eventually};
 
 /// A certificate for `localhost` and its key, made for this run.
 #[expect(clippy::disallowed_methods, reason = "a test starts a program, outside any wall")]
@@ -132,14 +131,19 @@ async fn a_stop_lets_work_finish_and_ends_what_is_endless() {
     let mut endless =
         world.open(world.request("GET", "/v1/events").header("x-api-key", &world.key), "").await;
     let path = format!("/v1/sandboxes/{sandbox}/exec");
-    let work = world.call("POST", &path, r#"{"command": "sleep 1; echo done"}"#);
+    let work = world.call("POST", &path, r#"{"command": "sleep 3; echo done"}"#);
     let stop = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // Asked of the use cases, not over the listener that is to close.
+        let (caller, id) = (world.control.developer(), sandbox.parse().unwrap());
+        eventually("the work has begun", || async {
+            world.control.sandbox(&caller, id).await.unwrap().execs_running > 0
+        })
+        .await;
         closing.cancel();
     };
     let (finished, ()) = tokio::join!(work, stop);
     assert_eq!(finished.json()["stdout"], "done\n");
     let over = async { while endless.body_mut().frame().await.is_some() {} };
-    tokio::time::timeout(Duration::from_secs(2), over).await.unwrap();
-    assert!(TcpStream::connect(world.address).await.is_err());
+    tokio::time::timeout(PATIENCE, over).await.unwrap();
+    eventually("nobody listens", || async { TcpStream::connect(world.address).await.is_err() }).await;
 }

@@ -1,7 +1,6 @@
 //! The way to ports inside a sandbox, with a hostile program behind it.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +9,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 /// A program that answers every connection with these bytes, and tells what it was sent.
 async fn program(
@@ -141,6 +140,6 @@ async fn websockets_pass_and_end_with_their_key() {
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("hello"));
     let id = key.split('_').nth(1).unwrap();
     world.control.revoke_key(&world.control.developer(), id).await.unwrap();
-    let over = tokio::time::timeout(Duration::from_millis(2500), socket.next()).await.unwrap();
+    let over = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
     assert!(!matches!(over, Some(Ok(Message::Text(_)))));
 }

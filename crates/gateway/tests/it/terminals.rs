@@ -1,7 +1,5 @@
 //! Terminals over WebSocket.
 
-use std::time::Duration;
-
 use futures_util::{SinkExt, StreamExt};
 use sandstorm_types::TenantId;
 use tokio::net::TcpStream;
@@ -9,7 +7,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World, eventually};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -28,7 +26,7 @@ async fn open(world: &World, path: &str, headers: &[(&'static str, &str)]) -> Re
 /// Everything until the server closes: bytes of the terminal, then control texts.
 async fn rest(socket: &mut Socket) -> (Vec<u8>, Vec<String>) {
     let (mut bytes, mut texts) = (Vec::new(), Vec::new());
-    while let Ok(Some(Ok(message))) = tokio::time::timeout(Duration::from_secs(5), socket.next()).await {
+    while let Ok(Some(Ok(message))) = tokio::time::timeout(PATIENCE, socket.next()).await {
         match message {
             Message::Binary(piece) => bytes.extend_from_slice(&piece),
             Message::Text(text) => texts.push(text.to_string()),
@@ -42,22 +40,27 @@ async fn rest(socket: &mut Socket) -> (Vec<u8>, Vec<String>) {
     (bytes, texts)
 }
 
-#[tokio::test]
-async fn bytes_go_both_ways_and_the_end_is_told() {
-    let world = World::new().await;
-    let path = format!("/v1/sandboxes/{}/pty?rows=30&cols=100&cmd=stty%20size;%20cat", world.sandbox().await);
-    let mut socket = open(&world, &path, &[("x-api-key", &world.key)]).await.unwrap();
-    socket.send(Message::text(r#"{"resize": {"rows": 40, "cols": 120}}"#)).await.unwrap();
-    socket.send(Message::binary(&b"typed\n"[..])).await.unwrap();
+/// Reads the terminal until it shows this.
+async fn see(socket: &mut Socket, text: &str) {
     let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains("typed") {
-        match tokio::time::timeout(Duration::from_secs(5), socket.next()).await.unwrap().unwrap().unwrap() {
+    while !String::from_utf8_lossy(&seen).contains(text) {
+        match tokio::time::timeout(PATIENCE, socket.next()).await.unwrap().unwrap().unwrap() {
             Message::Binary(piece) => seen.extend_from_slice(&piece),
             Message::Ping(_) => {}
             other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&seen)),
         }
     }
-    assert!(String::from_utf8_lossy(&seen).contains("30 100"), "{:?}", String::from_utf8_lossy(&seen));
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_and_the_end_is_told() {
+    let world = World::new().await;
+    let path = format!("/v1/sandboxes/{}/pty?rows=30&cols=100&cmd=stty%20size;%20cat", world.sandbox().await);
+    let mut socket = open(&world, &path, &[("x-api-key", &world.key)]).await.unwrap();
+    see(&mut socket, "30 100").await;
+    socket.send(Message::text(r#"{"resize": {"rows": 40, "cols": 120}}"#)).await.unwrap();
+    socket.send(Message::binary(&b"typed\n"[..])).await.unwrap();
+    see(&mut socket, "typed").await;
 
     let path = format!("/v1/sandboxes/{}/pty?cmd=exit%203", world.sandbox().await);
     let mut socket = open(&world, &path, &[("x-api-key", &world.key)]).await.unwrap();
@@ -94,16 +97,13 @@ async fn a_revoked_key_closes_its_terminal_within_about_a_second() {
     let mut socket = open(&world, &path, &[("x-api-key", &key)]).await.unwrap();
     let id = key.split('_').nth(1).unwrap();
     world.control.revoke_key(&world.control.developer(), id).await.unwrap();
-    let (_, texts) = tokio::time::timeout(Duration::from_millis(2500), rest(&mut socket)).await.unwrap();
+    let (_, texts) = rest(&mut socket).await;
     assert_eq!(texts, ["closed: the key is no longer good"]);
     let running = format!("/v1/sandboxes/{sandbox}/execs?running=true");
-    for _ in 0..100 {
-        if world.call("GET", &running, "").await.json()["items"] == serde_json::json!([]) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the program still runs");
+    eventually("the program ends", || async {
+        world.call("GET", &running, "").await.json()["items"] == serde_json::json!([])
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,11 +1,9 @@
 //! A client's walk over every kind of route that the provider in memory can serve.
 
-use std::time::Duration;
-
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World, eventually};
 
 /// The events of a finished stream: name, id, data.
 fn events(text: &str) -> Vec<(String, String, Value)> {
@@ -149,15 +147,9 @@ async fn who_goes_away_ends_what_they_listened_to() {
     let mut waiting = tokio::net::TcpStream::connect(world.address).await.unwrap();
     let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
     tokio::io::AsyncWriteExt::write_all(&mut waiting, request.as_bytes()).await.unwrap();
-    while count().await < 2 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("both run", || async { count().await == 2 }).await;
     drop((stream, waiting));
-    let began = tokio::time::Instant::now();
-    while count().await > 0 {
-        assert!(began.elapsed() < Duration::from_secs(1), "it still runs");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("neither runs", || async { count().await == 0 }).await;
 }
 
 #[tokio::test]
@@ -238,7 +230,7 @@ async fn changes_are_told_as_they_happen() {
     let mut stream = world.open(request, "").await;
     let write = world.request("PUT", &format!("{files}?path=new.txt")).header("x-api-key", &world.key);
     assert_eq!(world.send(write, "x").await.status, 200);
-    let frame = tokio::time::timeout(Duration::from_secs(2), stream.body_mut().frame()).await.unwrap();
+    let frame = tokio::time::timeout(PATIENCE, stream.body_mut().frame()).await.unwrap();
     let text = String::from_utf8(frame.unwrap().unwrap().into_data().unwrap().to_vec()).unwrap();
     assert!(text.contains("event: created") && text.contains("/workspace/new.txt"), "{text}");
 }

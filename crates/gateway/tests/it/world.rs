@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
@@ -77,7 +77,7 @@ impl Reply {
 
 pub(crate) fn control_settings() -> Settings {
     Settings {
-        limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(20), ..Limits::default() },
+        limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(300), ..Limits::default() },
         ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
         enforcement: Enforcement::Strict,
         quota: Quota {
@@ -202,13 +202,30 @@ impl World {
         made.json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// What the server says to these bytes until it closes, or for two seconds.
+    /// What the server says to these bytes until it closes, or has said nothing more for two seconds.
     pub(crate) async fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut said = Vec::new();
-        let _ = tokio::time::timeout(Duration::from_secs(2), stream.read_to_end(&mut said)).await;
-        String::from_utf8_lossy(&said).into_owned()
+        loop {
+            let patience = if said.is_empty() { PATIENCE } else { Duration::from_secs(2) };
+            match tokio::time::timeout(patience, stream.read_buf(&mut said)).await {
+                Ok(Ok(1..)) => {}
+                _ => return String::from_utf8_lossy(&said).into_owned(),
+            }
+        }
+    }
+}
+
+/// How long anything may take that has to happen: as long as a busy machine needs, and shorter than what ends by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
+
+/// Waits until something holds, and says so if it does not for long.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -109,7 +109,7 @@ async fn cleaning_up_spares_what_runs_unless_forced() {
         client.post(&format!("/session/{id}"), json!({})).await.fields();
     }
     let running = client.clone();
-    let running = async move { running.post("/execute/busy", json!({"command": "sleep 60"})).await };
+    let running = async move { running.post("/execute/busy", json!({"command": "sleep 600"})).await };
     let cleaning = async {
         let caller = world.control.developer();
         loop {
@@ -117,7 +117,7 @@ async fn cleaning_up_spares_what_runs_unless_forced() {
             if view.execs_running > 0 {
                 break;
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         let gentle = client.post("/cleanup-all", json!({})).await.fields();
         assert_eq!((&gentle["total"], &gentle["success"]), (&json!(2), &json!(1)));
@@ -129,7 +129,7 @@ async fn cleaning_up_spares_what_runs_unless_forced() {
         assert_eq!(client.get("/workspaces").await.fields(), json!({"workspaces": {}}));
     };
     let both = futures_util::future::join(running, cleaning);
-    tokio::time::timeout(std::time::Duration::from_secs(30), both).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_secs(60), both).await.unwrap();
 }
 
 #[tokio::test]
