@@ -39,7 +39,10 @@ fn as_ordinary_user(wrapper: &[&str], case: &str) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let binary = directory.path().join("probe");
-    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    // By another process: a descriptor of ours that a fork of another thread inherits would keep the file busy.
+    assert!(
+        Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&binary).status().unwrap().success()
+    );
     let become_user = ["setpriv", "--reuid", ORDINARY_USER, "--regid", ORDINARY_USER, "--clear-groups", "--"];
     let become_user = if rustix::process::getuid().is_root() { &become_user[..] } else { &["env"] };
     passes("as an ordinary user", &[become_user, wrapper].concat(), &binary, case);

@@ -22,7 +22,7 @@ struct Player {
 impl Player {
     fn start() -> (Self, AgentClient) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let client = AgentClient::new(theirs.into(), &Tasks::default()).unwrap();
         (Self { socket: ours, decoder: Decoder::default() }, client)
     }
@@ -129,8 +129,10 @@ async fn small_pieces_become_one() {
         player.output(1, 1);
     }
     player.say(exited(1));
+    // Everything has come when the end of it has.
+    drop(player);
+    client.lost().await;
     let (mut total, mut events) = (0, 0);
-    tokio::time::sleep(Duration::from_millis(200)).await;
     while let Some(TaskEvent::Output { bytes, .. }) = handle.next().await {
         total += bytes.len();
         events += 1;

@@ -12,7 +12,7 @@ use sandstorm_types::{
 
 use crate::Case;
 use crate::faults::is_first;
-use crate::place::{Host, Place, kill, life};
+use crate::place::{Host, Place, kill, life, until};
 
 pub(crate) const CASES: &[Case] = &[
     ("memory_ends_a_program_and_not_its_sandbox", memory_ends_a_program_and_not_its_sandbox),
@@ -168,8 +168,8 @@ fn refused_processes_are_not_held_against_the_next(place: &Place) {
         let line = "i=0; while [ $i -lt 40 ]; do sleep 0.2 & i=$((i+1)); done; wait";
         let crowd = run(host, &sandbox, line).await;
         assert!(crowd.end.limits_hit.contains(LimitName::Processes), "{crowd:?}");
-        // A shell gives up at the first refusal and leaves the crowd behind.
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        // A shell gives up at the first refusal and leaves the crowd behind. Its first process stays.
+        until("the crowd is gone", || host.processes(&sandbox).len() <= 1).await;
         clean(&run(host, &sandbox, "sleep 0.01; echo clean").await, 0);
     }));
 }
@@ -182,8 +182,8 @@ fn the_launcher_has_no_clock_for_what_is_kept(place: &Place) {
             let options = CreateOptions { ephemeral, ..CreateOptions::default() };
             host.provider.create(&host.cx, &spec, options).await.unwrap().id
         };
-        let (kept, one_shot) = (make(false).await, make(true).await);
         let mut events = host.provider.events();
+        let (kept, one_shot) = (make(false).await, make(true).await);
         // The other has one, which ends it a second later.
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &one_shot).await.unwrap().state;

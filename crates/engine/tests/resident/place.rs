@@ -19,6 +19,12 @@ use sandstorm_provider::{
 use sandstorm_sys::fork::{Forked, exit_now, fork};
 use sandstorm_types::{Enforcement, ExecId, SandboxId, SandboxSpec, TenantId};
 
+/// How long anything may take that has to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a whole case may take. The suite for all providers is one.
+const WHOLE_CASE: Duration = Duration::from_secs(300);
+
 /// What a host does.
 pub(crate) type Life = for<'a> fn(&'a Host) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -52,7 +58,7 @@ impl Place {
     pub(crate) fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
-            orphan_after: Cell::new(Duration::from_secs(60)),
+            orphan_after: Cell::new(WHOLE_CASE),
             pool: Cell::new(None),
             zygotes: Cell::new(false),
         }
@@ -140,14 +146,14 @@ impl Place {
                 groups: resident.abilities.control_groups,
                 connection,
             };
-            let lived = tokio::time::timeout(Duration::from_secs(50), life(&host)).await;
+            let lived = tokio::time::timeout(WHOLE_CASE, life(&host)).await;
             lived.expect("the case takes too long")
         })
     }
 
     /// Waits for what a host notes.
     pub(crate) fn note(&self, name: &str) -> String {
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + WHOLE_CASE;
         loop {
             match fs::read_to_string(self.path("notes").join(name)) {
                 Ok(note) => return note,
@@ -168,11 +174,29 @@ impl Place {
             )
             .unwrap();
         }
-        let give_up = Instant::now() + Duration::from_secs(10);
+        let give_up = Instant::now() + PATIENCE;
         while self.path("launcher.sock").exists() {
             assert!(Instant::now() < give_up, "the launcher does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+/// Waits, outside of any host, until something is so.
+pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < give_up, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same in a host.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < give_up, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

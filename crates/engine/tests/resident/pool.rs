@@ -18,7 +18,7 @@ use sandstorm_types::{
 };
 
 use crate::Case;
-use crate::place::{Host, PYTHON, Place, kill, life};
+use crate::place::{Host, PATIENCE, PYTHON, Place, eventually, kill, life, until};
 
 pub(crate) const CASES: &[Case] = &[
     ("a_sandbox_that_was_ready_is_like_any_other", a_sandbox_that_was_ready_is_like_any_other),
@@ -50,14 +50,6 @@ fn for_a_run() -> CreateOptions {
 
 fn tenant(n: u128) -> OpContext {
     OpContext::new(TenantId::from_bits(n))
-}
-
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(15);
-    while !done() {
-        assert!(Instant::now() < give_up, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Asks once, so that there is demand, and waits until something is ready.
@@ -152,9 +144,11 @@ fn what_waits_too_long_is_replaced(place: &Place) {
         warm_up(host, &spec(), for_a_run()).await;
         let before = jails(host.launcher);
         assert!(!before.is_empty());
-        tokio::time::sleep(Duration::from_millis(3500)).await;
-        let after = jails(host.launcher);
-        assert!(!after.is_empty() && before.is_disjoint(&after), "{before:?} became {after:?}");
+        until("others wait in their place", || {
+            let after = jails(host.launcher);
+            !after.is_empty() && before.is_disjoint(&after)
+        })
+        .await;
     }));
 }
 
@@ -186,7 +180,10 @@ fn one_that_died_while_it_waited_is_not_given(place: &Place) {
             }
             // One that dies in the very moment in which it is taken is a sandbox that died: the news has to be here.
             until("the launcher knows", || jails(host.launcher).is_disjoint(&killed)).await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            // What the launcher says comes in order: whoever has heard of this one has heard of those.
+            let cold = CreateOptions { pooled: false, ..for_a_run() };
+            let cold = host.provider.create(&host.cx, &spec(), cold).await.unwrap().id;
+            host.provider.destroy(&host.cx, &cold).await.unwrap();
             let made = host.provider.create(&host.cx, &spec(), options()).await.unwrap().id;
             assert_eq!(text(&run(host, &made, "echo alive").await.stdout), "alive\n");
             host.provider.destroy(&host.cx, &made).await.unwrap();
@@ -205,11 +202,7 @@ fn a_killed_host_leaves_nothing_that_waited(place: &Place) {
     let launcher: u32 = place.note("launcher").parse().unwrap();
     assert!(!jails(launcher).is_empty());
     kill(host);
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while !jails(launcher).is_empty() {
-        assert!(Instant::now() < give_up, "jails outlive their host: {:?}", jails(launcher));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("no jail outlives its host", || jails(launcher).is_empty());
     assert!(Path::new(&format!("/proc/{launcher}")).exists());
     place.pool.set(None);
     place.live(life!(|host| assert_eq!(host.provider.adopt().await.unwrap(), [])));
@@ -237,7 +230,7 @@ fn a_flood_is_served_and_bounded(place: &Place) {
             let made = host.provider.create(&host.cx, &spec(), for_a_run()).await.unwrap().id;
             host.provider.destroy(&host.cx, &made).await.unwrap();
         }
-        let give_up = Instant::now() + Duration::from_secs(10);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             let made = host.provider.create(&host.cx, &spec(), for_a_run()).await.unwrap().id;
             let hit = host.provider.jail(&made).unwrap() != made.bare();
@@ -268,7 +261,7 @@ fn one_that_was_ready_is_taken_over(place: &Place) {
     let first: i32 = place.note("first").parse().unwrap();
     kill(host);
     rustix::process::kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("the launcher knows of its end", || !Path::new(&format!("/proc/{first}")).exists());
     place.live(life!(|host| {
         let (lives, dies): (SandboxId, SandboxId) =
             (host.told("lives").parse().unwrap(), host.told("dies").parse().unwrap());
@@ -346,10 +339,21 @@ fn the_pool_comes_back_with_the_launcher(place: &Place) {
         warm_up(host, &spec(), for_a_run()).await;
         let launcher = Pid::from_raw(host.launcher.try_into().unwrap()).unwrap();
         rustix::process::kill_process(launcher, Signal::KILL).unwrap();
-        until("what was ready is gone", || host.provider.ready() == 0).await;
-        until("something is ready again", || host.provider.ready() > 0).await;
-        let made = take(host, &spec(), for_a_run()).await.id;
-        assert_eq!(text(&run(host, &made, "echo again").await.stdout), "again\n");
+        // Until the loss is known, one is given that is gone, or there is nobody to make one.
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < give_up, "nothing is ready again");
+            if let Ok(made) = host.provider.create(&host.cx, &spec(), for_a_run()).await {
+                let was_ready = host.provider.jail(&made.id).is_some_and(|jail| jail != made.id.bare());
+                let said =
+                    host.provider.exec_collect(&host.cx, &made.id, ExecRequest::shell("echo again")).await;
+                let _ = host.provider.destroy(&host.cx, &made.id).await;
+                if was_ready && said.is_ok_and(|said| said.stdout == "again\n") {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }));
 }
 

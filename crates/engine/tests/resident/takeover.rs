@@ -9,7 +9,8 @@ use sandstorm_provider::{
 use sandstorm_types::{ErrorKind, ExecId, SandboxId, State, Transition};
 
 use crate::Case;
-use crate::place::{Host, Place, kill, life};
+use crate::faults::groups;
+use crate::place::{Host, PATIENCE, Place, eventually, kill, life, until};
 
 pub(crate) const CASES: &[Case] = &[
     ("no_byte_is_lost_or_doubled", no_byte_is_lost_or_doubled),
@@ -139,7 +140,7 @@ fn what_does_not_last_ends_at_once(place: &Place) {
         assert!(commands.contains("sleep 3333"), "what lasts is gone: {commands}");
         assert!(!commands.contains("sleep 4444"), "what does not last lives: {commands}");
     }));
-    assert!(killed.elapsed() < Duration::from_secs(1), "it took {:?}", killed.elapsed());
+    assert!(killed.elapsed() < PATIENCE, "it took {:?}", killed.elapsed());
 }
 
 fn the_end_of_a_program_is_not_lost(place: &Place) {
@@ -175,14 +176,15 @@ fn input_goes_on_where_it_was(place: &Place) {
         let mut request = ExecRequest::shell("cat; cat <&3 >&3");
         (request.background, request.lasting, request.channel) = (true, true, true);
         request.stdin = Stdin::Stream;
-        let exec = host.provider.exec(&host.cx, &sandbox, request).await.unwrap();
+        let mut exec = host.provider.exec(&host.cx, &sandbox, request).await.unwrap();
         exec.input.write("first ").await.unwrap();
+        // It arrived.
+        while !matches!(exec.events.next().await.unwrap().unwrap(), ExecEvent::Output { .. }) {}
         host.tell("sandbox", sandbox);
         host.tell("exec", exec.id);
         std::mem::forget(exec);
     }));
     place.note("exec");
-    std::thread::sleep(Duration::from_millis(50));
     kill(host);
     place.live(life!(|host| {
         host.provider.adopt().await.unwrap();
@@ -213,7 +215,9 @@ fn a_paused_sandbox_stays_paused(place: &Place) {
     let host = place.fork_host(life!(|host| {
         let sandbox = host.sandbox().await;
         host.tell("sandbox", sandbox);
-        let exec = host.background(&sandbox, "echo up; sleep 0.3; echo down").await;
+        // It would not stand still by itself, whoever looks when.
+        let ticking = "echo up; while [ ! -e go ]; do echo tick; sleep 0.02; done; echo down";
+        let exec = host.background(&sandbox, ticking).await;
         let mut events = host.provider.attach(&host.cx, &exec, AttachFrom::START).await.unwrap().events;
         events.next().await;
         events.next().await;
@@ -222,7 +226,6 @@ fn a_paused_sandbox_stays_paused(place: &Place) {
     }));
     place.note("exec");
     kill(host);
-    std::thread::sleep(Duration::from_millis(600));
     place.live(life!(|host| {
         host.provider.adopt().await.unwrap();
         let id = sandbox(host);
@@ -233,13 +236,15 @@ fn a_paused_sandbox_stays_paused(place: &Place) {
         assert_eq!(refused.kind(), ErrorKind::Conflict);
         // What it wrote can be heard while it stands still.
         let mut events = host.provider.attach(&host.cx, &exec(host), AttachFrom::START).await.unwrap().events;
-        events.next().await;
-        events.next().await;
-        let more = tokio::time::timeout(Duration::from_millis(500), events.next()).await;
-        assert!(more.is_err(), "a program of a paused sandbox went on: {more:?}");
+        let give_up = Instant::now() + PATIENCE;
+        while let Ok(more) = tokio::time::timeout(Duration::from_millis(500), events.next()).await {
+            assert!(Instant::now() < give_up, "a program of a paused sandbox goes on: {more:?}");
+        }
         host.provider.transition(&host.cx, &id, Transition::Resume).await.unwrap();
+        host.output(&id, "touch go").await;
         let done = host.whole(&exec(host)).await;
-        same(&done.stdout, "up\ndown\n");
+        let ticks = String::from_utf8_lossy(&done.stdout).matches("tick\n").count();
+        same(&done.stdout, &format!("up\n{}down\n", "tick\n".repeat(ticks)));
         assert_eq!(host.output(&id, "echo works").await, "works\n");
     }));
 }
@@ -250,18 +255,24 @@ fn time_limits_go_on(place: &Place) {
         let mut request = ExecRequest::shell("sleep 60");
         (request.background, request.lasting) = (true, true);
         request.timeout = Some(Duration::from_millis(1500));
+        host.tell("began", milliseconds());
         host.tell("exec", host.provider.exec(&host.cx, &sandbox, request).await.unwrap().id);
     }));
     place.note("exec");
-    let began = Instant::now();
     kill(host);
     place.live(life!(|host| {
         host.provider.adopt().await.unwrap();
         let end = host.whole(&exec(host)).await.end;
         assert_eq!(end.cause, EndCause::Limit(sandstorm_types::LimitName::Wall));
+        // Not before its time, and long before its own end.
+        let took = milliseconds() - host.told("began").parse::<u128>().unwrap();
+        assert!((1500..50_000).contains(&took), "it took {took} ms");
     }));
-    let took = began.elapsed();
-    assert!(took > Duration::from_millis(1200) && took < Duration::from_millis(2600), "it took {took:?}");
+}
+
+/// By the clock that all processes have.
+fn milliseconds() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
 }
 
 fn one_shot_sandboxes_go_with_their_host(place: &Place) {
@@ -275,12 +286,12 @@ fn one_shot_sandboxes_go_with_their_host(place: &Place) {
         host.background(&sandbox, "sleep 1000").await;
         host.tell("sandbox", sandbox);
     }));
-    place.note("sandbox");
+    let id: SandboxId = place.note("sandbox").parse().unwrap();
     kill(host);
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("its groups are gone", || groups(&id).is_empty());
     place.live(life!(|host| {
         assert_eq!(host.provider.adopt().await.unwrap(), []);
-        assert_eq!(host.processes(&sandbox(host)), []);
+        until("its processes are gone", || host.processes(&sandbox(host)).is_empty()).await;
     }));
 }
 
@@ -302,7 +313,8 @@ fn many_sandboxes_are_taken_over_quickly(place: &Place) {
         assert!(!host.groups || usage.processes >= 1 && usage.memory.as_u64() > 0, "{usage:?}");
         let took = began.elapsed();
         println!("  60 sandboxes taken over in {took:?}");
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        // It takes a hundredth of that; the rest is patience with a busy machine.
+        assert!(took < Duration::from_secs(10), "{took:?}");
     }));
 }
 

@@ -22,7 +22,7 @@ use sandstorm_sys::process::{reap, take_descriptor};
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A case and its name.
 pub(crate) type Case = (&'static str, fn(&mut Host));

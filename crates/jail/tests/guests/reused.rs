@@ -8,7 +8,7 @@ use sandstorm_jail::cgroup::Counters;
 use sandstorm_jail::launcher::{Answer, Request};
 
 use crate::Case;
-use crate::host::Host;
+use crate::host::{Host, eventually};
 
 pub(crate) const CASES: &[Case] = &[
     ("groups that nothing happened to serve the next jail, which starts from nothing", groups_again),
@@ -41,9 +41,19 @@ fn before_and_after(host: &mut Host, act: impl FnOnce(&mut Host)) -> Option<(Str
     let before = memory_group(host, "before")?;
     act(host);
     host.kill("before");
-    // What it used goes a moment after it.
-    std::thread::sleep(Duration::from_millis(200));
+    wait_until_unused(&before);
     Some((before, memory_group(host, "after")?))
+}
+
+/// What a jail used goes a moment after it: its processes from the group, and its memory from the count.
+fn wait_until_unused(group: &str) {
+    let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/memory{group}/{name}"));
+    eventually("the group is still in use", || match (read("cgroup.procs"), read("memory.usage_in_bytes")) {
+        (Ok(processes), Ok(bytes)) => processes.is_empty() && bytes.trim().parse::<u64>().unwrap() < 1 << 20,
+        _ => true,
+    });
+    // The launcher looks at it in its own time.
+    std::thread::sleep(Duration::from_millis(200));
 }
 
 fn groups_again(host: &mut Host) {
@@ -95,7 +105,7 @@ fn groups_that_were_frozen(host: &mut Host) {
 fn other_limits(host: &mut Host) {
     let Some(before) = memory_group(host, "before") else { return };
     host.kill("before");
-    std::thread::sleep(Duration::from_millis(200));
+    wait_until_unused(&before);
     let mut spec = Host::spec("after");
     spec.limits.memory_bytes += 1 << 20;
     let pid = host.launch_spec(spec).unwrap();

@@ -12,7 +12,7 @@ use super::zygote::{TestGuest, Zygote};
 const CASE: &str = "TRANSPLANT_TEST_PIDS";
 
 /// Some delays fall before the copy, some into it, some behind it.
-fn delays() -> impl Iterator<Item = Duration> {
+fn delays() -> impl Iterator<Item = Duration> + Clone {
     (0..12).map(|step| Duration::from_micros(step * step * 250))
 }
 
@@ -32,7 +32,11 @@ fn a_source_that_wakes_up() {
     let mut source = large(&mut zygote);
     let (mut copied, mut given_up) = (0, 0);
     let cell = "cells += 1\nfor block in blocks: block[0] = block[-1] = block[4096] = cells";
-    for delay in delays() {
+    // Again and again until one of them falls into a copy.
+    for delay in delays().cycle().take(20 * delays().count()) {
+        if copied + given_up >= delays().count() && given_up > 0 {
+            break;
+        }
         let mut destination = zygote.guest();
         let mut sender = source.side.try_clone().unwrap();
         let waker = std::thread::spawn(move || {
@@ -54,7 +58,7 @@ fn a_source_that_wakes_up() {
                 given_up += 1;
                 assert!(error.to_string().starts_with("the source is busy"), "{error}");
                 let ended = destination.has_ended_after(Duration::from_secs(if error.destination_spoiled {
-                    10
+                    60
                 } else {
                     0
                 }));
@@ -62,12 +66,15 @@ fn a_source_that_wakes_up() {
             }
         }
     }
-    assert_eq!(source.run("cells, {block[-1] for block in blocks}"), "(12, {12})");
     assert!(given_up > 0, "none of {copied} was disturbed");
+    // A byte holds no more than 255 of them.
+    let cells = copied + given_up;
+    assert_eq!(source.run("cells, {block[-1] for block in blocks}"), format!("({cells}, {{{cells}}})"));
     // Left alone, it is copied.
     let mut destination = zygote.guest();
     source.copy_to(&destination).unwrap();
-    assert_eq!(destination.run("cells, {block[4096] for block in blocks}"), "(12, {12})");
+    let found = destination.run("cells, {block[4096] for block in blocks}");
+    assert_eq!(found, format!("({cells}, {{{cells}}})"));
 }
 
 #[test]
@@ -88,7 +95,7 @@ fn a_source_that_is_killed() {
         if let Err(error) = killed {
             assert!(error.to_string().starts_with("the source ended"), "{error}");
         }
-        assert!(source.has_ended_after(Duration::from_secs(10)));
+        assert!(source.has_ended_after(Duration::from_secs(60)));
     }
 }
 
@@ -108,7 +115,7 @@ fn a_destination_that_is_killed() {
             });
             source.copy_to(&destination)
         });
-        assert!(destination.has_ended_after(Duration::from_secs(10)), "{outcome:?}");
+        assert!(destination.has_ended_after(Duration::from_secs(60)), "{outcome:?}");
         assert_eq!(source.run("len(blocks)"), "16");
     }
 }
@@ -132,7 +139,8 @@ fn an_operator_that_is_killed() {
     let mut zygote = Zygote::start();
     let mut source = large(&mut zygote);
     let (mut waiting, mut whole, mut gone) = (0, 0, 0);
-    for delay in delays().chain([Duration::from_millis(500)]) {
+    // The last one is not killed.
+    for delay in delays().map(Some).chain([None]) {
         let mut destination = zygote.guest();
         let mut operator = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "disturbed::operator", "--nocapture"])
@@ -140,11 +148,14 @@ fn an_operator_that_is_killed() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(delay);
-        operator.kill().unwrap();
+        if let Some(delay) = delay {
+            std::thread::sleep(delay);
+            operator.kill().unwrap();
+        }
         operator.wait().unwrap();
         assert_eq!(source.run("len(blocks)"), "16");
-        if destination.has_ended_after(Duration::from_millis(50)) {
+        if destination.is_ending() {
+            assert!(destination.has_ended_after(Duration::from_secs(60)));
             gone += 1;
         } else if destination.waits_for_its_job() {
             destination.begin();

@@ -90,13 +90,20 @@ fn a_source_that_is_busy() {
         return;
     }
     let mut zygote = Zygote::start();
+    let (began, go) = (zygote.directory.path().join("began"), zygote.directory.path().join("go"));
     let mut source = zygote.running();
     let mut destination = zygote.guest();
-    source.run("import time");
-    source.send("[time.sleep(0.5), 'slept'][1]").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    source.run(&format!(
+        "import os, time\ndef wait():\n    open({began:?}, 'w').close()\n    \
+         while not os.path.exists({go:?}): time.sleep(0.01)\n    return 'waited'"
+    ));
+    source.send("wait()").unwrap();
+    while !began.exists() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
     assert_eq!(source.refused(&mut destination), "the source is busy");
-    assert_eq!(source.answer().unwrap(), "'slept'");
+    std::fs::write(go, "").unwrap();
+    assert_eq!(source.answer().unwrap(), "'waited'");
 }
 
 #[test]
@@ -153,6 +160,6 @@ fn a_directory_that_only_the_source_is_in() {
     std::fs::remove_dir(&place).unwrap();
     let error = source.copy_to(&destination).unwrap_err();
     assert!(error.to_string().contains("no working directory") && error.destination_spoiled, "{error}");
-    assert!(destination.has_ended_after(Duration::from_secs(10)));
+    assert!(destination.has_ended_after(Duration::from_secs(60)));
     assert_eq!(source.run("6 * 7"), "42");
 }

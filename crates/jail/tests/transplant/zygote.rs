@@ -176,6 +176,16 @@ impl TestGuest {
         rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL).unwrap();
     }
 
+    /// Whether it has ended, or has been killed and is about to.
+    pub(crate) fn is_ending(&self) -> bool {
+        const KILLED: u64 = 1 << 8;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero()));
+        let Ok(status) = status else { return true };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("").trim();
+        let pending = |name: &str| u64::from_str_radix(field(name), 16).is_ok_and(|set| set & KILLED != 0);
+        field("State:").starts_with(['Z', 'X']) || pending("SigPnd:") || pending("ShdPnd:")
+    }
+
     pub(crate) fn has_ended_after(&self, patience: Duration) -> bool {
         let patience = Timespec::try_from(patience).unwrap();
         poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&patience)).unwrap() == 1

@@ -31,7 +31,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 NAMESPACES = {"mnt": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
 # As the launcher leaves them to a zygote: SETGID, SETUID, SETPCAP, SYS_CHROOT, SYS_ADMIN.
 CAPABILITIES = {6, 7, 8, 18, 21}
-PATIENCE = 20
+PATIENCE = 60
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/home/user",

@@ -5,6 +5,9 @@ within the folder, `close_stdout`, `cold` when the guest has to leave it to the 
 what is on stderr is not compared (some versions report an error there that they forgot earlier).
 """
 
+# Waits until the other end of standard output is closed: to write before that would not fail.
+NOBODY_READS = "import select\npoll = select.poll()\npoll.register(1, 0)\npoll.poll()\n"
+
 PROGRAMS = {
     # Streams.
     "hello": "print('hello')\n",
@@ -31,10 +34,10 @@ print(sys.stdin.buffer.raw)
     "no stdout": "import sys\nsys.stdout = None\nprint('x')\n",
     "descriptor 1 closed": "import os\nos.close(1)\nprint('x')\n",
     "buffered and broken": {
-        "main": "import sys, io, time\ntime.sleep(0.1)\nsys.stdout = io.TextIOWrapper(open(1, 'wb', closefd=False))\nprint('x')\n",
+        "main": "import sys, io\n" + NOBODY_READS + "sys.stdout = io.TextIOWrapper(open(1, 'wb', closefd=False))\nprint('x')\n",
         "close_stdout": True,
     },
-    "broken pipe": {"main": "import time\ntime.sleep(0.1)\nprint('x')\n", "close_stdout": True},
+    "broken pipe": {"main": NOBODY_READS + "print('x')\n", "close_stdout": True},
     "flush fails": {
         "main": """
 import sys, io

@@ -29,7 +29,7 @@ async fn programs_end_with_it(t: &Trial<'_>) -> Verdict {
     t.provider.destroy(&t.cx, &id).await?;
     let late = |_| Failure::Failed("a program's events outlive its sandbox".to_owned());
     // An end and an error are both honest; silence is not.
-    match tokio::time::timeout(Duration::from_secs(10), exec.collect()).await.map_err(late)? {
+    match tokio::time::timeout(Duration::from_secs(25), exec.collect()).await.map_err(late)? {
         Ok(done) => same("the cause", done.end.cause, EndCause::Sandbox),
         Err(_) => Ok(()),
     }

@@ -84,7 +84,7 @@ async fn input_ends_with_the_program(t: &Trial<'_>) -> Verdict {
     let input = exec.input.clone();
     same("the status", exec.collect().await?.end.status, ExecStatus::Code(0))?;
     // The news of the end may reach the input a little later than the listener.
-    for _ in 0..100 {
+    for _ in 0..1000 {
         if let Err(error) = input.write("too late").await {
             return fails::<()>("writing after the end", Err(error), ErrorKind::Conflict);
         }

@@ -31,13 +31,14 @@ fn ended_by(end: &ExecEnd, limit: LimitName) -> Verdict {
 async fn wall_time_ends_a_program(t: &Trial<'_>) -> Verdict {
     let id = t.sandbox().await?;
     let mut req = ExecRequest::shell("echo before; sleep 30; echo after");
-    req.timeout = Some(Duration::from_millis(300));
+    // Long enough for its first word, however busy the machine is.
+    req.timeout = Some(Duration::from_secs(2));
     let start = Instant::now();
     let done = t.run(&id, req).await?;
     let took = start.elapsed();
     ended_by(&done.end, LimitName::Wall)?;
     same_bytes("the output", done.stdout, b"before\n")?;
-    ensure!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&took), "0.3 s took {took:?}");
+    ensure!((Duration::from_secs(2)..Duration::from_secs(25)).contains(&took), "2 s took {took:?}");
     Ok(())
 }
 

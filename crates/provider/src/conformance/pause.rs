@@ -30,10 +30,10 @@ async fn pauses_and_resumes(t: &Trial<'_>) -> Verdict {
 
 async fn programs_stand_still(t: &Trial<'_>) -> Verdict {
     let id = t.sandbox().await?;
-    let mut exec = t.provider.exec(&t.cx, &id, ExecRequest::shell("echo up; sleep 0.5; echo done")).await?;
+    let mut exec = t.provider.exec(&t.cx, &id, ExecRequest::shell("echo up; sleep 2; echo done")).await?;
     read_output(&mut exec, 3).await?;
     t.provider.transition(&t.cx, &id, Transition::Pause).await?;
-    let early = tokio::time::timeout(Duration::from_millis(1500), read_output(&mut exec, 5)).await;
+    let early = tokio::time::timeout(Duration::from_millis(3500), read_output(&mut exec, 5)).await;
     ensure!(early.is_err(), "a program of a paused sandbox went on: {early:?}");
     t.provider.transition(&t.cx, &id, Transition::Resume).await?;
     same_bytes("the output afterwards", exec.collect().await?.stdout, b"done\n")

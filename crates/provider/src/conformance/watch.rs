@@ -33,8 +33,8 @@ async fn told(events: &mut Events, what: &str, fits: impl Fn(&FileEvent) -> bool
         }
         Err(Failure::Failed(format!("the watch ended before {what}")))
     };
-    let late = |_| Failure::Failed(format!("{what} was not told in 10 s"));
-    tokio::time::timeout(Duration::from_secs(10), wait).await.map_err(late)?
+    let late = |_| Failure::Failed(format!("{what} was not told in 30 s"));
+    tokio::time::timeout(Duration::from_secs(30), wait).await.map_err(late)?
 }
 
 async fn changes_are_told(t: &Trial<'_>) -> Verdict {
@@ -89,7 +89,7 @@ async fn it_ends_with_the_sandbox(t: &Trial<'_>) -> Verdict {
     t.provider.destroy(&t.cx, &id).await?;
     // Changes on the way out and an error at the end are both fine; waiting for ever is not.
     let drain = async { while let Ok(Some(_)) = events.try_next().await {} };
-    let ended = tokio::time::timeout(Duration::from_secs(10), drain).await;
+    let ended = tokio::time::timeout(Duration::from_secs(30), drain).await;
     ensure!(ended.is_ok(), "the watch outlives its sandbox");
     Ok(())
 }
