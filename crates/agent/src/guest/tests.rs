@@ -28,7 +28,7 @@ impl Played {
     /// One that has not greeted.
     fn come(guests: &mut Guests, number: u32) -> Self {
         let (inside, side) = UnixStream::pair().unwrap();
-        side.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        side.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         assert_eq!(guests.welcome(number, inside.into()), None);
         Self { side, stdin: None, stdout: None, stderr: None }
     }

@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use sandstorm_jail::network::{NAMESERVER, capture_all};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run() {
     let mut parent = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());

@@ -211,13 +211,18 @@ async fn an_existing_store_opens_fast() {
         case.store.record_audit(&audit("act")).await.unwrap();
     }
     case.store.close().await;
-    let mut best = Duration::MAX;
+    // One of each in turn, so that both have the same machine, however busy it is.
+    let (mut again, mut anew) = (Duration::MAX, Duration::MAX);
     for _ in 0..5 {
         let began = Instant::now();
         let store = case.reopen().await;
-        best = best.min(began.elapsed());
+        again = again.min(began.elapsed());
         store.close().await;
+        let began = Instant::now();
+        let fresh = Case::sqlite().await;
+        anew = anew.min(began.elapsed());
+        fresh.store.close().await;
     }
-    println!("opened in {best:?}");
-    assert!(best < Duration::from_millis(60), "{best:?}");
+    println!("opened in {again:?}, made in {anew:?}");
+    assert!(again < anew, "{again:?} to open, {anew:?} to make");
 }

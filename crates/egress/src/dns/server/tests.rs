@@ -86,7 +86,7 @@ async fn answers_follow_the_policy() {
     assert_eq!(code_and_answers(&ask(&world, "b.test", 1)), (5, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn denied_lookups_are_told_with_their_name_alone() {
     let (sender, mut receiver) = tokio::sync::mpsc::channel(10);
     let options = Options { denials: Some(sender), ..Options::default() };
@@ -110,7 +110,7 @@ async fn denied_lookups_are_told_with_their_name_alone() {
     assert_eq!(world.shared.counters().denials_suppressed, 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flood_of_queries_is_dropped() {
     let limits = Limits { queries_per_second: 1, query_burst: 10, ..Limits::default() };
     let world = World::new(allow(&["*.example.com"]), Options { limits, ..Options::default() }, NOWHERE);
@@ -176,7 +176,7 @@ async fn udp_survives_nonsense() {
     client.send_to(&query(&[b"example", b"com"], 1), server).await.unwrap();
     let mut buffer = [0; 2048];
     loop {
-        let length = timeout(Duration::from_secs(5), client.recv(&mut buffer)).await.unwrap().unwrap();
+        let length = timeout(Duration::from_secs(60), client.recv(&mut buffer)).await.unwrap().unwrap();
         if code_and_answers(&buffer[..length]) == (0, 1) {
             break;
         }

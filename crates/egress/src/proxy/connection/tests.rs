@@ -64,7 +64,7 @@ async fn attempt(world: &World, original: SocketAddr, pieces: &[&[u8]]) -> io::R
         Ok(answer)
     };
     let serve = serve_to(&world.shared, accepted, original);
-    tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(talk, serve).0 }).await.unwrap()
+    tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(talk, serve).0 }).await.unwrap()
 }
 
 /// The address that the sandbox was told for a name, with a port.
@@ -336,7 +336,7 @@ async fn a_server_may_speak_first() {
         client.read_to_end(&mut answer).await.unwrap();
         assert_eq!((&greeting, &answer[..]), (b"hi:", &b"SSH"[..]));
     };
-    tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(serve, talk) }).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(serve, talk) }).await.unwrap();
 }
 
 #[tokio::test]
@@ -418,7 +418,7 @@ async fn a_server_that_answers_early_is_heard() {
         assert_eq!(&answer, b"413");
     };
     let all = async { tokio::join!(upload, serve, server, listen) };
-    tokio::time::timeout(Duration::from_secs(10), all).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
 }
 
 #[tokio::test]
@@ -441,5 +441,5 @@ async fn a_broken_answer_does_not_look_finished() {
         assert!(client.read_to_end(&mut answer).await.is_err(), "{answer:?} looks whole");
     };
     let all = async { tokio::join!(serve, server, listen) };
-    tokio::time::timeout(Duration::from_secs(10), all).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
 }

@@ -102,7 +102,7 @@ async fn upgrade(answer: &'static [u8], then: &[u8]) -> (World, io::Result<Vec<u
     };
     let serve = serve_to(&world.shared, accepted, synthetic(&world, "a.test", 80));
     let all = async { tokio::join!(server, talk, serve).0 };
-    let heard = tokio::time::timeout(Duration::from_secs(10), all).await.unwrap();
+    let heard = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
     (world, heard)
 }
 
