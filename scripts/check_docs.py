@@ -87,14 +87,14 @@ def server(binary):
 
 
 def answers(address, running, log):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5):
             return
         if running.poll() is not None:
             sys.exit(f"{log.read_text()}check-docs: the server ended with {running.returncode}")
         time.sleep(0.02)
-    sys.exit(f"{log.read_text()}check-docs: the server is not ready after 30 s")
+    sys.exit(f"{log.read_text()}check-docs: the server is not ready after 120 s")
 
 
 def check(page, binary):

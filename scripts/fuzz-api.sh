@@ -22,7 +22,7 @@ tools=${CARGO_TARGET_DIR:-target}/fuzz-api
 if [[ $("$tools/bin/schemathesis" --version 2>/dev/null) != *" $version" ]]; then
   rm -rf "$tools"
   /usr/bin/python3 -m venv "$tools"
-  "$tools/bin/pip" install --quiet --disable-pip-version-check "schemathesis==$version"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check --retries 10 --timeout 60 "schemathesis==$version"
 fi
 schemathesis=$(realpath "$tools/bin/schemathesis")
 
@@ -46,7 +46,7 @@ env -i PATH=/usr/local/bin:/usr/bin:/bin HOME="$place" SANDSTORM_QUOTAS_REQUESTS
   SANDSTORM_QUOTAS_RUNS_PER_MINUTE=100000 SANDSTORM_ADMISSION_MEMORY=1TiB \
   "$binary" serve --listen 127.0.0.1:0 --admin-listen "$admin" --state-dir "$place/state" >"$place/said" 2>"$place/log" &
 server=$!
-for _ in $(seq 300); do
+for _ in $(seq 1200); do
   grep -q 'listening on' "$place/said" && break
   kill -0 "$server" 2>/dev/null || { cat "$place/log" >&2; exit 1; }
   sleep 0.1

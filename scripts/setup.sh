@@ -121,10 +121,28 @@ archive_has() {
   apt-cache show --no-all-versions "$1" >/dev/null 2>&1
 }
 
+# A fresh machine may still be at its own updates, and a mirror may be away for a moment: both are waited for.
+APT_PATIENCE=(-o DPkg::Lock::Timeout=300 -o Acquire::Retries=5)
+
+apt_update() {
+  apt-get "${APT_PATIENCE[@]}" update -q "$@"
+}
+
 apt_install() {
   # RUNLEVEL=1 keeps packages from starting their daemons: the tests start what they need themselves.
   RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
+    apt-get "${APT_PATIENCE[@]}" install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 "$@"
+}
+
+# Runs something that needs the network, again after a pause when it fails.
+retry() {
+  local pause
+  for pause in 10 30; do
+    "$@" && return
+    echo "setup: trying again in $pause s: $*" >&2
+    sleep "$pause"
+  done
+  "$@"
 }
 
 install_packages() {
@@ -141,14 +159,14 @@ install_packages() {
   fi
   for package in "${wanted[@]}"; do
     if ! archive_has "$package"; then
-      apt-get update -q
+      retry apt_update
       break
     fi
   done
   mapfile -t wanted < <(prefer_current_rustc "${wanted[@]}")
   echo "setup: installing ${wanted[*]}"
   # An index from another day names files that the mirror has since replaced: refresh it once and try again.
-  apt_install "${wanted[@]}" || { apt-get update -q && apt_install "${wanted[@]}"; }
+  apt_install "${wanted[@]}" || { retry apt_update && retry apt_install "${wanted[@]}"; }
 }
 
 # gVisor's runsc. Debian 12 has one that is too old for its kernels, and a good one in its backports, which most machines
@@ -177,7 +195,7 @@ install_runsc() {
   options=(-o "Dir::Etc::SourceParts=$place/parts" -o "Dir::State::Lists=$place/lists")
   mkdir -p "$place/lists/partial"
   echo "setup: installing runsc from $release-backports"
-  if ! { apt-get "${options[@]}" update -q &&
+  if ! { apt_update "${options[@]}" &&
     apt_install "${options[@]}" --target-release "$release-backports" runsc; }; then
     echo "setup: runsc could not be installed; the bench goes on without it" >&2
   fi
@@ -192,7 +210,7 @@ install_cargo_deny() {
     exit 1
   fi
   echo "setup: installing cargo-deny $CARGO_DENY_VERSION (some minutes)"
-  cargo install cargo-deny --locked --version "$CARGO_DENY_VERSION" --quiet
+  retry cargo install cargo-deny --locked --version "$CARGO_DENY_VERSION" --quiet
 }
 
 # The program that is PID 1 of every sandbox starts in half the time with musl. Without it the build uses glibc.
