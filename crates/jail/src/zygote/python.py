@@ -21,14 +21,19 @@ Standard library only; Python 3.9 and later, Linux on x86_64 and aarch64, glibc.
 FRESH_MAIN = {name: value for name, value in globals().items() if name[:2] == "__"}
 import sys
 
-FRESH_MODULES = frozenset(sys.modules)
+FRESH_MODULES = globals().get("FRESH_MODULES", frozenset(sys.modules))
 
 import os
 from importlib.machinery import SourceFileLoader
 
 # The interpreter keeps the syntax tree of the script that it was given, here some three megabytes, which every fork
-# would have to carry. So it starts once more with a script of three lines, which runs this file.
+# would have to carry. So it starts once more with a script of a few lines, which runs this file. Before that it loads
+# libraries: later ones would come to lie between pieces of the interpreter's memory, which is best in one: see `gather`.
 AGAIN = """import sys
+FRESH_MODULES = frozenset(sys.modules)
+for name in "_bz2 _ctypes _decimal _hashlib _json _lzma _queue _typing _uuid resource".split():
+    try: __import__(name)
+    except ImportError: pass
 with open(sys.argv[1], "rb") as file: code = compile(file.read(), file.name, "exec")
 exec(code)"""
 if sys.argv[0] != "-c":
@@ -46,6 +51,7 @@ import _thread
 import atexit
 import base64
 import collections
+import contextlib
 import ctypes
 import errno
 import functools
@@ -67,48 +73,10 @@ from stat import ST_INO, ST_MODE, ST_SIZE
 
 # What a guest calls is called by a name of this file's. To look a name up in a module or an object touches the module,
 # the name and the interpreter's caches, and each page that a guest touches is copied for it.
-from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwd, getcwdb, getpid, listdir, pipe, putenv, read
+from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwd, getcwdb, getpid, listdir, read
 from posix import open as open_file
 from posix import write
 
-
-class ForkHooks:
-    """What the standard library wants done around every fork is not done while the zygote forks, and is in guests.
-
-    Its hooks renew locks that other threads may hold, which a zygote does not have, and seed generators, which every
-    guest does in any case. Running them would copy a hundred pages for nothing. `threading` alone knows something
-    that a fork changes: see `Renewal`. Hooks of preloaded modules are not known here, and run."""
-
-    def __init__(self):
-        self.register, self.wanted = os.register_at_fork, False
-        self.hooks = {"before": [], "after_in_parent": [], "after_in_child": []}
-        self.register(before=self.before, after_in_parent=self.after_in_parent, after_in_child=self.after_in_child)
-        os.register_at_fork = self.keep
-
-    def keep(self, **hooks):
-        for moment, hook in hooks.items():
-            self.hooks[moment].append(hook)
-
-    def stop_keeping(self):
-        os.register_at_fork = self.register
-
-    def before(self):
-        if self.wanted:
-            for hook in reversed(self.hooks["before"]):
-                hook()
-
-    def after_in_parent(self):
-        if self.wanted:
-            for hook in self.hooks["after_in_parent"]:
-                hook()
-
-    def after_in_child(self):
-        if self.wanted:
-            for hook in self.hooks["after_in_child"]:
-                hook()
-
-
-FORK_HOOKS = ForkHooks()
 
 # What programs and the kernel of contexts use most. None of these starts a thread, keeps the folder or the
 # environment that it was imported in, or makes a secret when it is imported (multiprocessing does all three).
@@ -141,6 +109,8 @@ NUMBERS = {
         "x86_64": {
             "write": 1,
             "close": 3,
+            "pipe2": 293,
+            "openat": 257,
             "exit_group": 231,
             "getpid": 39,
             "umask": 95,
@@ -164,6 +134,8 @@ NUMBERS = {
         "aarch64": {
             "dup3": 24,
             "close": 57,
+            "openat": 56,
+            "pipe2": 59,
             "exit_group": 94,
             "write": 64,
             "capget": 90,
@@ -229,27 +201,102 @@ SYSTEM_CALL.restype = ctypes.c_long
 
 
 def system_call(name, *arguments):
-    result = SYSTEM_CALL(*described(name, *arguments))
+    result = SYSTEM_CALL(*described(name, *arguments)[:6])
     if result == -1:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return result
 
 
-def described(name, *arguments):
-    """A call to be made, as `SYSTEM_CALL` takes it. Whatever memory it points to has to live until then."""
+# A call to be made, as eight words: its number, five arguments, the highest result that is a good one, and its result.
+# The kernel answers with a negative number when a call fails.
+WORDS, CALL_SIZE = 8, 64
+GOOD, ANY, NONE = (1 << 64) - 4096, (1 << 64) - 1, 0
+
+
+def described(name, *arguments, most=GOOD):
+    """Whatever memory it points to has to live until the call is made."""
     numbers = [argument if isinstance(argument, int) else ctypes.addressof(argument) for argument in arguments]
-    return (NUMBERS[name], *numbers, *(0,) * (5 - len(numbers)))
+    return (NUMBERS[name], *numbers, *(0,) * (5 - len(numbers)), most, 0)
+
+
+# Makes such calls one after the other, until one has a result above its highest good one, and gives the address of the
+# call where it stopped. A guest puts up its walls by this and not by Python, which would copy a hundred pages for it.
+#
+#     perform(call, end):
+#         do:    call.result = system_call(call.number, call.arguments)
+#                if call.result > call.most: break        (as numbers without a sign)
+#         while  ++call != end
+#         return call
+MACHINE_CODE = {
+    "x86_64": """
+        f30f1efa 53 55 4889fb 4889f5                        endbr64; push rbx, rbp; rbx, rbp = call, end
+        488b03 488b7b08 488b7310 488b5318 4c8b5320 4c8b4328 rax, rdi, rsi, rdx, r10, r8 = [rbx], [rbx+8] … [rbx+40]
+        0f05 48894338                                       syscall; [rbx+56] = rax
+        483b4330 7709                                       compare rax, [rbx+48]; above: to the end
+        4883c340 4839eb 75d4                                rbx += 64; compare rbx, rbp; not equal: again
+        4889d8 5d 5b c3                                     rax = rbx; pop rbp, rbx; return
+    """,
+    "aarch64": """
+        5f2403d5 e90300aa ea0301aa                          bti c; x9, x10 = call, end
+        280140f9 208540a9 228d41a9 241540f9                 x8, x0, x1, x2, x3, x4 = [x9], [x9+8] … [x9+40]
+        010000d4 201d00f9                                   svc 0; [x9+56] = x0
+        2b1940f9 1f000beb 88000054                          x11 = [x9+48]; compare x0, x11; higher: to the end
+        29010191 3f010aeb a1feff54                          x9 += 64; compare x9, x10; not equal: again
+        e00309aa c0035fd6                                   x0 = x9; return
+    """,
+}
+MACHINE_CODE_WIDTH = 59
+READ_WRITE, READ_EXECUTE, PRIVATE_MEMORY = 1 | 2, 1 | 4, 0x02 | 0x20
+PAGE = resource.getpagesize()
+
+
+def machine_code(machine):
+    """The function that stands at the beginnings of its lines. Its memory is never writable and executable at once."""
+    lines = MACHINE_CODE[machine].splitlines()
+    code = b"".join(bytes.fromhex(line[:MACHINE_CODE_WIDTH]) for line in lines)
+    allocate, protect = LIBC["mmap"], LIBC["mprotect"]
+    allocate.argtypes, allocate.restype = (POINTER, WORD, *[ctypes.c_int] * 3, ctypes.c_long), POINTER
+    protect.argtypes = (POINTER, WORD, ctypes.c_int)
+    address = allocate(None, PAGE, READ_WRITE, PRIVATE_MEMORY, -1, 0)
+    if address == POINTER(-1).value:
+        raise Failed("machine code", ctypes.get_errno())
+    ctypes.memmove(address, code, len(code))
+    if protect(address, PAGE, READ_EXECUTE) == -1:
+        raise Failed("machine code", ctypes.get_errno())
+    return ctypes.PYFUNCTYPE(POINTER, POINTER, POINTER)(address)
+
+
+class Calls:
+    """Calls of the kernel, to be made in this order; the first that fails ends it."""
+
+    def __init__(self, *steps):
+        self.names = [name for name, calls in steps for _ in calls]
+        self.count = len(self.names)
+        words = [word for _, calls in steps for call in calls for word in call]
+        self.words = (ctypes.c_uint64 * len(words))(*words)
+        self.first = ctypes.addressof(self.words)
+        self.end = self.first + CALL_SIZE * self.count
+
+    def make(self):
+        """How many were made, without the one that it stopped at."""
+        return (perform(self.first, self.end) - self.first) // CALL_SIZE
+
+    def result(self, at):
+        return self.words[WORDS * at + 7]
+
+    def results(self, count):
+        """Of the last ones."""
+        return self.words[len(self.words) - 1 - WORDS * (count - 1) :: WORDS]
+
+    def failure(self, at):
+        return Failed(self.names[at], (1 << 64) - self.result(at))
 
 
 unshare = libc_function("unshare", ctypes.c_int)
-clearenv = libc_function("clearenv")
 flush_libc = libc_function("fflush", POINTER)
 real_path_of = LIBC["realpath"]
 real_path_of.restype = POINTER
-before_fork = PYTHON.PyOS_BeforeFork
-after_fork_in_parent = PYTHON.PyOS_AfterFork_Parent
-after_fork_in_child = PYTHON.PyOS_AfterFork_Child
 WORD_AT, NUMBER_AT = ctypes.c_uint64.from_address, ctypes.c_int.from_address
 
 
@@ -290,7 +337,9 @@ class Zygote:
         self.landlock = bool(hello.get("landlock"))
         # Its own pid namespace, to come back to: there is no /proc to open it from.
         self.own_pid = take_step("own pid namespace", system_call, "pidfd_open", os.getpid())
-        self.come_back = described("setns", self.own_pid, NAMESPACES["pid"])
+        self.come_back = Calls(("own pid namespace", [described("setns", self.own_pid, NAMESPACES["pid"])]))
+        # What has come with a request has higher numbers than anything that the zygote keeps.
+        self.let_go = Calls(("descriptors", [described("close_range", self.own_pid + 1, 0xFFFFFFFF)]))
         take_step("own pid namespace", system_call, "setns", self.own_pid, NAMESPACES["pid"])
         self.last = None
         self.filter = Filter(base64.b64decode(hello["filter"], validate=True))
@@ -312,55 +361,56 @@ class Zygote:
     def serve(self, command):
         """Forks guests until the launcher is gone. Gives the join in a guest, nothing in the zygote."""
         while True:
-            request, descriptors = receive(command, MAX_COMMAND)
-            if request is None:
+            data, descriptors = receive(command, MAX_COMMAND)
+            if not data:
                 return None
-            number = request.pop("join")
+            number, request = numbered(data)
             try:
                 join = self.join_for(request, descriptors)
-                pid, pidfd = self.fork(join)
+                if self.fork(join) == 0:
+                    return join
             except Failed as failure:
                 answer = {"failed": number, "step": failure.step, "errno": failure.errno}
                 send(command, encode(answer), ())
             else:
-                if pid == 0:
-                    return join
-                send(command, b'{"joined": %d, "pid": %d}' % (number, pid), (pidfd,))
-                close(pidfd)
-            for descriptor in descriptors:
-                close(descriptor)
+                send(command, b'{"joined": %d, "pid": %d}' % (number, join.pid), (join.pidfd.value,))
+            self.let_go.make()
 
     def join_for(self, request, descriptors):
         """Requests differ in little more than their number: descriptors that are closed come again under the same
         ones. What was made for the last request then serves this one."""
         if self.last is None or self.last[0] != request or self.last[1] != descriptors:
             self.last = None
-            self.last = request, descriptors, take_step("request", Join, request, descriptors, self)
+            join = take_step("request", Join, decode(request.decode()), descriptors, self)
+            self.last = request, descriptors, join
         return self.last[2]
 
     def fork(self, join):
-        """A child in the jail's pid namespace and group, whose parent is the launcher: (0, -1) in the child.
+        """A child in the jail's pid namespace and group, whose parent is the launcher: its pid, or 0 in the child, which
+        has walked as far into the jail by then as it could: see `become_guest`.
 
         `clone3` is called directly, since no function of libc does this. What libc's own fork would do besides is done
-        here: the cached thread id is renewed by the kernel, the list of robust locks by the guest's first steps."""
-        if SYSTEM_CALL(*join.enter_pid) == -1:
-            raise Failed("pid namespace", ctypes.get_errno())
-        before_fork()
-        pid = SYSTEM_CALL(*join.clone)
-        if pid == 0:
-            after_fork_in_child()
-            return 0, -1
-        error = ctypes.get_errno()
-        after_fork_in_parent()
-        if SYSTEM_CALL(*self.come_back) == -1:
+        here: the cached thread id is renewed by the kernel, the list of robust locks by the guest's first steps. What
+        the interpreter would do is about other threads, which a zygote does not have, and about the hooks of modules.
+        Those of the standard library renew locks that other threads may hold and seed generators, which every guest
+        does in any case; `threading` alone knows something that a fork changes: see `Renewal`. Hooks of preloaded
+        modules are not known here, and run in guests. To do all this would copy a hundred pages for nothing."""
+        made = join.calls.make()
+        if made > CLONE_AT:
+            join.made = made
+            return 0
+        result = join.calls.result(made)
+        if made == CLONE_AT and self.come_back.make() == 0:
             # It would fork its next guest into a stranger's jail: it ends.
-            raise OSError(ctypes.get_errno(), "own pid namespace")
-        if pid < 0:
-            raise Failed("clone", error)
-        return pid, join.pidfd.value
+            raise OSError(self.come_back.failure(0).errno, "own pid namespace")
+        if result > GOOD:
+            raise join.calls.failure(made)
+        join.pid = result
+        return result
 
 
 CLONE_ARGUMENTS = ctypes.c_uint64 * 11
+CLONE_SIZE = ctypes.sizeof(CLONE_ARGUMENTS)
 LIMITS = ctypes.c_uint64 * 2
 
 
@@ -402,11 +452,16 @@ class Join:
             flags |= CLONE_INTO_CGROUP
             self.clone_arguments[10] = self.descriptors["unified"]
         self.clone_arguments[0] = flags
-        self.clone = described("clone3", self.clone_arguments, ctypes.sizeof(self.clone_arguments))
-        self.enter_pid = described("setns", self.descriptors["pid"], NAMESPACES["pid"])
-        # Where it is until the entrance has been passed.
-        self.side = self.descriptors["side"]
-        self.entrance, self.walls = Plan(ENTRANCE, zygote, self), Plan(WALLS, zygote, self)
+        self.pipes = (ctypes.c_int * 6)()
+        steps = [(name, calls(zygote, self) if callable(calls) else calls) for name, calls in WAY]
+        self.calls = Calls(*steps)
+        self.made = self.pid = 0
+
+    @property
+    def side(self):
+        """The side socket has its own number once the entrance has been passed."""
+        passed = self.calls.names[: self.made].count("descriptors") == self.calls.names.count("descriptors")
+        return SIDE if passed else self.descriptors["side"]
 
 
 def receive(command, size):
@@ -415,7 +470,13 @@ def receive(command, size):
     descriptors = [number for _, _, content in ancillary for (number,) in struct.iter_unpack("@i", content)]
     if flags & TRUNCATED:
         raise Failed("command", errno.EMSGSIZE)
-    return (decode(data.decode()), descriptors) if data else (None, [])
+    return data, descriptors
+
+
+def numbered(data):
+    """The number of a request, which is the first thing that it says, and the rest of it."""
+    number, _, request = data.partition(b",")
+    return int(number.partition(b":")[2]), b"{" + request
 
 
 def send(connection, data, descriptors):
@@ -498,6 +559,22 @@ def preload(names, refused):
     return imported, missing
 
 
+@contextlib.contextmanager
+def noted_hooks(hooks):
+    """What modules want done in the child of a fork, beside their wish itself."""
+    register = os.register_at_fork
+
+    def note(**wanted):
+        register(**wanted)
+        hooks.extend([wanted["after_in_child"]] if "after_in_child" in wanted else [])
+
+    os.register_at_fork = note
+    try:
+        yield
+    finally:
+        os.register_at_fork = register
+
+
 class Threads(Exception):
     """A module started a thread when it was imported. A process with threads must not be forked."""
 
@@ -554,17 +631,19 @@ def warm_up(command):
     if len(sys.argv) > 1:
         hello = json.loads(sys.argv[1])
     else:
-        hello, _ = receive(command, MAX_HELLO)
-        if hello is None:
+        data, _ = receive(command, MAX_HELLO)
+        if not data:
             os._exit(0)
+        hello = decode(data.decode())
     if hello.get("hello") != 1:
         raise Failed("hello", errno.EPROTO)
     default_signals()
     for name in USUAL:
         take_step("import " + name, usual, name)
-    FORK_HOOKS.stop_keeping()
+    hooks = []
     try:
-        imported, missing = preload(hello.get("preload", ()), hello.get("refused", ()))
+        with noted_hooks(hooks):
+            imported, missing = preload(hello.get("preload", ()), hello.get("refused", ()))
     except Threads as refused:
         start_again_without(refused.args[0], hello)
     if not has_one_thread():
@@ -576,10 +655,11 @@ def warm_up(command):
     # From here on nothing is made that guests do not use.
     gc.collect()
     fill_holes()
-    global RENEWAL, SYSTEM, THREADING, LOGGING, ZYGOTE_MODULES, LAST_MODULE, HIDEABLE
+    global RENEWAL, SYSTEM, THREADING, LOGGING, ZYGOTE_MODULES, LAST_MODULE, HIDEABLE, perform
     lay_out_functions()
+    perform = take_step("machine code", machine_code, os.uname().machine)
     zygote = take_step("hello", Zygote, hello)
-    RENEWAL = Renewal()
+    RENEWAL = Renewal(hooks)
     SYSTEM, THREADING = sys.__dict__, sys.modules["threading"].__dict__
     LOGGING = sys.modules["logging"].__dict__ if "logging" in sys.modules else {}
     ZYGOTE_MODULES = frozenset(sys.modules) - {"__main__"}
@@ -588,7 +668,13 @@ def warm_up(command):
     for _ in range(REHEARSALS):
         rehearse_in_the_zygote()
     # What lives now is never looked at by a collector again, so it stays shared with every guest.
+    # Guests have others, and to let go of these would touch them.
+    sys.argv = []
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = []
     gc.collect()
+    fill_holes_of_libc()
+    gather()
     gc.freeze()
     version = "%d.%d.%d" % sys.version_info[:3]
     command.send(encode({"ready": {"version": version, "preloaded": imported, "missing": missing}}))
@@ -604,8 +690,6 @@ def rehearse_in_the_zygote():
     written once: code that the interpreter adapts, caches that it fills."""
     rehearse_job()
     RENEWAL.renew(getpid())
-    plan = Plan((("nothing", [GET_PID, GET_PID]),), None, None)
-    plan.follow()
     held_capabilities()
     wait_for_threads()
     flush_streams()
@@ -665,7 +749,7 @@ def fill_holes_of_libc():
     end_of_heap.argtypes, end_of_heap.restype = (ctypes.c_ssize_t,), POINTER
     statistics.restype = type("Statistics", (ctypes.Structure,), {"_fields_": [("words", ctypes.c_size_t * 10)]})
     size = 1 << 16
-    while size > 512:
+    while size > 16:
         # The last of the statistics is what is left at the end.
         while allocate(size) < end_of_heap(0) - statistics().words[9] - size - 16:
             pass
@@ -695,6 +779,18 @@ def lay_out_functions():
             setattr(owner, name, made)
 
 
+MADV_COLLAPSE, HUGE = 25, 1 << 21
+
+
+def gather():
+    """Puts the memory of the interpreter into as few large pieces as the kernel can. A fork then copies, and the end of a
+    guest frees, many entries of the page table at once. A kernel that cannot only takes longer."""
+    advise = LIBC["madvise"]
+    advise.argtypes = (POINTER, WORD, ctypes.c_int)
+    for piece in {id(thing) // HUGE for thing in gc.get_objects()}:
+        advise(piece * HUGE, HUGE, MADV_COLLAPSE)
+
+
 def usual(name):
     try:
         __import__(name)
@@ -710,16 +806,15 @@ def usual(name):
 # the guest makes one after the other: that runs little Python, and so copies few pages.
 
 
-def become_guest(zygote, join):
-    """Goes into the jail and puts up the walls. Never returns if one of them fails."""
+def become_guest(join):
+    """The rest of the way, when the calls of the kernel are made. Never returns if one of them failed."""
     try:
-        join.entrance.follow()
-        join.side = SIDE
-        go_first_for_memory()
-        join.walls.follow()
-        take_step("streams", make_pipes, join)
-        FORK_HOOKS.wanted = True
+        if join.made < join.calls.count:
+            raise join.calls.failure(join.made)
+        if join.pipes[:] != PIPES:
+            raise Failed("streams", errno.EBADF)
         take_step("randomness", RENEWAL.renew, getpid())
+        take_step("hooks", RENEWAL.run_hooks)
         take_step("rehearsal", rehearse_job)
         take_step("report", report_warm, join)
     except Failed as failure:
@@ -739,27 +834,11 @@ def say_failure(join, failure):
         pass
 
 
-class Plan:
-    """Calls of the kernel, to be made in this order; the first that fails ends it."""
-
-    def __init__(self, steps, zygote, join):
-        self.names, self.calls = [], []
-        for name, calls in steps:
-            calls = calls(zygote, join) if callable(calls) else calls
-            self.names.extend([name] * len(calls))
-            self.calls.extend(calls)
-
-    def follow(self):
-        done = 0
-        for call in self.calls:
-            if SYSTEM_CALL(*call) == -1:
-                raise Failed(self.names[done], ctypes.get_errno())
-            done += 1
-
-
 EXIT_GROUP = NUMBERS["exit_group"]
 DIE_WITH_THE_LAUNCHER = described("prctl", PR_SET_PDEATHSIG, SIGKILL)
 NOUGHT = ctypes.create_string_buffer(b"0")
+OWN_RANK, RANK = ctypes.create_string_buffer(b"/proc/self/oom_score_adj"), ctypes.create_string_buffer(b"500")
+AT_FDCWD = (1 << 64) - 100
 
 
 def enter_groups(_zygote, join):
@@ -779,29 +858,30 @@ def keep_two_descriptors(_zygote, join):
 
     This is where the command socket goes."""
     side, landlock = join.descriptors["side"], join.descriptors.get("landlock")
-    calls, kept = [described("dup3", side, number) for number in (SIDE, 0, 1, 2)], SIDE + 1
-    if landlock is not None:
-        if landlock != LANDLOCK:
-            calls.append(described("dup3", landlock, LANDLOCK, os.O_CLOEXEC))
-        kept = LANDLOCK + 1
-    return [*calls, described("close_range", kept, 0xFFFFFFFF)]
+    calls = [described("dup3", side, number) for number in (SIDE, 0, 1, 2)]
+    if landlock not in (None, LANDLOCK):
+        calls.append(described("dup3", landlock, LANDLOCK, os.O_CLOEXEC))
+    return [*calls, described("close_range", lowest_free(join), 0xFFFFFFFF)]
 
 
 def set_limits(_zygote, join):
     return [described("prlimit64", 0, resource, limits) for resource, limits in join.rlimits]
 
 
-def go_first_for_memory():
+def go_first_for_memory(_zygote, join):
     """The payload is what the kernel should pick when memory runs out, not the jail's PID 1. A host that forbids it
     only loses this preference."""
-    try:
-        fd = open_file("/proc/self/oom_score_adj", ONLY_WRITE)
-        try:
-            write(fd, b"500")
-        finally:
-            close(fd)
-    except OSError:
-        pass
+    descriptor = lowest_free(join)
+    return [
+        described("openat", AT_FDCWD, OWN_RANK, ONLY_WRITE, most=ANY),
+        described("write", descriptor, RANK, len(RANK.value), most=ANY),
+        described("close", descriptor, most=ANY),
+    ]
+
+
+def lowest_free(join):
+    """The number that the next descriptor gets, after all others but the socket and the rules have been closed."""
+    return LANDLOCK + 1 if "landlock" in join.descriptors else SIDE + 1
 
 
 def drop_groups(_zygote, _join):
@@ -815,7 +895,6 @@ def change_ids(name, which):
 
 def held_capabilities():
     """Effective, permitted and inheritable ones, together."""
-    SYSTEM_CALL(*GET_CAPABILITIES)
     # Three words of low bits, then three of high ones.
     words = HELD_CAPABILITIES[:]
     return (words[0] | words[1] | words[2]) | (words[3] | words[4] | words[5]) << 32
@@ -827,7 +906,25 @@ def enter_landlock(_zygote, join):
     return [described("landlock_restrict_self", LANDLOCK), described("close", LANDLOCK)]
 
 
-ENTRANCE = (
+def make_pipes(_zygote, join):
+    """The streams, made as the payload's user so that they are charged to it. The far ends go to the agent."""
+    address = ctypes.addressof(join.pipes)
+    return [
+        *[described("pipe2", address + 8 * number, os.O_CLOEXEC) for number in range(3)],
+        *[described("dup3", near, number) for number, near in enumerate(NEAR_ENDS)],
+        *[described("close", near) for near in NEAR_ENDS],
+    ]
+
+
+# The lowest free numbers, by then.
+PIPES = [SIDE + 1 + number for number in range(6)]
+NEAR_ENDS, FAR_ENDS = (PIPES[0], PIPES[3], PIPES[5]), (PIPES[1], PIPES[2], PIPES[4])
+
+CLONE_AT = 1
+WAY = (
+    ("pid namespace", enter("pid")),
+    # In the zygote it has a result, and so is the last one; in the child the rest follows.
+    ("clone", lambda _zygote, join: [described("clone3", join.clone_arguments, CLONE_SIZE, most=NONE)]),
     ("parent death signal", [DIE_WITH_THE_LAUNCHER]),
     ("cgroup", enter_groups),
     ("robust list", lambda zygote, join: [described("set_robust_list", *zygote.robust_list)]),
@@ -845,9 +942,7 @@ ENTRANCE = (
     # Processes of the same user may be in the jail already: before this one becomes theirs, it has nothing
     # left that they could want.
     ("descriptors", keep_two_descriptors),
-)
-
-WALLS = (
+    ("rank", go_first_for_memory),
     ("resource limits", set_limits),
     ("groups", drop_groups),
     # The user namespace has filled it again.
@@ -865,30 +960,19 @@ WALLS = (
     # Closed to the other processes of its user since it took their id, and until all walls stand: who could
     # write into its memory could have left some of them out. Now it is as after an exec.
     ("dumpable", [described("prctl", PR_SET_DUMPABLE, 1)]),
+    ("streams", make_pipes),
+    # The last ones: what the guest reports.
+    ("what it is", [described("capget", CAPABILITY_HEADER, HELD_CAPABILITIES)]),
+    ("what it is", [described("getpid"), described("geteuid"), described("getegid")]),
+    ("what it is", [described("prctl", PR_GET_NO_NEW_PRIVS), described("prctl", PR_GET_SECCOMP)]),
 )
-
-GET_PID, GET_UID, GET_GID = described("getpid"), described("geteuid"), described("getegid")
-GET_CAPABILITIES = described("capget", CAPABILITY_HEADER, HELD_CAPABILITIES)
-HAS_NO_NEW_PRIVILEGES, SECCOMP_MODE = described("prctl", PR_GET_NO_NEW_PRIVS), described("prctl", PR_GET_SECCOMP)
-
-
-def make_pipes(join):
-    """The streams, made as the payload's user so that they are charged to it. The far ends go to the agent."""
-    stdin, stdout, stderr = pipe(), pipe(), pipe()
-    number = 0
-    for near in (stdin[0], stdout[1], stderr[1]):
-        dup2(near, number)
-        close(near)
-        number += 1
-    join.far_ends = (stdin[1], stdout[0], stderr[0])
-
 
 class Renewal:
     """Siblings share all that the zygote had; here is what each must have of its own. The hash seed cannot be
     changed; every generator is seeded anew."""
 
-    def __init__(self):
-        modules = sys.modules
+    def __init__(self, hooks):
+        modules, self.hooks = sys.modules, hooks
         # These make theirs when they are first asked, which no zygote does after this.
         modules["tempfile"]._name_sequence = None
         modules["uuid"]._node = modules["uuid"]._last_timestamp = None
@@ -909,25 +993,26 @@ class Renewal:
         if "_native_id" in self.main_thread:
             self.main_thread["_native_id"] = pid
 
+    def run_hooks(self):
+        """Those of preloaded modules. One that fails does not keep the interpreter from forking either."""
+        for hook in self.hooks:
+            try:
+                hook()
+            except Exception:
+                pass
+
 
 def report_warm(join):
     """Says what the kernel says of this process, and hands over the far ends of the streams."""
-    walls = PACK_WALLS(
-        b"WARM",
-        SYSTEM_CALL(*GET_PID),
-        SYSTEM_CALL(*GET_UID),
-        SYSTEM_CALL(*GET_GID),
-        held_capabilities(),
-        SYSTEM_CALL(*HAS_NO_NEW_PRIVILEGES),
-        SYSTEM_CALL(*SECCOMP_MODE),
-    )
+    pid, uid, gid, no_new_privileges, filtered = join.calls.results(5)
+    walls = PACK_WALLS(b"WARM", pid, uid, gid, held_capabilities(), no_new_privileges, filtered)
     # The socket of C, which has less around it.
     side = CONNECTION(AF_UNIX, SOCK_STREAM, 0, SIDE)
     try:
-        side.sendmsg((walls,), ((SOL_SOCKET, SCM_RIGHTS, PACK_THREE(*join.far_ends)),))
+        side.sendmsg((walls,), ((SOL_SOCKET, SCM_RIGHTS, PACK_THREE(*FAR_ENDS)),))
     finally:
         side.detach()
-    for descriptor in join.far_ends:
+    for descriptor in FAR_ENDS:
         close(descriptor)
 
 
@@ -1008,17 +1093,33 @@ def settle(job):
 
 
 POSIX_ENVIRONMENT, ENVIRONMENT = sys.modules["posix"].environ, os.environ._data
+# Where libc looks for the environment.
+LIBC_ENVIRONMENT, KEPT_ENVIRONMENT = POINTER.in_dll(LIBC, "environ"), []
+# How far into an object of bytes the bytes are; a zero is behind them.
+BYTES_BEGIN, PACK_ADDRESS = bytes.__basicsize__ - 1, struct.Struct("@P").pack
 
 
 def set_environment(pairs):
-    """Exactly these variables, for Python and for libc. The mapping stays the same object, since modules keep it."""
-    clearenv()
+    """Exactly these variables, for Python and for libc. The mapping stays the same object, since modules keep it.
+
+    Libc gets them as a new process does, in one piece: one by one they would cost it several blocks of memory each."""
     POSIX_ENVIRONMENT.clear()
     ENVIRONMENT.clear()
     for name, value in pairs:
+        if not name or b"=" in name or b"\0" in name or b"\0" in value:
+            raise ValueError("not a variable")
         if name not in ENVIRONMENT:
-            putenv(name, value)
             POSIX_ENVIRONMENT[name] = ENVIRONMENT[name] = value
+    texts = [name + b"=" + value for name, value in ENVIRONMENT.items()]
+    strings, addresses = b"\0".join(texts), []
+    at = id(strings) + BYTES_BEGIN
+    for text in texts:
+        addresses.append(at)
+        at += len(text) + 1
+    pointers = b"".join(map(PACK_ADDRESS, addresses)) + PACK_ADDRESS(0)
+    LIBC_ENVIRONMENT.value = id(pointers) + BYTES_BEGIN
+    # They live as long as the process.
+    KEPT_ENVIRONMENT[:] = strings, pointers
     if b"TZ" in ENVIRONMENT:
         time.tzset()
 
@@ -1417,20 +1518,31 @@ class LastWord:
             return
         self.pid, self.inode = getpid(), fstat(self.NUMBER)[ST_INO]
 
+    def forget(self):
+        if self.pid is not None:
+            close(self.NUMBER)
+            self.pid = None
+
     def say(self, status):
         # A child of the program's comes by here too, and the number may be another file's by now.
         if self.pid != getpid():
             return
         try:
             if fstat(self.NUMBER)[ST_INO] == self.inode:
-                used = resource.getrusage(resource.RUSAGE_SELF)
-                times = int(used.ru_utime * 1e6), int(used.ru_stime * 1e6)
-                write(self.NUMBER, struct.pack("<BQQQ", status & 0xFF, *times, used.ru_maxrss * 1024))
+                write(self.NUMBER, self.describe(status))
         except OSError:
             # Nobody listens, or it was closed; the end of this process says the same.
             pass
 
 
+    def describe(self, status):
+        """The status, and the time and the memory that it took."""
+        used = usage(ONESELF)
+        return PACK_END(status & 0xFF, int(used[0] * 1e6), int(used[1] * 1e6), used[2] * 1024)
+
+
+PACK_END = struct.Struct("<BQQQ").pack
+usage, ONESELF = resource.getrusage, resource.RUSAGE_SELF
 LAST_WORD = LastWord()
 
 
@@ -1526,12 +1638,24 @@ def rehearse_job():
     """The same for the way to the program. Nothing of this is left when the job comes."""
     job = Job(REHEARSAL_JOB)
     settle(job)
-    ordinary_source("/dev/null")
+    ordinary_source(absolute(KNOWN_FILE))
     real_path("/")
     hides_a_module(["/"])
     set_search_path("/", [])
     del sys.path[0]
+    restart_clock_of_logging()
     rehearse(SHORT_REHEARSAL)
+    wait_for_threads()
+    flush_streams()
+    STAGE.perform(collect)
+    flush_libc(None)
+    LAST_WORD.keep()
+    LAST_WORD.describe(0)
+    LAST_WORD.forget()
+
+
+# A small file that is there wherever the interpreter is.
+KNOWN_FILE = getattr(struct, "__file__", os.devnull)
 
 
 def packed(*texts):
@@ -1580,13 +1704,14 @@ def await_and_begin(zygote):
     try:
         job = take_step("job", read_job)
         settle(job)
-        program = start_program(zygote, job)
+        # What follows does not fail: whoever waits for this can go on meanwhile.
         write(SIDE, b"\0\0\0\0")
     except Failed as failure:
         refuse_job(failure)
     except OSError:
         # The agent is gone: nobody wants the program any more.
         os._exit(0)
+    program = start_program(zygote, job)
     if not job.keeps_side:
         if job.says_end:
             LAST_WORD.keep()
@@ -1611,7 +1736,7 @@ def main():
     # To let go of all this would be one more thing that copies pages.
     global KEPT
     KEPT = zygote, join, command
-    become_guest(zygote, join)
+    become_guest(join)
     return await_and_begin(zygote)
 
 
