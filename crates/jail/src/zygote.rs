@@ -14,8 +14,14 @@ mod root;
 
 pub(crate) use process::{Started, check, start};
 
-/// What the interpreter runs.
-const PROGRAM: &str = include_str!("zygote/python.py");
+/// What the interpreter runs: one program in several files.
+const PROGRAM: &str = concat!(
+    include_str!("zygote/python/kernel.py"),
+    include_str!("zygote/python/zygote.py"),
+    include_str!("zygote/python/guest.py"),
+    include_str!("zygote/python/program.py"),
+    include_str!("zygote/python/warm.py"),
+);
 
 /// Where the program is in the zygote's root, and what it has been told to compile ahead.
 const HOME: &str = "/zygote";

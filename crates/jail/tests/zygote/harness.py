@@ -7,12 +7,12 @@ import base64
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import struct
 import tempfile
 import unittest
-
 
 
 def skip(reason):
@@ -25,7 +25,23 @@ def skip(reason):
 if os.geteuid() != 0:
     skip("makes namespaces with several ids: needs root")
 
-PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "zygote", "python.py")
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src")
+
+
+def joined_program():
+    """The zygote's program in one file of its own folder, joined as it is for the launcher."""
+    with open(os.path.join(SOURCE, "zygote.rs")) as file:
+        parts = re.findall(r'include_str!\("(.+?)"\)', file.read())
+    place = tempfile.TemporaryDirectory(prefix="zygote-program-")
+    path = os.path.join(place.name, "python.py")
+    with open(path, "wb") as file:
+        for part in parts:
+            with open(os.path.join(SOURCE, part), "rb") as source:
+                file.write(source.read())
+    return place, path
+
+
+PLACE, PROGRAM = joined_program()
 INTERPRETER = os.environ.get("ZYGOTE_TEST_INTERPRETER", "/usr/bin/python3")
 LIBC = ctypes.CDLL(None, use_errno=True)
 NAMESPACES = {"mnt": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}

@@ -1,0 +1,360 @@
+"""The guest: from a copy of root's process to the payload. The order is the design.
+
+Nearly all of it is calls of the kernel whose arguments are known before the fork. The zygote writes them down, and the
+guest makes one after the other before it runs any Python, which would copy pages.
+"""
+
+
+def become_guest(join):
+    """The rest of the way, when the calls of the kernel are made. Never returns if one of them failed."""
+    try:
+        if join.made < join.calls.count:
+            raise join.calls.failure(join.made)
+        if join.pipes[:] != PIPES:
+            raise Failed("streams", errno.EBADF)
+        take_step("randomness", RENEWAL.renew, getpid())
+        take_step("hooks", RENEWAL.run_hooks)
+        take_step("rehearsal", rehearse_job)
+        take_step("report", report_warm, join)
+    except Failed as failure:
+        say_failure(join, failure)
+        _exit(125)
+    except BaseException:
+        say_failure(join, Failed("an error of the zygote's program", errno.EIO))
+        _exit(125)
+
+
+def say_failure(join, failure):
+    message = b"FAIL" + struct.pack("<I", failure.errno) + failure.step.encode()
+    try:
+        write(join.side, message)
+    except OSError:
+        # Nobody listens; the end of this process says enough.
+        pass
+
+
+EXIT_GROUP = NUMBERS["exit_group"]
+DIE_WITH_THE_LAUNCHER = described("prctl", PR_SET_PDEATHSIG, SIGKILL)
+NOUGHT = ctypes.create_string_buffer(b"0")
+OWN_RANK, RANK = ctypes.create_string_buffer(b"/proc/self/oom_score_adj"), ctypes.create_string_buffer(b"500")
+AT_FDCWD = (1 << 64) - 100
+
+
+def enter_groups(_zygote, join):
+    """Moving oneself through a descriptor that root opened takes microseconds, and what follows is charged there."""
+    return [described("write", entrance, NOUGHT, 1) for entrance in join.tasks]
+
+
+def enter(kind):
+    def calls(_zygote, join):
+        return [described("setns", join.descriptors[kind], NAMESPACES[kind])] if kind in join.descriptors else []
+
+    return calls
+
+
+def keep_two_descriptors(_zygote, join):
+    """Leaves the side socket at 3, and at 0 to 2 until there are streams; the Landlock rules at 4; nothing else.
+
+    This is where the command socket goes."""
+    side, landlock = join.descriptors["side"], join.descriptors.get("landlock")
+    calls = [described("dup3", side, number) for number in (SIDE, 0, 1, 2)]
+    if landlock not in (None, LANDLOCK):
+        calls.append(described("dup3", landlock, LANDLOCK, os.O_CLOEXEC))
+    return [*calls, described("close_range", lowest_free(join), 0xFFFFFFFF)]
+
+
+def set_limits(_zygote, join):
+    return [described("prlimit64", 0, resource, limits) for resource, limits in join.rlimits]
+
+
+def go_first_for_memory(_zygote, join):
+    """The payload is what the kernel should pick when memory runs out, not the jail's PID 1. A host that forbids it
+    only loses this preference."""
+    descriptor = lowest_free(join)
+    return [
+        described("openat", AT_FDCWD, OWN_RANK, ONLY_WRITE, most=ANY),
+        described("write", descriptor, RANK, len(RANK.value), most=ANY),
+        described("close", descriptor, most=ANY),
+    ]
+
+
+def lowest_free(join):
+    """The number that the next descriptor gets, after all others but the socket and the rules have been closed."""
+    return LANDLOCK + 1 if "landlock" in join.descriptors else SIDE + 1
+
+
+def drop_groups(_zygote, _join):
+    """The launcher has given them up, and in the jail nobody may change them: only what is there has to go."""
+    return [described("setgroups", 0, 0)] if os.getgroups() else []
+
+
+def change_ids(name, which):
+    return lambda _zygote, join: [described(name, *[getattr(join, which)] * 3)]
+
+
+def held_capabilities():
+    """Effective, permitted and inheritable ones, together."""
+    # Three words of low bits, then three of high ones.
+    words = HELD_CAPABILITIES[:]
+    return (words[0] | words[1] | words[2]) | (words[3] | words[4] | words[5]) << 32
+
+
+def enter_landlock(_zygote, join):
+    if "landlock" not in join.descriptors:
+        return []
+    return [described("landlock_restrict_self", LANDLOCK), described("close", LANDLOCK)]
+
+
+def make_pipes(_zygote, join):
+    """The streams, made as the payload's user so that they are charged to it. The far ends go to the agent."""
+    address = ctypes.addressof(join.pipes)
+    return [
+        *[described("pipe2", address + 8 * number, os.O_CLOEXEC) for number in range(3)],
+        *[described("dup3", near, number) for number, near in enumerate(NEAR_ENDS)],
+        *[described("close", near) for near in NEAR_ENDS],
+    ]
+
+
+# The lowest free numbers, by then.
+PIPES = [SIDE + 1 + number for number in range(6)]
+NEAR_ENDS, FAR_ENDS = (PIPES[0], PIPES[3], PIPES[5]), (PIPES[1], PIPES[2], PIPES[4])
+
+CLONE_AT = 1
+WAY = (
+    ("pid namespace", enter("pid")),
+    # In the zygote it has a result, and so is the last one; in the child the rest follows.
+    ("clone", lambda _zygote, join: [described("clone3", join.clone_arguments, CLONE_SIZE, most=NONE)]),
+    ("parent death signal", [DIE_WITH_THE_LAUNCHER]),
+    ("cgroup", enter_groups),
+    ("robust list", lambda zygote, join: [described("set_robust_list", *zygote.robust_list)]),
+    # Made by the launcher and owned by the host, perhaps: joined while the rights of the host are there.
+    ("network namespace", enter("net")),
+    # From here on the rights are those of root in the jail's own user namespace.
+    ("user namespace", enter("user")),
+    ("cgroup namespace", enter("cgroup")),
+    ("ipc namespace", enter("ipc")),
+    ("uts namespace", enter("uts")),
+    ("mount namespace", enter("mnt")),
+    ("keyring", [described("keyctl", KEYCTL_JOIN_SESSION_KEYRING, 0)]),
+    ("session", [described("setsid")]),
+    ("umask", [described("umask", 0o022)]),
+    # Processes of the same user may be in the jail already: before this one becomes theirs, it has nothing
+    # left that they could want.
+    ("descriptors", keep_two_descriptors),
+    ("rank", go_first_for_memory),
+    ("resource limits", set_limits),
+    ("groups", drop_groups),
+    # The user namespace has filled it again.
+    ("bounding set", lambda zygote, join: zygote.empty_bounding_set),
+    ("secure bits", [described("prctl", PR_SET_SECUREBITS, SECURE_BITS)]),
+    ("group id", change_ids("setresgid", "gid")),
+    ("user id", change_ids("setresuid", "uid")),
+    ("ambient capabilities", [described("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)]),
+    ("capabilities", [described("capset", CAPABILITY_HEADER, NO_CAPABILITIES)]),
+    # The change of ids has cleared it.
+    ("parent death signal", [DIE_WITH_THE_LAUNCHER]),
+    ("no new privileges", [described("prctl", PR_SET_NO_NEW_PRIVS, 1)]),
+    ("landlock domain", enter_landlock),
+    ("seccomp filter", lambda zygote, join: [zygote.filter.install]),
+    # Closed to the other processes of its user since it took their id, and until all walls stand: who could
+    # write into its memory could have left some of them out. Now it is as after an exec.
+    ("dumpable", [described("prctl", PR_SET_DUMPABLE, 1)]),
+    ("streams", make_pipes),
+    # The last ones: what the guest reports.
+    ("what it is", [described("capget", CAPABILITY_HEADER, HELD_CAPABILITIES)]),
+    ("what it is", [described("getpid"), described("geteuid"), described("getegid")]),
+    ("what it is", [described("prctl", PR_GET_NO_NEW_PRIVS), described("prctl", PR_GET_SECCOMP)]),
+)
+
+class Renewal:
+    """Siblings share all that the zygote had; here is what each must have of its own. The hash seed cannot be
+    changed; every generator is seeded anew."""
+
+    def __init__(self, hooks):
+        modules, self.hooks = sys.modules, hooks
+        # These make theirs when they are first asked, which no zygote does after this.
+        modules["tempfile"]._name_sequence = None
+        modules["uuid"]._node = modules["uuid"]._last_timestamp = None
+        # What `random.seed()` comes down to; it also forgets half a pair of numbers, which is done here.
+        generator = modules["random"]._inst
+        generator.seed()
+        self.seeds = [functools.partial(modules["_random"].Random.seed, generator)]
+        if "numpy.random" in modules:
+            self.seeds.append(modules["numpy.random"].seed)
+        self.ssl = modules.get("_ssl")
+        self.main_thread = modules["threading"].main_thread().__dict__
+
+    def renew(self, pid):
+        for seed in self.seeds:
+            seed()
+        if self.ssl is not None:
+            self.ssl.RAND_add(os.urandom(32), 32.0)
+        if "_native_id" in self.main_thread:
+            self.main_thread["_native_id"] = pid
+
+    def run_hooks(self):
+        """Those of preloaded modules. One that fails does not keep the interpreter from forking either."""
+        for hook in self.hooks:
+            try:
+                hook()
+            except Exception:
+                pass
+
+
+def report_warm(join):
+    """Says what the kernel says of this process, and hands over the far ends of the streams."""
+    pid, uid, gid, no_new_privileges, filtered = join.calls.results(5)
+    walls = PACK_WALLS(b"WARM", pid, uid, gid, held_capabilities(), no_new_privileges, filtered)
+    # The socket of C, which has less around it.
+    side = CONNECTION(AF_UNIX, SOCK_STREAM, 0, SIDE)
+    try:
+        side.sendmsg((walls,), ((SOL_SOCKET, SCM_RIGHTS, PACK_THREE(*FAR_ENDS)),))
+    finally:
+        side.detach()
+    for descriptor in FAR_ENDS:
+        close(descriptor)
+
+
+CONNECTION = _socket.socket
+PACK_WALLS, PACK_THREE = struct.Struct("<4sIIIQBI").pack, struct.Struct("@3i").pack
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The job.
+
+ONLY_WRITE = os.O_WRONLY | os.O_CLOEXEC
+SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends.
+KEEP_SIDE, SAY_END = 1, 2
+UNPACK_NUMBER = struct.Struct("<I").unpack_from
+FILE_NAMES, FILE_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+
+
+class Job:
+    """What the agent wants to be run."""
+
+    def __init__(self, body):
+        self.body, self.at = body, 0
+        self.argv = [self.string().decode(FILE_NAMES, FILE_ERRORS) for _ in range(self.number())]
+        self.env = [(self.string(), self.string()) for _ in range(self.number())]
+        self.cwd = self.string()
+        flags = self.byte()
+        self.keeps_side, self.says_end = bool(flags & KEEP_SIDE), bool(flags & SAY_END)
+        self.files = [(self.string(), self.string()) for _ in range(self.number())]
+        if len(self.argv) < 2 or self.at != len(body):
+            raise ValueError("not a job")
+        del self.body
+
+    def byte(self):
+        self.at += 1
+        return self.body[self.at - 1]
+
+    def number(self):
+        (value,) = UNPACK_NUMBER(self.body, self.at)
+        self.at += 4
+        return value
+
+    def string(self):
+        size = self.number()
+        start, self.at = self.at, self.at + size
+        if self.at > len(self.body):
+            raise ValueError("not a job")
+        return self.body[start : self.at]
+
+
+def read_job():
+    """Waits for the one job. The agent's end ends a guest that has none.
+
+    Not a byte more than the job is read: what follows it belongs to the program."""
+    (size,) = UNPACK_NUMBER(read_exactly(4))
+    return Job(read_exactly(size))
+
+
+def read_exactly(size):
+    data = read(SIDE, size)
+    if len(data) == size:
+        return data
+    parts, left = [data], size - len(data)
+    while left:
+        if not parts[-1]:
+            os._exit(0)
+        parts.append(os.read(SIDE, min(left, 1 << 20)))
+        left -= len(parts[-1])
+    return b"".join(parts)
+
+
+def settle(job):
+    """Everything before the program that may fail: environment, working directory, files."""
+    take_step("environment", set_environment, job.env)
+    take_step("working directory", enter_directory, job.cwd)
+    for path, content in job.files:
+        take_step("files", place, path, content)
+
+
+POSIX_ENVIRONMENT, ENVIRONMENT = sys.modules["posix"].environ, os.environ._data
+# Where libc looks for the environment.
+LIBC_ENVIRONMENT, KEPT_ENVIRONMENT = POINTER.in_dll(LIBC, "environ"), []
+# How far into an object of bytes the bytes are; a zero is behind them.
+BYTES_BEGIN, PACK_ADDRESS = bytes.__basicsize__ - 1, struct.Struct("@P").pack
+
+
+def set_environment(pairs):
+    """Exactly these variables, for Python and for libc. The mapping stays the same object, since modules keep it.
+
+    Libc gets them as a new process does, in one piece: one by one they would cost it several blocks of memory each."""
+    POSIX_ENVIRONMENT.clear()
+    ENVIRONMENT.clear()
+    for name, value in pairs:
+        if not name or b"=" in name or b"\0" in name or b"\0" in value:
+            raise ValueError("not a variable")
+        if name not in ENVIRONMENT:
+            POSIX_ENVIRONMENT[name] = ENVIRONMENT[name] = value
+    texts = [name + b"=" + value for name, value in ENVIRONMENT.items()]
+    strings, addresses = b"\0".join(texts), []
+    at = id(strings) + BYTES_BEGIN
+    for text in texts:
+        addresses.append(at)
+        at += len(text) + 1
+    pointers = b"".join(map(PACK_ADDRESS, addresses)) + PACK_ADDRESS(0)
+    LIBC_ENVIRONMENT.value = id(pointers) + BYTES_BEGIN
+    # They live as long as the process.
+    KEPT_ENVIRONMENT[:] = strings, pointers
+    if b"TZ" in ENVIRONMENT:
+        time.tzset()
+
+
+def enter_directory(path):
+    chdir(path)
+    try:
+        inside = getcwdb().startswith(b"/")
+    except FileNotFoundError:
+        inside = False
+    if not inside:
+        raise OSError(errno.EXDEV, "outside the root")
+
+
+def place(path, content):
+    """Writes a whole file, making the directories above it; a link at its place is refused."""
+    if path.rstrip(b"/").rpartition(b"/")[2] in (b"", b".", b".."):
+        raise OSError(errno.EINVAL, "not a path of a file")
+    try:
+        fd = open_file(path, FILE_FLAGS, 0o644)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path) or b".", 0o755, exist_ok=True)
+        fd = open_file(path, FILE_FLAGS, 0o644)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[write(fd, view) :]
+    finally:
+        close(fd)
+
+
+def refuse_job(failure):
+    step = failure.step.encode()
+    try:
+        os.write(SIDE, struct.pack("<II", 4 + len(step), failure.errno) + step)
+    except OSError:
+        # Nobody listens; the end of this process says enough.
+        pass
+    os._exit(127)

@@ -1,0 +1,493 @@
+"""The program, from the start of an interpreter to its end."""
+
+# As the interpreter computed it, without the folder of this file.
+LIBRARY_PATH = sys.path[1:]
+ZYGOTE_HOME, ZYGOTE_USER_SITE = os.environb.get(b"HOME"), site.getusersitepackages()
+DISPLAY = sys.__excepthook__
+OWN_MAIN = sys.modules["__main__"]
+MODULES, MODULE, LOADER = sys.modules, types.ModuleType, type(FRESH_MAIN["__loader__"])
+is_regular, now, now_ns = stat.S_ISREG, time.time, time.time_ns
+UNHANDLED_INTERRUPT = -int(signal.SIGINT)
+run_exit_functions, collect = atexit._run_exitfuncs, gc.collect
+threads_alive, reference_to = _thread._count, weakref.ref
+
+
+def start_program(zygote, job):
+    """Puts the interpreter into the state in which `python3 script args…` would run the script: its code and its
+    `__main__`. Nothing when this is a start that only the real interpreter can make."""
+    filename = absolute(job.argv[1])
+    source = ordinary_source(filename)
+    if source is None:
+        return None
+    own_folder = real_path(filename).rpartition("/")[0] or "/"
+    given = ENVIRONMENT.get(b"PYTHONPATH")
+    first = [os.path.abspath(entry) for entry in os.fsdecode(given).split(":")] if given else []
+    if hides_a_module([own_folder, *first]):
+        return None
+    set_search_path(own_folder, first)
+    code = zygote.code.get(source)
+    if code is None:
+        try:
+            code = compile(source, filename, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
+            # The interpreter reads a file in another way than `compile`, and some of its messages differ.
+            return None
+    elif code.co_filename != filename:
+        sys.modules["_imp"]._fix_co_filename(code, filename)
+    sys.argv = job.argv[1:]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = job.argv
+    restart_clock_of_logging()
+    return code, fresh_main(filename)
+
+
+def absolute(path):
+    """As the interpreter does it: in front of the path, and nothing else about it is changed."""
+    return path if path.startswith("/") else getcwd() + "/" + path
+
+
+PATH_BUFFER = ctypes.create_string_buffer(4097)
+
+
+def real_path(path):
+    """By libc, as the interpreter asks it."""
+    found = real_path_of(path.encode(FILE_NAMES, FILE_ERRORS), PATH_BUFFER)
+    return PATH_BUFFER.value.decode(FILE_NAMES, FILE_ERRORS) if found else path
+
+
+def ordinary_source(filename):
+    """The bytes of a script that is a plain file of source text."""
+    try:
+        fd = open_file(filename, SCRIPT_FLAGS)
+    except OSError:
+        return None
+    try:
+        about = fstat(fd)
+        if not is_regular(about[ST_MODE]):
+            return None
+        source = read(fd, about[ST_SIZE] + 1)
+        # A file may give less than was asked for, and one of /proc more than it said.
+        while more := read(fd, 1 << 16):
+            source += more
+    finally:
+        close(fd)
+    compiled = filename.endswith(".pyc") or source[2:4] == b"\r\n" and source[:4] == MAGIC_NUMBER
+    archive = source.rfind(b"PK\x05\x06", -65557) >= 0
+    return None if compiled or archive or not is_decodable(source) else source
+
+
+def is_decodable(source):
+    """`compile` overlooks bytes in comments that the interpreter refuses in a file. A declared encoding it checks."""
+    if source.isascii() or b"coding" in b"".join(source.split(b"\n", 2)[:2]):
+        return True
+    try:
+        source.decode()
+        return True
+    except UnicodeDecodeError:
+        return False
+
+
+def set_search_path(own_folder, first):
+    """`sys.path`: the script's folder, then `PYTHONPATH`, then the libraries."""
+    sys.path[:] = first + LIBRARY_PATH
+    if first:
+        site.removeduppaths()
+    changed = add_user_site() or bool(first)
+    sys.path.insert(0, own_folder)
+    if changed:
+        # Whoever is found first in the new path is run, as when the interpreter starts.
+        for name in ("sitecustomize", "usercustomize"):
+            sys.modules.pop(name, None)
+        site.execsitecustomize()
+        if site.ENABLE_USER_SITE:
+            site.execusercustomize()
+
+
+def add_user_site():
+    """Packages that the user installed for themselves stand before those of the machine."""
+    folder = ZYGOTE_USER_SITE
+    if ENVIRONMENT.get(b"HOME") != ZYGOTE_HOME:
+        site.USER_SITE = site.USER_BASE = None
+        folder = site.getusersitepackages()
+    # Asked in a way that raises nothing: it is hardly ever there.
+    if not access(folder, F_OK) or not site.ENABLE_USER_SITE or not os.path.isdir(folder):
+        return False
+    of_machine = set(site.getsitepackages())
+    at = next((at for at, entry in enumerate(sys.path) if entry in of_machine), len(sys.path))
+    behind = sys.path[at:]
+    del sys.path[at:]
+    site.addsitedir(folder, set(sys.path))
+    sys.path.extend(entry for entry in behind if entry not in sys.path)
+    return True
+
+
+def hides_a_module(folders):
+    """A `random.py` beside the script is what `import random` means there. The zygote has imported another one."""
+    for folder in folders:
+        try:
+            entries = listdir(folder)
+        except OSError:
+            continue
+        for entry in entries:
+            name, _, suffix = entry.partition(".")
+            if name in HIDEABLE and (not suffix or suffix.endswith(("py", "pyc", "so"))):
+                return True
+    return False
+
+
+def restart_clock_of_logging():
+    """The records of a program count their time from its start."""
+    if "_startTime" in LOGGING:
+        LOGGING["_startTime"] = now_ns() if isinstance(LOGGING["_startTime"], int) else now()
+
+
+def fresh_main(filename):
+    """A `__main__` with just what the interpreter itself puts there."""
+    main = MODULE("__main__")
+    names = main.__dict__
+    names.update(FRESH_MAIN)
+    names["__doc__"] = None
+    if "__annotations__" in FRESH_MAIN:
+        names["__annotations__"] = {}
+    names["__loader__"] = LOADER("__main__", filename)
+    names["__file__"] = filename
+    MODULES["__main__"] = main
+    return names
+
+
+class Stage:
+    """Calls a function as if no Python code had called it. In a script there is nothing below its own first frame: that
+    shows in `traceback.print_stack` and `warnings.warn`, and in how deep a recursion may go.
+
+    For the call, the interpreter's record of its running frame is emptied and its count of frames begins anew. Where
+    it keeps the two differs between versions, so they are looked for once and tried out; where they are not found, our
+    frames can be seen, nothing worse."""
+
+    def __init__(self):
+        self.frame_slot = self.depth_slot = None
+        PYTHON.PyThreadState_Get.restype = POINTER
+        self.call = PYTHON.PyObject_Call
+        self.call.argtypes = (ctypes.py_object, ctypes.py_object, POINTER)
+        self.call.restype = ctypes.py_object
+
+    def find(self):
+        thread = PYTHON.PyThreadState_Get()
+        self.frame_slot = self.find_frame(thread)
+        self.depth_slot = self.find_depth(thread)
+        if self.frame_slot is None:
+            return
+        names = {"sys": sys, "depth": ctypes.c_int.from_address(self.depth_slot[0] if self.depth_slot else thread)}
+        look = compile("alone, depth = sys._getframe().f_back is None, depth.value", "<stage>", "exec")
+        self.perform(exec, look, names)
+        if not names["alone"]:
+            self.frame_slot = None
+        if self.depth_slot is not None:
+            # The way to the program counts too; without it, this would have been the first frame.
+            address, nothing = self.depth_slot
+            first = nothing + (1 if nothing == 0 else -1)
+            self.depth_slot = address, nothing + first - names["depth"]
+
+    def find_frame(self, thread):
+        """A function that gives the address of the record."""
+        frame, word = sys._getframe(), WORD_AT
+        if sys.version_info < (3, 11):
+            # PyThreadState { prev, next, interp, frame }
+            return (lambda: thread + 24) if word(thread + 24).value == id(frame) else None
+        # PyFrameObject { head (2 words), f_back, f_frame }
+        inner = word(id(frame) + 24).value
+        if sys.version_info < (3, 13):
+            # PyThreadState.cframe points to { current_frame }, behind a flag in 3.11.
+            within = 8 if sys.version_info < (3, 12) else 0
+            place = lambda: WORD_AT(thread + 56).value + within
+            return place if word(place()).value == inner else None
+        found = [at for at in range(thread, thread + 256, 8) if word(at).value == inner]
+        return (lambda: found[0]) if len(found) == 1 else None
+
+    def find_depth(self, thread):
+        """The address of the count, and what it is when there is nothing below."""
+        number, limit = ctypes.c_int.from_address, sys.getrecursionlimit()
+        if sys.version_info < (3, 11):
+            # Upwards from zero, kept behind the frame.
+            return (thread + 32, 0) if 0 < number(thread + 32).value < 64 else None
+        # Downwards from the limit, kept before it.
+        found = [
+            at
+            for at in range(thread + 24, thread + 128, 4)
+            if number(at + 4).value == limit and 0 < limit - number(at).value < 64
+        ]
+        return (found[0], limit) if len(found) == 1 else None
+
+    def perform(self, function, *arguments):
+        if self.frame_slot is None:
+            return function(*arguments)
+        running = WORD_AT(self.frame_slot())
+        depth, change = None, 0
+        if self.depth_slot is not None:
+            address, fresh = self.depth_slot
+            depth = NUMBER_AT(address)
+            change = fresh - depth.value
+            depth.value += change
+        kept, running.value = running.value, 0
+        try:
+            return self.call(function, arguments, None)
+        finally:
+            running.value = kept
+            if depth is not None:
+                # The program may have changed the limit, and with it the count.
+                depth.value -= change
+
+
+STAGE = Stage()
+
+
+def without_our_frames(error):
+    """The traceback begins where the program's own code begins."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    return error
+
+
+def run_program(code, names):
+    """Runs it and says with which status it ends. Nothing of it is referred to from here afterwards."""
+    error = None
+    try:
+        STAGE.perform(exec, code, names)
+    except BaseException as caught:
+        error = without_our_frames(caught)
+    # Outside of the handler: a hook of the program's must not find an exception that is being handled.
+    return 0 if error is None else status_of(error)
+
+
+def status_of(error):
+    if isinstance(error, SystemExit):
+        return status_of_exit(error)
+    trace = error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    second = None
+    try:
+        hook = sys.excepthook
+    except AttributeError:
+        sys.stderr.write("sys.excepthook is missing\n")
+        hook = DISPLAY
+    try:
+        sys.audit("sys.excepthook", hook, type(error), error, trace)
+        STAGE.perform(hook, type(error), error, trace)
+    except BaseException as caught:
+        second = without_our_frames(caught)
+    if isinstance(second, SystemExit):
+        return status_of_exit(second)
+    if second is not None:
+        write_error("Error in sys.excepthook:\n")
+        DISPLAY(type(second), second, second.__traceback__)
+        write_error("\nOriginal exception was:\n")
+        DISPLAY(type(error), error, trace)
+    return UNHANDLED_INTERRUPT if type(error) is KeyboardInterrupt else 1
+
+
+def status_of_exit(error):
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        # The status is a C long, of which the parent sees the lowest byte; one that does not fit is -1.
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
+    write_error(code)
+    write_error("\n")
+    return 1
+
+
+def write_error(text):
+    try:
+        sys.stderr.write(str(text))
+    except BaseException:
+        # There is nowhere left to say it.
+        pass
+
+
+def end_program(status):
+    """What the interpreter does between the end of a script and its own, in the same order, without taking itself
+    apart: freeing what a guest shares with its siblings would copy all of it."""
+    wait_for_threads()
+    try:
+        STAGE.perform(run_exit_functions)
+    except BaseException:
+        # It has been printed.
+        pass
+    flushed = flush_streams()
+    STAGE.perform(collect)
+    forget_modules()
+    flushed = flush_streams() and flushed
+    flush_libc(None)
+    if not flushed:
+        status = 120
+    if status == UNHANDLED_INTERRUPT:
+        # So that whoever waits sees that it was interrupted, and not that it chose to end.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        status = 130
+    LAST_WORD.say(status)
+    # `_exit` of libc, which would be looked up first.
+    SYSTEM_CALL(EXIT_GROUP, status, 0, 0, 0, 0)
+
+
+class LastWord:
+    """Tells the agent with which status the program ends, before the kernel has taken the process apart: whoever waits
+    for the result waits for that no longer.
+
+    It is the program's own word, as its status always is. One that closes the descriptor is waited for instead."""
+
+    # Out of the numbers that programs use by habit.
+    NUMBER = 1023
+
+    def __init__(self):
+        self.pid = self.inode = None
+
+    def keep(self):
+        try:
+            dup2(SIDE, self.NUMBER, inheritable=False)
+        except OSError:
+            # The limit of open files is below it.
+            return
+        self.pid, self.inode = getpid(), fstat(self.NUMBER)[ST_INO]
+
+    def forget(self):
+        if self.pid is not None:
+            close(self.NUMBER)
+            self.pid = None
+
+    def say(self, status):
+        # A child of the program's comes by here too, and the number may be another file's by now.
+        if self.pid != getpid():
+            return
+        try:
+            if fstat(self.NUMBER)[ST_INO] == self.inode:
+                write(self.NUMBER, self.describe(status))
+        except OSError:
+            # Nobody listens, or it was closed; the end of this process says the same.
+            pass
+
+
+    def describe(self, status):
+        """The status, and the time and the memory that it took."""
+        used = usage(ONESELF)
+        return PACK_END(status & 0xFF, int(used[0] * 1e6), int(used[1] * 1e6), used[2] * 1024)
+
+
+PACK_END = struct.Struct("<BQQQ").pack
+usage, ONESELF = resource.getrusage, resource.RUSAGE_SELF
+LAST_WORD = LastWord()
+
+
+def wait_for_threads():
+    if threads_alive() == 0 and not THREADING["_threading_atexits"]:
+        # Most programs have none.
+        return
+    threading = sys.modules["threading"]
+    try:
+        STAGE.perform(threading._shutdown)
+    except BaseException as error:
+        complain(threading, "threading shutdown", error)
+
+
+def flush_streams():
+    flushed = True
+    for name in ("stdout", "stderr"):
+        stream = SYSTEM.get(name)
+        try:
+            if stream is not None and not getattr(stream, "closed", False):
+                STAGE.perform(stream.flush)
+        except BaseException as error:
+            flushed = False
+            if name == "stdout":
+                complain(stream, "flushing sys.stdout", error)
+    return flushed
+
+
+def complain(culprit, doing, error):
+    """An error that ends nothing, in the words of each version."""
+    without_our_frames(error)
+    if sys.version_info < (3, 13):
+        write_error("Exception ignored in: %r\n" % (culprit,))
+        DISPLAY(type(error), error, error.__traceback__)
+        return
+    write_error("Exception ignored %s %s:\n" % ("on" if sys.version_info < (3, 14) else "while", doing))
+    if error.__traceback__ is not None and sys.stderr is not None:
+        PYTHON.PyTraceBack_Print(ctypes.py_object(error.__traceback__), ctypes.py_object(sys.stderr))
+    write_error("%s: %s\n" % (type(error).__qualname__, error))
+
+
+def forget_modules():
+    """Lets go of the program's modules, `__main__` first, so that its objects are finalized: those that nothing refers
+    to at once, those in circles by the collector, and the rest by emptying the modules that still live."""
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        SYSTEM.pop(name, None)
+    for name, original in (("stdin", "__stdin__"), ("stdout", "__stdout__"), ("stderr", "__stderr__")):
+        if SYSTEM.get(name) is not SYSTEM.get(original):
+            STAGE.perform(setattr, sys, name, SYSTEM.get(original))
+    living = []
+    for name in modules_of_the_program():
+        try:
+            living.append(reference_to(MODULES[name]))
+        except TypeError:
+            # Something else than a module; it goes when nobody has it any more.
+            pass
+        STAGE.perform(MODULES.__setitem__, name, None)
+    STAGE.perform(collect)
+    for reference in reversed(living):
+        names = getattr(reference(), "__dict__", {})
+        for private in (True, False):
+            for name in list(names):
+                is_private = name[:1] == "_" and name[1:2] != "_"
+                if name != "__builtins__" and is_private == private:
+                    STAGE.perform(names.__setitem__, name, None)
+
+
+def modules_of_the_program():
+    """In the order in which they were imported. They stand behind those of the zygote, whose names are not even looked
+    at: that alone would copy the pages of all of them."""
+    names = []
+    for name in reversed(MODULES):
+        if name == LAST_MODULE:
+            break
+        if name not in ZYGOTE_MODULES:
+            names.append(name)
+    if "__main__" in MODULES and "__main__" not in names:
+        names.append("__main__")
+    return reversed(names)
+
+
+def execute_interpreter(job):
+    """Leaves the program to the real interpreter, in this process and behind its walls."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(job.argv[0], job.argv, dict(os.environ._data))
+    except OSError as error:
+        write_error("%s: %s\n" % (job.argv[0], error.strerror))
+    os._exit(127)
+
+
+def await_and_begin(zygote):
+    """Gives the code and the `__main__` of the program, when all of its job that may fail is done."""
+    try:
+        job = take_step("job", read_job)
+        settle(job)
+        # What follows does not fail: whoever waits for this can go on meanwhile.
+        write(SIDE, b"\0\0\0\0")
+    except Failed as failure:
+        refuse_job(failure)
+    except OSError:
+        # The agent is gone: nobody wants the program any more.
+        os._exit(0)
+    program = start_program(zygote, job)
+    if not job.keeps_side:
+        if job.says_end:
+            LAST_WORD.keep()
+        close(SIDE)
+    if program is None:
+        execute_interpreter(job)
+    return program
