@@ -22,7 +22,7 @@ use sandstorm_provider::{
 use sandstorm_types::{EnvError, EnvMap, EnvName, ErrorKind, ExecId, GuestPath, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
-pub use cell::{Cell, CellStatus, ContextEvent};
+pub use cell::{Cell, CellStatus, ContextEvent, Told};
 use message::{FromKernel, ToKernel};
 pub(crate) use position::Position;
 use wire::{Wire, WireError};
@@ -184,6 +184,8 @@ impl Context {
 
     /// Waits for the next event and keeps what it brings of messages. Dropping the future loses nothing.
     async fn hear(&mut self) -> Result<ExecEvent> {
+        // However much it says, whoever waits beside it has a turn, too.
+        tokio::task::coop::consume_budget().await;
         let event = match self.events.next().await {
             Some(Ok(ExecEvent::Exited(_))) | None => return Err(broken("the interpreter ended")),
             Some(event) => event?,

@@ -10,6 +10,7 @@ use sandstorm_types::ErrorKind;
 use serde::Serialize;
 
 use crate::app::App;
+use crate::json;
 use crate::problem::{ApiError, ApiResult};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -35,8 +36,7 @@ pub(crate) async fn create<T: Serialize>(
     work: impl Future<Output = Result<T>> + Send,
 ) -> ApiResult<Response> {
     let work = async {
-        let value = work.await?;
-        let body = serde_json::to_vec(&value).expect("answers are texts, numbers and JSON");
+        let body = json::written(&work.await?);
         let content_type = "application/json".to_owned();
         Ok(Answer { status: creation.status.as_u16(), content_type, body: body.into() })
     };

@@ -6,6 +6,7 @@ use std::fmt;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use sandstorm_control::server::{BodyRoom, Caller};
+use serde::Serialize;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::app::App;
@@ -47,6 +48,16 @@ impl<T: Wire> FromRequest<App> for Json<T> {
         let bytes = body::collect(content, limit, app.settings.body_time, |more| room.grow(more)).await?;
         Ok(Self { value: read(&bytes)?, bytes, room })
     }
+}
+
+/// What most answers fit into.
+const ANSWER: usize = 2048;
+
+/// The body of an answer.
+pub(crate) fn written<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut body = Vec::with_capacity(ANSWER);
+    serde_json::to_writer(&mut body, value).expect("answers are texts, numbers and JSON");
+    body
 }
 
 /// Reads a document that passed the checks which types cannot make.

@@ -29,7 +29,8 @@ pub struct ExecRow {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecEnd {
     pub status: String,
-    pub result: Option<Json>,
+    /// JSON, as text.
+    pub result: Option<String>,
     pub at: Timestamp,
 }
 
@@ -96,7 +97,7 @@ impl ExecEnd {
         let seqs = writing.events(tenant, Some(row.get("sandbox")?), self.at, events).await?;
         let end = "UPDATE execs SET ended_at = $3, status = $4, result = $5
             WHERE tenant = $1 AND id = $2 AND ended_at IS NULL";
-        let end = sql(end).bind(tenant).bind(id).bind(self.at).bind(&*self.status).bind(self.result.as_ref());
+        let end = sql(end).bind(tenant).bind(id).bind(self.at).bind(&*self.status).bind(self.result.clone());
         Ok((writing.run(end).await? == 1).then_some(seqs))
     }
 }

@@ -92,11 +92,7 @@ pub(super) fn measure(
 }
 
 /// Where the traced request goes, and what it asks for.
-fn asked(
-    what: Traceable,
-    server: &Server,
-    connection: &mut Connection,
-) -> anyhow::Result<(String, String)> {
+fn asked(what: Traceable, server: &Server, connection: &mut Connection) -> anyhow::Result<(String, String)> {
     let (path, body) = match what {
         Traceable::Run => {
             let (language, code) = (Language::Python.api_name(), Language::Python.code());

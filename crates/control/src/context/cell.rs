@@ -6,7 +6,6 @@ use bytes::Bytes;
 use sandstorm_provider::{ExecEvent, ExecSignal, OUTPUT_HARD_FACTOR, Result};
 use sandstorm_types::{ExecId, PerStream, ProgramError, RichResult, Stream};
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +49,9 @@ pub enum ContextEvent {
     Display(RichResult),
 }
 
+/// Is told each event at once, and must not wait: meanwhile nobody hears what the interpreter says.
+pub type Told<'a> = &'a (dyn Fn(ContextEvent) + Send + Sync);
+
 /// Leaves no name behind.
 const RENEW: &str = r#"
 exec("""
@@ -78,10 +80,11 @@ impl Context {
         &mut self,
         code: &str,
         interrupter: &Interrupter,
-        events: Option<&mpsc::Sender<ContextEvent>>,
+        events: Option<Told<'_>>,
     ) -> Result<Cell> {
         let number = self.next_cell;
-        self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false, late_start: true }).await?;
+        self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false, late_start: true })
+            .await?;
         self.next_cell += 1;
         let followed = self.follow(number, None, interrupter, events).await?;
         followed.ok_or_else(|| broken("it skipped a cell"))
@@ -93,19 +96,26 @@ impl Context {
         &mut self,
         number: u64,
         interrupter: &Interrupter,
-        events: Option<&mpsc::Sender<ContextEvent>>,
+        events: Option<Told<'_>>,
     ) -> Result<Option<Cell>> {
         // Cells run in order, so one behind it is done before it only if it is not there. The name is one that no
         // earlier host can have used.
         let probe = format!("probe {}", ExecId::random());
-        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: "", silent: true, late_start: true }).await?;
+        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: "", silent: true, late_start: true })
+            .await?;
         self.follow(number, Some(&probe), interrupter, events).await
     }
 
     /// Seeds the generators of a copy anew, as Python does in the child of a fork: it must not draw what its source draws.
     pub(crate) async fn renew(&mut self) -> Result<()> {
         let probe = format!("probe {}", ExecId::random());
-        self.say(&ToKernel::Execute { id: CellId::Probe(&probe), code: RENEW, silent: true, late_start: true }).await?;
+        self.say(&ToKernel::Execute {
+            id: CellId::Probe(&probe),
+            code: RENEW,
+            silent: true,
+            late_start: true,
+        })
+        .await?;
         self.follow(self.next_cell, Some(&probe), &Self::interrupter(), None).await.map(drop)
     }
 
@@ -115,7 +125,7 @@ impl Context {
         number: u64,
         probe: Option<&str>,
         interrupter: &Interrupter,
-        events: Option<&mpsc::Sender<ContextEvent>>,
+        events: Option<Told<'_>>,
     ) -> Result<Option<Cell>> {
         let mut cell =
             Collecting { cell: Cell::empty(), room: self.output, printed: 0, said: 0, began: false, events };
@@ -123,7 +133,7 @@ impl Context {
         let mut flooding: Option<Instant> = None;
         loop {
             while let Some(message) = self.wire.take::<FromKernel>().map_err(broken_by)? {
-                match cell.hear(message, number, probe).await {
+                match cell.hear(message, number, probe) {
                     Heard::Done => return Ok(Some(cell.cell)),
                     Heard::Probe if !cell.began => return Ok(None),
                     Heard::Probe | Heard::More => {}
@@ -150,7 +160,7 @@ impl Context {
             };
             tokio::select! {
                 event = self.hear() => match event? {
-                    ExecEvent::Output { stream, bytes, .. } => cell.output(stream, bytes).await,
+                    ExecEvent::Output { stream, bytes, .. } => cell.output(stream, bytes),
                     ExecEvent::Channel { bytes, .. } => cell.said += bytes.len() as u64,
                     ExecEvent::Started | ExecEvent::Exited(_) => {}
                 },
@@ -198,24 +208,24 @@ struct Collecting<'a> {
     said: u64,
     /// Whether the kernel spoke of this cell.
     began: bool,
-    events: Option<&'a mpsc::Sender<ContextEvent>>,
+    events: Option<Told<'a>>,
 }
 
 impl Collecting<'_> {
     /// Takes a message in.
-    async fn hear(&mut self, message: FromKernel, cell: u64, probe: Option<&str>) -> Heard {
+    fn hear(&mut self, message: FromKernel, cell: u64, probe: Option<&str>) -> Heard {
         let ours = |id: &Value| id.as_u64() == Some(cell);
         match message {
             FromKernel::Start { id } if ours(&id) => self.began = true,
             FromKernel::Done { id, .. } if probe.is_some() && id.as_str() == probe => return Heard::Probe,
             FromKernel::Display { id, data, metadata } if ours(&id) => {
                 let shown = RichResult { data, metadata, main: false };
-                self.tell(ContextEvent::Display(shown.clone())).await;
+                self.tell(ContextEvent::Display(shown.clone()));
                 self.cell.results.push(shown);
             }
             FromKernel::Result { id, data, metadata } if ours(&id) => {
                 let shown = RichResult { data, metadata, main: true };
-                self.tell(ContextEvent::Display(shown.clone())).await;
+                self.tell(ContextEvent::Display(shown.clone()));
                 self.cell.results.insert(0, shown);
             }
             FromKernel::Error { id, name, value, traceback } if ours(&id) => {
@@ -236,7 +246,7 @@ impl Collecting<'_> {
         Heard::More
     }
 
-    async fn output(&mut self, stream: Stream, bytes: Bytes) {
+    fn output(&mut self, stream: Stream, bytes: Bytes) {
         self.printed += bytes.len() as u64;
         let kept = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
         self.room -= kept as u64;
@@ -246,12 +256,12 @@ impl Collecting<'_> {
         };
         all.extend_from_slice(&bytes[..kept]);
         *cut |= kept < bytes.len();
-        self.tell(ContextEvent::Output { stream, bytes }).await;
+        self.tell(ContextEvent::Output { stream, bytes });
     }
 
-    async fn tell(&self, event: ContextEvent) {
-        if let Some(events) = self.events {
-            let _ = events.send(event).await;
+    fn tell(&self, event: ContextEvent) {
+        if let Some(told) = self.events {
+            told(event);
         }
     }
 }

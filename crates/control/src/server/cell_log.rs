@@ -89,6 +89,8 @@ impl CellLog {
     }
 
     pub(super) fn error(&self, error: ProgramError) {
+        let lines: usize = error.traceback.iter().map(String::len).sum();
+        self.content().bytes += error.name.len() + error.value.len() + lines;
         self.write(|numbering, into| numbering.push(EventBody::Error(error), into));
     }
 
@@ -130,7 +132,8 @@ impl CellLog {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// What its events take, about.
+    pub(super) fn bytes(&self) -> usize {
         self.content().bytes + 1024
     }
 }

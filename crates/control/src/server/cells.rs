@@ -16,11 +16,12 @@ use tokio_util::sync::DropGuard;
 use tracing::{Instrument, Span, debug_span};
 
 use super::cell_log::CellLog;
-use super::ended::{Ended, empty};
+use super::ended::{Ended, KEPT_EVENTS, empty};
 use super::events::body;
 use super::execs::{Attached, ComingEnd, new_row};
 use super::executions::{Execution, Stage};
 use super::failure::{conflict, invalid, stored};
+use super::follower::walls;
 use super::interpreter::{Awaits, Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
@@ -130,7 +131,9 @@ impl Control {
         let row = new_row(caller, living.id, id, &new);
         let limits = living.row().spec.limits;
         let log = CellLog::new(id, limits.output.as_u64());
-        let ExecWork::Cell { code, .. } = new.work else { return Err(invalid("only a cell runs in a context")) };
+        let ExecWork::Cell { code, .. } = new.work else {
+            return Err(invalid("only a cell runs in a context"));
+        };
         let execution = Execution::new(row, living, Stage::Nowhere, Some(Arc::clone(&log)));
         execution.set_input(interpreter.input.clone());
         let guard = (!execution.row.lasting).then(|| execution.cancel.clone().drop_guard());
@@ -214,9 +217,7 @@ impl Inner {
         let course = self.course(interpreter, context, execution, work, timeout);
         let (course, timed_out) = course.instrument(debug_span!("program")).await;
         interpreter.set_running(None);
-        let walls = execution.living.row().walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
-        let mut result =
-            empty(execution.id(), Status::Killed, self.provider.info(), walls.unwrap_or_default());
+        let mut result = empty(execution.id(), Status::Killed, self.provider.info(), walls(execution));
         let (mut problem, mut alive) = (None, true);
         match course {
             Course::Done(cell) => {
@@ -299,11 +300,14 @@ impl Inner {
     ) -> (Course, bool) {
         let log = execution.cell.as_ref().expect("a cell has a log");
         let interrupter = Context::interrupter();
-        let (sender, mut told) = mpsc::channel(64);
+        let tell = |event| match event {
+            ContextEvent::Output { stream, bytes } => log.output(stream, &bytes),
+            ContextEvent::Display(shown) => log.result(shown),
+        };
         let running = async {
             match work {
-                Work::Code(code) => context.execute(code, &interrupter, Some(&sender)).await.map(Some),
-                Work::Left(number) => context.resume_cell(number, &interrupter, Some(&sender)).await,
+                Work::Code(code) => context.execute(code, &interrupter, Some(&tell)).await.map(Some),
+                Work::Left(number) => context.resume_cell(number, &interrupter, Some(&tell)).await,
             }
         };
         tokio::pin!(running);
@@ -317,17 +321,8 @@ impl Inner {
                 }
             };
             tokio::select! {
+                // First what is seldom ready: a cell that talks without end would leave it no turn.
                 biased;
-                Some(event) = told.recv() => tell(log, event),
-                done = &mut running => break match done {
-                    Ok(Some(cell)) => Course::Done(cell),
-                    Ok(None) => Course::Never,
-                    Err(error) if error.kind() == ErrorKind::InvalidRequest => Course::Refused(error),
-                    Err(error) => Course::Gone(error),
-                },
-                () = interpreter.abandon.cancelled() => {
-                    break Course::Gone(Error::new(ErrorKind::Provider, "the sandbox ended"));
-                }
                 () = execution.cancel.cancelled(), if !interrupted => {
                     interrupted = true;
                     interrupter.interrupt();
@@ -346,11 +341,17 @@ impl Inner {
                     interrupter.interrupt();
                     deadline = Some(Instant::now() + COME_BACK);
                 }
+                done = &mut running => break match done {
+                    Ok(Some(cell)) => Course::Done(cell),
+                    Ok(None) => Course::Never,
+                    Err(error) if error.kind() == ErrorKind::InvalidRequest => Course::Refused(error),
+                    Err(error) => Course::Gone(error),
+                },
+                () = interpreter.abandon.cancelled() => {
+                    break Course::Gone(Error::new(ErrorKind::Provider, "the sandbox ended"));
+                }
             }
         };
-        while let Ok(event) = told.try_recv() {
-            tell(log, event);
-        }
         // Asked to end before its time was over: that is no timeout.
         let timed_out = timed_out && !interpreter.shut_down.is_cancelled();
         (course, timed_out)
@@ -380,18 +381,11 @@ impl Inner {
     ) {
         let log = execution.cell.as_ref().expect("a cell has a log");
         let (events, last) = log.with_end(&ended);
-        ended.events = Some(events.clone());
+        ended.events = (log.bytes() <= KEPT_EVENTS).then(|| events.clone());
         ended.last = Some(last);
         self.record(execution, ended, changes).await;
         log.close(events);
         self.ended_cells.keep(execution.id(), Arc::clone(log));
-    }
-}
-
-fn tell(log: &CellLog, event: ContextEvent) {
-    match event {
-        ContextEvent::Output { stream, bytes } => log.output(stream, &bytes),
-        ContextEvent::Display(shown) => log.result(shown),
     }
 }
 

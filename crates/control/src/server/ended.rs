@@ -1,9 +1,11 @@
 //! How an exec ended, as it is stored and told.
 
+use std::borrow::Cow;
+
 use sandstorm_provider::{Error, ProviderInfo};
 use sandstorm_store::Json;
 use sandstorm_types::{
-    Attempt, End, Event, ExecId, Metrics, PerStream, Problem, Route, RunResult, Status, Walls,
+    Attempt, End, Event, ExecId, Metrics, PerStream, Problem, RichResult, Route, RunResult, Status, Walls,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +14,7 @@ pub(super) const KEPT_OUTPUT: usize = 256 << 10;
 /// Bytes of rich results that are stored, about.
 const KEPT_RESULTS: usize = 1 << 20;
 /// Bytes of events that are stored, about.
-const KEPT_EVENTS: usize = 256 << 10;
+pub(super) const KEPT_EVENTS: usize = 256 << 10;
 
 /// How an exec ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,14 +61,12 @@ impl Ended {
         }
     }
 
-    /// The stored form, cut to a bounded size; what was cut says so.
-    pub(super) fn to_json(&self) -> Option<Json> {
-        let mut kept = self.clone();
-        shorten(&mut kept.result);
-        let small =
-            |events: &Vec<Event>| serde_json::to_vec(events).is_ok_and(|bytes| bytes.len() <= KEPT_EVENTS);
-        kept.events = kept.events.filter(small);
-        serde_json::to_value(kept).ok()
+    /// The stored form as JSON, cut to a bounded size; what was cut says so.
+    pub(super) fn stored_text(&self) -> Option<String> {
+        match shortened(&self.result) {
+            Cow::Borrowed(_) => serde_json::to_string(self).ok(),
+            Cow::Owned(result) => serde_json::to_string(&Self { result, ..self.clone() }).ok(),
+        }
     }
 
     pub(super) fn from_json(json: Json) -> Option<Self> {
@@ -82,14 +82,30 @@ fn round(metrics: &mut Metrics) {
     }
 }
 
+/// What is stored of a result. Most are short enough as they are, and need no copy.
+fn shortened(result: &RunResult) -> Cow<'_, RunResult> {
+    let shown: usize = result.results.iter().map(size).fold(0, usize::saturating_add);
+    let short = result.stdout.len().max(result.stderr.len()) <= KEPT_OUTPUT && shown <= KEPT_RESULTS;
+    if short {
+        return Cow::Borrowed(result);
+    }
+    let mut kept = result.clone();
+    shorten(&mut kept);
+    Cow::Owned(kept)
+}
+
+/// Bytes that a rich result is stored with, about.
+fn size(shown: &RichResult) -> usize {
+    serde_json::to_string(&shown.data).map_or(usize::MAX, |text| text.len())
+}
+
 /// Cuts a result to what is stored of it.
 pub(super) fn shorten(result: &mut RunResult) {
     cut(&mut result.stdout, &mut result.truncated.stdout);
     cut(&mut result.stderr, &mut result.truncated.stderr);
     let mut room = KEPT_RESULTS;
     for shown in &mut result.results {
-        let size = serde_json::to_string(&shown.data).map_or(usize::MAX, |text| text.len());
-        match room.checked_sub(size) {
+        match room.checked_sub(size(shown)) {
             Some(left) => room = left,
             None => {
                 shown.data.clear();
@@ -99,15 +115,9 @@ pub(super) fn shorten(result: &mut RunResult) {
     }
 }
 
-/// The stored form of a result as text. Most are short enough as they are, and need no copy.
+/// The stored form of a result as text.
 pub(super) fn stored_text(result: &RunResult) -> Option<String> {
-    let short = result.stdout.len() <= KEPT_OUTPUT && result.stderr.len() <= KEPT_OUTPUT;
-    if short && result.results.is_empty() {
-        return serde_json::to_string(result).ok();
-    }
-    let mut kept = result.clone();
-    shorten(&mut kept);
-    serde_json::to_string(&kept).ok()
+    serde_json::to_string(&shortened(result)).ok()
 }
 
 /// A text of at most [`KEPT_OUTPUT`] bytes. Base64 is cut at a whole group, so that it stays readable.
@@ -171,8 +181,6 @@ pub(super) fn status_named(name: &str) -> Option<Status> {
 
 #[cfg(test)]
 mod tests {
-    use sandstorm_types::RichResult;
-
     use super::*;
 
     fn info() -> ProviderInfo {
@@ -188,7 +196,8 @@ mod tests {
             ..RichResult::default()
         };
         result.results = vec![large];
-        let stored = Ended::from_json(Ended::new(result, None).to_json().unwrap()).unwrap();
+        let stored = Ended::new(result, None).stored_text().unwrap();
+        let stored = Ended::from_json(serde_json::from_str(&stored).unwrap()).unwrap();
         assert_eq!(stored.result.stdout.len(), KEPT_OUTPUT);
         assert!(stored.result.truncated.stdout && !stored.result.truncated.stderr);
         assert_eq!(stored.result.results[0].metadata["truncated"], true);

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use sandstorm_provider::{AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, OpContext, Result};
 use sandstorm_store::{ContextChanges, ExecEnd, UsageDelta};
 use sandstorm_types::{ContextId, ErrorKind, ExecId, PerStream, Problem, Status, Stream, Timestamp, Walls};
+use serde::Deserialize;
 
 use super::Inner;
 use super::ended::{Ended, KEPT_OUTPUT, status_name};
@@ -192,8 +193,11 @@ impl Inner {
     ) {
         let (tenant, id) = (execution.row.tenant, execution.id());
         let status = ended.result.status;
-        let end =
-            ExecEnd { status: status_name(status).to_owned(), result: ended.to_json(), at: Timestamp::now() };
+        let end = ExecEnd {
+            status: status_name(status).to_owned(),
+            result: ended.stored_text(),
+            at: Timestamp::now(),
+        };
         let told = ending(Some(id), None, Some(status).filter(|_| ended.problem.is_none()));
         let mut wait = Duration::from_millis(50);
         loop {
@@ -233,7 +237,7 @@ impl Inner {
     }
 }
 
-fn walls(execution: &Execution) -> Walls {
-    let walls = execution.living.row().walls.clone();
-    walls.and_then(|walls| serde_json::from_value(walls).ok()).unwrap_or_default()
+pub(super) fn walls(execution: &Execution) -> Walls {
+    let row = execution.living.row();
+    row.walls.as_ref().and_then(|walls| Walls::deserialize(walls).ok()).unwrap_or_default()
 }

@@ -227,7 +227,7 @@ impl Inner {
             let status = ended.result.status;
             let end = ExecEnd {
                 status: status_name(status).to_owned(),
-                result: ended.to_json(),
+                result: ended.stored_text(),
                 at: Timestamp::now(),
             };
             let told = ending(Some(row.id), None, Some(status).filter(|_| reason.is_none()));

@@ -3,7 +3,7 @@
 use axum::Json as Answer;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 use sandstorm_control::server::{Caller, NewContext};
 use sandstorm_types::{ContextId, SandboxId};
 
@@ -11,7 +11,7 @@ use super::execs;
 use crate::app::App;
 use crate::idempotency::{self, Creation};
 use crate::ids::{Id, Ids};
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::problem::ApiResult;
 use crate::sse;
 use crate::wire::{ContextBody, ContextList, CreateContext, Execute, ResultBody};
@@ -105,7 +105,8 @@ pub(crate) async fn execute(
         return execs::follow(&app, &caller, sandbox, new).await;
     }
     let result = app.control.exec_to_end(&caller, sandbox, new).await?;
-    Ok(Answer(ResultBody::from(result)).into_response())
+    let body = json::written(&ResultBody::from(result));
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 /// Ends the piece of code that runs and keeps the variables. Nothing running is success.

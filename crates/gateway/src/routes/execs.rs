@@ -55,8 +55,7 @@ pub(crate) async fn start(
         return follow(&app, &caller, sandbox, new).await;
     }
     let creation = Creation { route: &route, status: StatusCode::OK, location: "" };
-    let run =
-        Box::pin(async { app.control.exec_to_end(&caller, sandbox, new).await.map(ResultBody::from) });
+    let run = Box::pin(async { app.control.exec_to_end(&caller, sandbox, new).await.map(ResultBody::from) });
     idempotency::create(&app, &caller, &headers, &bytes, creation, run).await
 }
 

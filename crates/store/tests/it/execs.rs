@@ -38,7 +38,7 @@ async fn the_first_end_stands(case: Case) {
     let sandbox = case.new_sandbox(TenantId::LOCAL, 1).await;
     let row = exec(&sandbox, 2);
     case.store.insert_exec(&row, &[], &audit("exec.start")).await.unwrap();
-    let end = ExecEnd { status: "ok".into(), result: Some(json!({"exit_code": 0})), at: at(9) };
+    let end = ExecEnd { status: "ok".into(), result: Some(r#"{"exit_code": 0}"#.into()), at: at(9) };
     let late = ExecEnd { status: "killed".into(), result: None, at: at(10) };
     let (tenant, body) = (TenantId::LOCAL, [json!({"type": "execute:complete"})]);
     assert_eq!(case.store.end_exec(tenant, row.id, &end, &body).await.unwrap(), Some(vec![2]));
