@@ -175,7 +175,7 @@ async fn an_interrupt_ends_a_call_into_c(world: &World) {
 async fn interrupted(context: &mut Context, code: &str) -> Cell {
     let interrupter = Context::interrupter();
     let later = interrupter.clone();
-    let (sender, mut events) = tokio::sync::mpsc::channel(64);
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let interrupting = async move {
         while !matches!(events.recv().await, Some(ContextEvent::Output { .. }) | None) {}
         // A signal that comes just before a blocking call does not end it: that call has to begin.
@@ -185,9 +185,8 @@ async fn interrupted(context: &mut Context, code: &str) -> Cell {
         while events.recv().await.is_some() {}
     };
     let execute = async {
-        let cell = context.execute(code, &interrupter, Some(&sender)).await;
-        drop(sender);
-        cell
+        let tell = move |event| drop(sender.send(event));
+        context.execute(code, &interrupter, Some(&tell)).await
     };
     let (cell, ()) = tokio::join!(execute, interrupting);
     cell.unwrap()

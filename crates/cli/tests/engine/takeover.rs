@@ -150,13 +150,14 @@ fn a_context_outlives_its_host(dir: &Path) {
             context.execute(talk, &interrupter, None).await.unwrap();
             note(dir, &context);
             let slow = "for i in range(40):\n    print(i, flush=True); time.sleep(0.02)\nx + 1";
-            let (sender, mut events) = tokio::sync::mpsc::channel(64);
+            let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+            let tell = move |event| drop(sender.send(event));
             let began = async {
                 while !matches!(events.recv().await, Some(ContextEvent::Output { .. }) | None) {}
                 std::fs::write(dir.join("began"), "").unwrap();
                 while events.recv().await.is_some() {}
             };
-            let _ = tokio::join!(context.execute(slow, &interrupter, Some(&sender)), began);
+            let _ = tokio::join!(context.execute(slow, &interrupter, Some(&tell)), began);
             std::future::pending::<()>().await;
         });
     });
