@@ -1,10 +1,9 @@
-//! Builds the agent as a static program, so that the engine can carry it and put it into any sandbox.
+//! Builds the program that PID 1 of every sandbox is, the agent, as a static one, so that the engine can carry it.
 //!
 //! A build of its own, in a folder of its own: the outer build holds the lock of the shared one.
 //!
-//! With musl where the toolchain has it (`rustup target add x86_64-unknown-linux-musl`). The program is loaded anew for every
-//! sandbox, and glibc asks the processor some forty questions before `main`, each of which leaves a virtual machine: half
-//! of what it costs to start the agent.
+//! With musl where the toolchain has it (`rustup target add x86_64-unknown-linux-musl`): glibc asks the processor some forty
+//! questions before `main`, each of which leaves a virtual machine, and takes more memory, of which each sandbox has a copy.
 
 #![expect(clippy::disallowed_methods, reason = "a build script reads cargo's variables and starts cargo")]
 
@@ -15,14 +14,14 @@ use std::{env, fs};
 fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let crates = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("..");
-    for name in ["agent", "sys"] {
+    for name in ["agent", "jail", "pid1", "sys"] {
         println!("cargo::rerun-if-changed={}", crates.join(name).join("src").display());
         println!("cargo::rerun-if-changed={}", crates.join(name).join("Cargo.toml").display());
     }
     let out = PathBuf::from(variable("OUT_DIR"));
     let target = lean(&variable("RUSTC"), &variable("TARGET"));
     let status = Command::new(variable("CARGO"))
-        .args(["build", "--quiet", "--locked", "--package", "sandstorm-agent", "--bin", "sandstorm-agent"])
+        .args(["build", "--quiet", "--locked", "--package", "sandstorm-pid1", "--bin", "sandstorm-pid1"])
         .args(["--profile", "agent", "--target", &target])
         .arg("--target-dir")
         .arg(out.join("agent-build"))
@@ -35,7 +34,7 @@ fn main() {
         .status()
         .expect("cargo could not be started to build the agent");
     assert!(status.success(), "the agent did not build: {status}");
-    let built = out.join("agent-build").join(&target).join("agent/sandstorm-agent");
+    let built = out.join("agent-build").join(&target).join("agent/sandstorm-pid1");
     fs::copy(&built, out.join("sandstorm-agent")).expect("the built agent could not be copied");
 }
 

@@ -38,15 +38,15 @@ pub(crate) fn take_null() -> Result<OwnedFd, Failed> {
 
 fn take((name, want_major, want_minor): (&'static str, u32, u32)) -> Result<OwnedFd, Failed> {
     let step = || format!("device {name}");
-    let mount = clone_tree(CWD, &Path::new("/dev").join(name)).step(step())?;
-    let stat = rustix::fs::fstat(&mount).step(step())?;
+    let mount = clone_tree(CWD, &Path::new("/dev").join(name)).step_with(step)?;
+    let stat = rustix::fs::fstat(&mount).step_with(step)?;
     let character = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
     if !character || (major(stat.st_rdev), minor(stat.st_rdev)) != (want_major, want_minor) {
         return Err(Failed { step: step(), errno: Errno::NODEV });
     }
     // Private, because it may be cloned in the host's own mount namespace.
     tighten(&mount, MountAttributes::NO_SUID | MountAttributes::NO_EXEC | MountAttributes::PRIVATE)
-        .step(step())?;
+        .step_with(step)?;
     Ok(mount)
 }
 
@@ -55,8 +55,8 @@ pub(crate) fn furnish(nodes: Nodes) -> Result<(), Failed> {
     make_directory(Path::new(TERMINALS)).step("device directory")?;
     for (name, mount) in nodes.0 {
         let target = Path::new("dev").join(name);
-        std::fs::write(&target, b"").step(format!("device {name}"))?;
-        attach(&mount, &target).step(format!("device {name}"))?;
+        std::fs::write(&target, b"").step_with(|| format!("device {name}"))?;
+        attach(&mount, &target).step_with(|| format!("device {name}"))?;
     }
     for (name, target) in [
         ("fd", "/proc/self/fd"),
@@ -65,7 +65,7 @@ pub(crate) fn furnish(nodes: Nodes) -> Result<(), Failed> {
         ("stderr", "/proc/self/fd/2"),
         ("ptmx", "pts/ptmx"),
     ] {
-        symlink(target, Path::new("dev").join(name)).step(format!("device link {name}"))?;
+        symlink(target, Path::new("dev").join(name)).step_with(|| format!("device link {name}"))?;
     }
     Ok(())
 }

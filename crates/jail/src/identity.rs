@@ -53,14 +53,14 @@ enum How {
 }
 
 impl Identity {
-    /// Reserves ids for one jail. `runtime` holds the lock file.
-    pub(crate) fn reserve(range: IdRange, runtime: &Path) -> Result<Self, JailError> {
+    /// Reserves ids for one jail. `runtime` holds the lock file; `next` says where to look first, and is moved on.
+    pub(crate) fn reserve(range: IdRange, runtime: &Path, next: &mut u32) -> Result<Self, JailError> {
         let uid = rustix::process::geteuid();
         if uid.is_root() {
-            return Self::block(range, runtime);
+            return Self::block(range, runtime, next);
         }
         match Subordinate::of_caller() {
-            Some(own) => Self::slice(own, runtime),
+            Some(own) => Self::slice(own, runtime, next),
             None => Ok(Self {
                 uids: vec![Extent { inside: PAYLOAD_ID, outside: uid.as_raw(), count: 1 }],
                 gids: vec![Extent {
@@ -74,14 +74,14 @@ impl Identity {
         }
     }
 
-    fn block(range: IdRange, runtime: &Path) -> Result<Self, JailError> {
-        let (slot, lock) = free_slot(runtime, range.blocks)?;
+    fn block(range: IdRange, runtime: &Path, next: &mut u32) -> Result<Self, JailError> {
+        let (slot, lock) = free_slot(runtime, range.blocks, next)?;
         let whole = vec![Extent { inside: 0, outside: range.start + slot * BLOCK, count: BLOCK }];
         Ok(Self { uids: whole.clone(), gids: whole, how: How::Direct, _slot: Some(lock) })
     }
 
-    fn slice(own: Subordinate, runtime: &Path) -> Result<Self, JailError> {
-        let (slot, lock) = free_slot(runtime, (own.uids.1.min(own.gids.1) / 2).min(4096))?;
+    fn slice(own: Subordinate, runtime: &Path, next: &mut u32) -> Result<Self, JailError> {
+        let (slot, lock) = free_slot(runtime, (own.uids.1.min(own.gids.1) / 2).min(4096), next)?;
         let two = |start: u32| {
             vec![
                 Extent { inside: 0, outside: start + slot * 2, count: 1 },
@@ -132,14 +132,17 @@ fn lines(extents: &[Extent]) -> String {
     extents.iter().map(|e| format!("{} {} {}\n", e.inside, e.outside, e.count)).collect()
 }
 
-/// The first slot that nobody holds. One file, one locked byte for each slot: nothing to clean up after a crash.
-fn free_slot(runtime: &Path, slots: u32) -> Result<(u32, File), JailError> {
+/// The first slot from `next` on that nobody holds. One file, one locked byte for each slot: nothing to clean up after a
+/// crash. Who always began with the first would ask for every living jail's before it found a free one.
+fn free_slot(runtime: &Path, slots: u32, next: &mut u32) -> Result<(u32, File), JailError> {
     let path = runtime.join("ids");
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     let file = options.open(&path).map_err(doing(format!("open {}", path.display())))?;
-    for slot in 0..slots {
+    let first = *next;
+    for slot in (0..slots).map(|offset| (first % slots + offset) % slots) {
         if sandstorm_sys::lock::try_lock_byte(file.as_fd(), slot).map_err(doing("lock a block of ids"))? {
+            *next = (slot + 1) % slots;
             return Ok((slot, file));
         }
     }
@@ -219,12 +222,21 @@ mod tests {
     #[test]
     fn slots_are_given_once() {
         let runtime = tempfile::tempdir().unwrap();
-        let (a, first) = free_slot(runtime.path(), 2).unwrap();
-        let (b, _second) = free_slot(runtime.path(), 2).unwrap();
+        let mut next = 0;
+        let (a, first) = free_slot(runtime.path(), 2, &mut next).unwrap();
+        let (b, _second) = free_slot(runtime.path(), 2, &mut next).unwrap();
         assert_eq!((a, b), (0, 1));
-        assert!(matches!(free_slot(runtime.path(), 2), Err(JailError::NoFreeIds(2))));
+        assert!(matches!(free_slot(runtime.path(), 2, &mut next), Err(JailError::NoFreeIds(2))));
         drop(first);
-        assert_eq!(free_slot(runtime.path(), 2).unwrap().0, 0);
+        assert_eq!(free_slot(runtime.path(), 2, &mut next).unwrap().0, 0);
+    }
+
+    #[test]
+    fn a_slot_that_was_just_given_back_is_the_last_to_be_given_again() {
+        let runtime = tempfile::tempdir().unwrap();
+        let mut next = 0;
+        let mut take = || free_slot(runtime.path(), 3, &mut next).unwrap().0;
+        assert_eq!([take(), take(), take(), take()], [0, 1, 2, 0]);
     }
 
     #[test]

@@ -68,12 +68,12 @@ fn allow(
     access: landlock::BitFlags<AccessFs>,
 ) -> Result<landlock::RulesetCreated, Failed> {
     let step = || format!("landlock rule for {}", path.display());
-    let opened = PathFd::new(path).map_err(|_| Errno::NOENT).step(step())?;
+    let opened = PathFd::new(path).map_err(|_| Errno::NOENT).step_with(step)?;
     // Rights on directories do not apply to a file that is mounted by itself.
-    let found = rustix::fs::fstat(&opened).step(step())?;
+    let found = rustix::fs::fstat(&opened).step_with(step)?;
     let is_file = FileType::from_raw_mode(found.st_mode) != FileType::Directory;
     let access = if is_file { access & AccessFs::from_file(KNOWN) } else { access };
-    ruleset.add_rule(PathBeneath::new(opened, access)).map_err(|_| Errno::INVAL).step(step())
+    ruleset.add_rule(PathBeneath::new(opened, access)).map_err(|_| Errno::INVAL).step_with(step)
 }
 
 /// The Landlock version of the running kernel; 0 is none.

@@ -14,6 +14,7 @@ mod clients;
 mod door;
 mod hello;
 mod introduction;
+mod molds;
 mod networks;
 mod protocol;
 pub mod resident;
@@ -36,9 +37,11 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
+use rustix::process::Rlimit;
 use sandstorm_sys::fork::Forked;
 
 use clients::Clients;
+use molds::Molds;
 use networks::Networks;
 pub use protocol::{
     Answer, EndCause, Ended, GuestId, JailId, Launched, Refusal, RefusalKind, Request, TransplantReport,
@@ -52,9 +55,8 @@ use crate::cgroup::{Controller, Hierarchies, Spares};
 use crate::error::{JailError, doing};
 use crate::identity::IdRange;
 use crate::instance::{Instance, private_directory};
-use crate::packet;
 use crate::root::Prepared;
-use crate::seccomp::{self, Arch};
+use crate::{descriptors, packet};
 
 /// What a launcher needs to know of its host.
 #[derive(Debug, Clone)]
@@ -65,7 +67,7 @@ pub struct LauncherConfig {
     pub cgroup_parent: PathBuf,
     /// Where leases and locks are; made when needed.
     pub runtime_dir: PathBuf,
-    /// The agent program.
+    /// The program that is the mold of all PID 1s, and so the agent.
     pub agent: &'static [u8],
     /// Warm interpreters that may be had here. Fixed for the life of the launcher: its client only names them.
     pub zygotes: Vec<ZygoteConfig>,
@@ -182,8 +184,10 @@ fn refuse_all(socket: &OwnedFd, error: JailError) -> Result<(), JailError> {
 struct Workshop {
     config: LauncherConfig,
     hierarchies: Hierarchies,
-    agent: OwnedFd,
-    agent_filter: Vec<sandstorm_sys::filter::Instruction>,
+    /// What PID 1s are made from.
+    molds: Molds,
+    /// Of descriptors, for everything that is started from here.
+    descriptor_limit: Rlimit,
     namespaces: Vec<u64>,
     /// Whether this process may mount in its own mount namespace.
     may_mount: bool,
@@ -191,12 +195,12 @@ struct Workshop {
     networks: Option<Networks>,
     /// What a jail may show of the host. `None`: the client has the same rights as this process.
     sources: Option<Sources>,
-    /// How soon the kernel ends this process when memory runs out.
-    memory_rank: i32,
     /// Roots that several jails have in common, where this process may make them.
     prepared: Prepared,
     /// Groups that wait for a jail.
     spares: Spares,
+    /// The block of ids to try first.
+    next_ids: u32,
     /// Exists once the first jail needed groups.
     instance: Option<Instance>,
 }
@@ -204,7 +208,7 @@ struct Workshop {
 impl Workshop {
     fn prepare(config: LauncherConfig, sources: Option<Sources>) -> Result<Self, JailError> {
         leave_terminal();
-        allow_descriptors();
+        let descriptor_limit = descriptors::allow_most();
         // Nobody inside may change groups, so they are given up here, where it is allowed.
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_groups(&[]).map_err(doing("give up supplementary groups"))?;
@@ -212,12 +216,12 @@ impl Workshop {
         let agent = sealed(config.agent).map_err(doing("seal the agent program"))?;
         Ok(Self {
             hierarchies: Hierarchies::detect(),
-            agent,
-            agent_filter: introduction::instructions(&seccomp::agent(Arch::host())),
+            molds: Molds::new(agent, descriptor_limit, may_mount()),
+            descriptor_limit,
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
-            memory_rank: memory_rank(),
             prepared: Prepared::default(),
             spares: Spares::default(),
+            next_ids: 0,
             instance: None,
             may_mount: may_mount(),
             networks: if may_mount() { Networks::new().ok() } else { None },
@@ -249,6 +253,7 @@ fn leave_terminal() {
     sandstorm_sys::process::ignore_broken_pipes();
 }
 
+/// How soon the kernel ends this process when memory runs out.
 pub(crate) fn memory_rank() -> i32 {
     let score = std::fs::read_to_string("/proc/self/oom_score_adj");
     score.ok().and_then(|score| score.trim().parse().ok()).unwrap_or(0)
@@ -260,13 +265,10 @@ fn may_mount() -> bool {
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Lets this process have as many descriptors as its user may give it: each jail needs about a dozen in its launcher, and
-/// some in its client. Payloads have a limit of their own.
+/// Lets this process have as many descriptors as its user may give it: each sandbox needs some in its client. Payloads have
+/// a limit of their own.
 pub fn allow_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // A host that forbids it only has room for fewer jails.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    descriptors::allow_all();
 }
 
 /// A copy of the agent that nobody can change any more, whoever gets hold of it.

@@ -5,12 +5,14 @@
 //! really stand. `ARCHITECTURE.md` draws who forks, who reaps and who holds what.
 
 pub mod cgroup;
+mod descriptors;
 mod devices;
 mod error;
 mod identity;
 mod instance;
 pub mod landlock;
 pub mod launcher;
+pub mod mold;
 mod mounts;
 pub mod network;
 pub mod packet;

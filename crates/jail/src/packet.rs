@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 /// Largest message. A spec with many mounts has room; a socket buffer holds several.
 const LARGEST: usize = 128 * 1024;
 
-/// Most descriptors with one message.
-const MOST_DESCRIPTORS: usize = 12;
+/// Most descriptors with one message: as many as the kernel carries.
+const MOST_DESCRIPTORS: usize = 253;
 
 /// A connected pair that keeps message borders.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

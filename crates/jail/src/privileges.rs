@@ -7,16 +7,9 @@ use crate::step::{Failed, Step};
 /// To take the payload's ids, and to signal processes that have them.
 const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
-/// Empties the bounding set, locks the rules by which root gains rights, and keeps the three capabilities as ambient,
-/// which is how they reach the agent through its exec without the bounding set.
+/// Empties the bounding set, locks the rules by which root gains rights, and keeps the three capabilities. Nothing is
+/// executed on the way to the agent, so none of them has to be inheritable.
 pub(crate) fn reduce() -> Result<(), Failed> {
-    // A capability may be made inheritable only while the bounding set still has it.
-    let held = rustix::thread::capabilities(None).step("capabilities")?;
-    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: KEPT, ..held })
-        .step("capabilities")?;
-    for one in KEPT.iter() {
-        rustix::thread::configure_capability_in_ambient_set(one, true).step("ambient capabilities")?;
-    }
     sandstorm_sys::process::empty_bounding_set().step("bounding set")?;
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -26,7 +19,7 @@ pub(crate) fn reduce() -> Result<(), Failed> {
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
     rustix::thread::set_capabilities_secure_bits(bits).step("secure bits")?;
-    let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: KEPT };
+    let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets).step("capabilities")?;
     rustix::thread::set_no_new_privs(true).step("no new privileges")
 }

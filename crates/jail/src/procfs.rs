@@ -69,14 +69,15 @@ pub(crate) fn attach_masked(proc: &OwnedFd) -> Result<NamespaceBan, Failed> {
     let ban = NamespaceBan::prepare()?;
     let proc = Path::new("proc");
     for name in MASKED_FILES {
-        cover(Path::new(NULL), &proc.join(name)).step(format!("mask {name}"))?;
+        cover(Path::new(NULL), &proc.join(name)).step_with(|| format!("mask {name}"))?;
     }
     mask_directories()?;
     for name in READ_ONLY {
         let (path, step) = (proc.join(name), || format!("read-only {name}"));
-        if cover(&path, &path).step(step())? {
-            let same = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step(step())?;
-            tighten(&same, MountAttributes::READ_ONLY).step(step())?;
+        if cover(&path, &path).step_with(step)? {
+            let same =
+                rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step_with(step)?;
+            tighten(&same, MountAttributes::READ_ONLY).step_with(step)?;
         }
     }
     Ok(ban)
@@ -99,10 +100,10 @@ fn mask_directories() -> Result<(), Failed> {
     let step = |name| format!("mask {name}");
     let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")];
     let attributes = SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    let empty = file_system("tmpfs", &options, attributes).step(step(first))?;
-    attach(&empty, &proc.join(first)).step(step(first))?;
+    let empty = file_system("tmpfs", &options, attributes).step_with(|| step(first))?;
+    attach(&empty, &proc.join(first)).step_with(|| step(first))?;
     for name in others {
-        cover(&proc.join(first), &proc.join(name)).step(step(name))?;
+        cover(&proc.join(first), &proc.join(name)).step_with(|| step(name))?;
     }
     Ok(())
 }
@@ -118,8 +119,10 @@ impl NamespaceBan {
     fn prepare() -> Result<Self, Failed> {
         let open = |kind| {
             let path = format!("proc/sys/user/max_{kind}_namespaces");
-            let opened =
-                OpenOptions::new().write(true).open(path).step(format!("no more {kind} namespaces"))?;
+            let opened = OpenOptions::new()
+                .write(true)
+                .open(path)
+                .step_with(|| format!("no more {kind} namespaces"))?;
             Ok((kind, opened))
         };
         ["user", "pid", "net", "mnt", "ipc", "uts", "cgroup", "time"]
@@ -130,8 +133,8 @@ impl NamespaceBan {
     }
 
     pub(crate) fn impose(self) -> Result<(), Failed> {
-        self.0
-            .into_iter()
-            .try_for_each(|(kind, mut file)| file.write_all(b"0").step(format!("no more {kind} namespaces")))
+        self.0.into_iter().try_for_each(|(kind, mut file)| {
+            file.write_all(b"0").step_with(|| format!("no more {kind} namespaces"))
+        })
     }
 }

@@ -7,7 +7,7 @@
 mod prepared;
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::Path;
 
@@ -30,7 +30,36 @@ use crate::{devices, procfs};
 const ASSEMBLY_POINTS: [&str; 3] = ["/tmp", "/mnt", "/srv"];
 
 /// Trees of the host, taken and tightened but not attached yet.
+#[derive(Debug)]
 pub(crate) struct Taken<'a>(Vec<(&'a Tree, OwnedFd)>);
+
+impl<'a> Taken<'a> {
+    /// In the order in which they are [received](Self::received).
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|(_, mount)| mount.as_fd())
+    }
+
+    /// What [`take`] took in another process.
+    pub(crate) fn received(spec: &'a RootSpec, mounts: Vec<OwnedFd>) -> Result<Self, Failed> {
+        Self::paired(all_trees(spec).collect(), mounts)
+    }
+
+    /// What [`take_later`] took in another process.
+    pub(crate) fn received_later(spec: &'a RootSpec, mounts: Vec<OwnedFd>) -> Result<Self, Failed> {
+        Self::paired(all_trees(spec).filter(|tree| is_below_writable(&tree.target)).collect(), mounts)
+    }
+
+    fn paired(trees: Vec<&'a Tree>, mounts: Vec<OwnedFd>) -> Result<Self, Failed> {
+        if trees.len() != mounts.len() {
+            return Err(Failed { step: "trees".to_owned(), errno: Errno::BADMSG });
+        }
+        Ok(Self(trees.into_iter().zip(mounts).collect()))
+    }
+}
+
+fn all_trees(spec: &RootSpec) -> impl Iterator<Item = &Tree> {
+    spec.trees.iter().chain(&spec.exposed)
+}
 
 /// Takes the trees of the host that the jail shows. To be done with the launcher's rights, since some of them lie where
 /// nobody else can look: by a launcher that is root itself, whose rights end at the border of a user namespace, and by
@@ -51,14 +80,14 @@ fn take_those(
     wanted: impl Fn(&Tree) -> bool,
 ) -> Result<Taken<'_>, Failed> {
     let mut trees = Vec::with_capacity(spec.trees.len());
-    for tree in spec.trees.iter().chain(&spec.exposed).filter(|tree| wanted(tree)) {
+    for tree in all_trees(spec).filter(|tree| wanted(tree)) {
         let name = || format!("mount {}", tree.source.display());
         let mount = match follow_links {
             true => clone_tree(CWD, &tree.source),
             false => clone_tree_without_links(&tree.source),
         }
-        .step(name())?;
-        tighten(&mount, host_tree_attributes()).step(name())?;
+        .step_with(name)?;
+        tighten(&mount, host_tree_attributes()).step_with(name)?;
         trees.push((tree, mount));
     }
     Ok(Taken(trees))
@@ -137,10 +166,10 @@ fn write_own(spec: &RootSpec) -> Result<(), Failed> {
     for (path, target) in &spec.links {
         make_parents(path)
             .and_then(|()| symlink(target, relative(path)))
-            .step(format!("link {}", path.display()))?;
+            .step_with(|| format!("link {}", path.display()))?;
     }
     for (path, content) in &spec.files {
-        write_file(path, content).step(format!("file {}", path.display()))?;
+        write_file(path, content).step_with(|| format!("file {}", path.display()))?;
     }
     Ok(())
 }
@@ -166,8 +195,8 @@ fn is_below_writable(target: &Path) -> bool {
 }
 
 fn place(tree: &Tree, mount: &OwnedFd) -> Result<(), Failed> {
-    make_target(&tree.target, mount).step(format!("place for {}", tree.target.display()))?;
-    attach(mount, relative(&tree.target)).step(format!("attach {}", tree.target.display()))
+    make_target(&tree.target, mount).step_with(|| format!("place for {}", tree.target.display()))?;
+    attach(mount, relative(&tree.target)).step_with(|| format!("attach {}", tree.target.display()))
 }
 
 const DIRECTORY: rustix::fs::OFlags =
@@ -188,23 +217,23 @@ fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Faile
     for (path, mode, no_exec) in WRITABLE {
         let step = || format!("writable {path}");
         let name = Path::new(path).file_name().unwrap_or_default();
-        rustix::fs::mkdirat(scratch, name, rustix::fs::Mode::from_raw_mode(0o700)).step(step())?;
+        rustix::fs::mkdirat(scratch, name, rustix::fs::Mode::from_raw_mode(0o700)).step_with(step)?;
         rustix::fs::chownat(scratch, name, owner.0, owner.1, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-            .step(step())?;
+            .step_with(step)?;
         rustix::fs::chmodat(
             scratch,
             name,
             rustix::fs::Mode::from_raw_mode(mode),
             rustix::fs::AtFlags::empty(),
         )
-        .step(step())?;
-        let part = clone_tree(scratch.as_fd(), Path::new(name)).step(step())?;
+        .step_with(step)?;
+        let part = clone_tree(scratch.as_fd(), Path::new(name)).step_with(step)?;
         let mut attributes = MountAttributes::NO_SUID | MountAttributes::NO_DEV;
         if no_exec {
             attributes = attributes | MountAttributes::NO_EXEC;
         }
-        tighten(&part, attributes).step(step())?;
-        attach(&part, relative(Path::new(path))).step(step())?;
+        tighten(&part, attributes).step_with(step)?;
+        attach(&part, relative(Path::new(path))).step_with(step)?;
     }
     Ok(())
 }
@@ -212,7 +241,7 @@ fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Faile
 /// Where the writable file system is going to show.
 fn make_writable_places() -> Result<(), Failed> {
     WRITABLE.iter().try_for_each(|(path, _, _)| {
-        make_directory(relative(Path::new(path))).step(format!("writable {path}"))
+        make_directory(relative(Path::new(path))).step_with(|| format!("writable {path}"))
     })
 }
 

@@ -12,17 +12,25 @@ pub(crate) struct Failed {
 }
 
 pub(crate) trait Step<T> {
-    fn step(self, name: impl Into<String>) -> Result<T, Failed>;
+    fn step(self, name: &str) -> Result<T, Failed>
+    where
+        Self: Sized,
+    {
+        self.step_with(|| name.to_owned())
+    }
+
+    /// With a name that is put together only when it is needed.
+    fn step_with(self, name: impl FnOnce() -> String) -> Result<T, Failed>;
 }
 
 impl<T> Step<T> for Result<T, Errno> {
-    fn step(self, name: impl Into<String>) -> Result<T, Failed> {
-        self.map_err(|errno| Failed { step: name.into(), errno })
+    fn step_with(self, name: impl FnOnce() -> String) -> Result<T, Failed> {
+        self.map_err(|errno| Failed { step: name(), errno })
     }
 }
 
 impl<T> Step<T> for io::Result<T> {
-    fn step(self, name: impl Into<String>) -> Result<T, Failed> {
-        self.map_err(|e| Failed { step: name.into(), errno: Errno::from_io_error(&e).unwrap_or(Errno::IO) })
+    fn step_with(self, name: impl FnOnce() -> String) -> Result<T, Failed> {
+        self.map_err(|e| Failed { step: name(), errno: Errno::from_io_error(&e).unwrap_or(Errno::IO) })
     }
 }

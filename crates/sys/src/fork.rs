@@ -15,7 +15,7 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 /// Which side of a fork this is.
 #[derive(Debug)]
 pub enum Side {
-    /// The caller, with the child's pid (in the caller's pid namespace) and a descriptor that stays valid when the pid
+    /// The caller, with the new process's pid (in the caller's pid namespace) and a descriptor that stays valid when the pid
     /// is reused.
     Parent { pid: i32, pidfd: OwnedFd },
     /// The new process.
@@ -39,6 +39,8 @@ impl Namespaces {
     );
     /// The same without a network namespace: the parent is in the one that the jail is to have.
     pub const JAIL_HERE: Self = Self(Self::JAIL.0 & !(libc::CLONE_NEWNET as u64));
+    /// A mount namespace of its own, for the mold of all PID 1s.
+    pub const MOLD: Self = Self(libc::CLONE_NEWNS as u64);
     /// What a zygote is born into: it is root of the host with few rights, has to enter the namespaces of jails, and can
     /// only do that from the host's own user and pid namespaces.
     pub const ZYGOTE: Self =
@@ -50,12 +52,22 @@ impl Namespaces {
 /// Makes a child in new namespaces and, if a directory of the unified cgroup tree is given, inside that group from its
 /// first instruction. Handlers of caught signals are reset in the child.
 pub fn clone(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Side> {
+    clone_with(namespaces.0, libc::SIGCHLD as u64, cgroup)
+}
+
+/// The same, but the new process is a child of this process's own parent, which alone hears of its end and collects it.
+pub fn clone_for_parent(namespaces: Namespaces, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Side> {
+    // Whose child it is decides about the signal of its end, too.
+    clone_with(namespaces.0 | libc::CLONE_PARENT as u64, 0, cgroup)
+}
+
+fn clone_with(flags: u64, exit_signal: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Side> {
     refuse_threads()?;
     let mut pidfd: libc::c_int = -1;
     // SAFETY: `clone_args` is plain data for which all zeroes means "nothing asked for".
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = namespaces.0 | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND;
-    args.exit_signal = libc::SIGCHLD as u64;
+    args.flags = flags | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND;
+    args.exit_signal = exit_signal;
     args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;

@@ -29,6 +29,7 @@ const ROWS: &[Row] = &[
         tests_may: &[],
         never: &["tokio", "hyper", "reqwest"],
     },
+    Row { folder: "pid1", may: &["jail"], tests_may: &[], never: &["tokio"] },
     Row { folder: "egress", may: &["types"], tests_may: &["jail"], never: &[] },
     Row { folder: "language", may: &["types"], tests_may: &[], never: &["tokio"] },
     Row { folder: "provider", may: &["types"], tests_may: &[], never: &[] },

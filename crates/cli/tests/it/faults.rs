@@ -68,7 +68,6 @@ const FAULTS: &[Fault] = &[
     fault("landlock_restrict_self", libc::SYS_landlock_restrict_self, &[], "'landlock domain'"),
     fault("prctl(PR_SET_NO_NEW_PRIVS)", libc::SYS_prctl, &[(0, PR_SET_NO_NEW_PRIVS)], "'landlock domain'"),
     fault("capset", libc::SYS_capset, &[], "'capabilities'"),
-    fault("prctl(PR_CAP_AMBIENT)", libc::SYS_prctl, &[(0, PR_CAP_AMBIENT)], "'ambient capabilities'"),
     fault("prctl(PR_CAPBSET_DROP)", libc::SYS_prctl, &[(0, PR_CAPBSET_DROP)], "'bounding set'"),
     fault("prctl(PR_CAPBSET_READ)", libc::SYS_prctl, &[(0, PR_CAPBSET_READ)], "'measure the walls'"),
     fault("prctl(PR_SET_SECUREBITS)", libc::SYS_prctl, &[(0, PR_SET_SECUREBITS)], "'secure bits'"),
@@ -77,6 +76,7 @@ const FAULTS: &[Fault] = &[
     fault("execveat", libc::SYS_execveat, &[], "'execute the agent'"),
     // From here on it is the agent that fails, and the child that it makes.
     fault("prctl(PR_SET_DUMPABLE)", libc::SYS_prctl, &[(0, PR_SET_DUMPABLE)], "create on local"),
+    fault("prctl(PR_CAP_AMBIENT)", libc::SYS_prctl, &[(0, PR_CAP_AMBIENT)], "create on local"),
     fault("signalfd4", libc::SYS_signalfd4, &[], "create on local"),
 ];
 

@@ -1,6 +1,6 @@
 //! A jail that is being made: the launcher's side.
 //!
-//! The launcher clones PID 1 and releases it; PID 1 builds the walls and says so on a socket. Until then it is a
+//! The mold clones PID 1, the launcher releases it; PID 1 builds the walls and says so on a socket. Until then it is a
 //! [`Newborn`] among what the loop waits for, so that many can be made at once while everything else goes on.
 
 mod conception;
@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -54,24 +53,23 @@ pub(super) struct Newborn {
     network: Option<Rc<Namespace>>,
 }
 
-/// PID 1 says two things: that the walls stand, and, by closing the socket, that it is the agent now.
 #[derive(Debug)]
 enum Stage {
     Building {
         sync: Watched,
         give_up: Instant,
     },
-    Built {
-        sync: Watched,
-        give_up: Instant,
-        report: Box<Report>,
-        scratch: OwnedFd,
-        captured: Vec<OwnedFd>,
-        /// Copies of them that the launcher keeps.
-        kept: Vec<OwnedFd>,
-    },
     /// It is killed and not collected yet.
     Ending(JailError),
+}
+
+/// What there is of a jail whose walls stand.
+struct Standing {
+    report: Report,
+    scratch: OwnedFd,
+    captured: Vec<OwnedFd>,
+    /// Copies of them that the launcher keeps.
+    kept: Vec<OwnedFd>,
 }
 
 /// The ways into the jail that are kept.
@@ -140,45 +138,28 @@ impl Newborn {
     /// The moment at which it has taken too long.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Building { give_up, .. } | Stage::Built { give_up, .. } => Some(give_up),
+            Stage::Building { give_up, .. } => Some(give_up),
             Stage::Ending(_) => None,
         }
     }
 
     /// PID 1 said something, or closed the socket.
     pub(super) fn hear(mut self, workshop: &Workshop, watcher: &Watcher) -> Outcome {
-        let (Stage::Building { sync, .. } | Stage::Built { sync, .. }) = &self.stage else {
+        let Stage::Building { sync, .. } = &self.stage else {
             return Outcome::Waiting(Box::new(self));
         };
-        match packet::receive::<Word>(sync.as_fd()).map_err(doing("listen to PID 1")) {
-            Ok(None) => self.grow(watcher),
+        let why = match packet::receive::<Word>(sync.as_fd()).map_err(doing("listen to PID 1")) {
             Ok(Some((Word::Built(measured), descriptors))) => {
                 match self.furnish(workshop, measured, descriptors) {
-                    Ok(()) => Outcome::Waiting(Box::new(self)),
-                    Err(e) => {
-                        let why = self.last_words().unwrap_or(e);
-                        Outcome::Waiting(Box::new(self.abandon(why)))
-                    }
+                    Ok(standing) => return self.grow(watcher, standing),
+                    Err(e) => e,
                 }
             }
-            Ok(Some((Word::Failed { step: name, errno }, _))) => {
-                Outcome::Waiting(Box::new(self.abandon(step(&name, Errno::from_raw_os_error(errno)))))
-            }
-            Err(e) => Outcome::Waiting(Box::new(self.abandon(e))),
-        }
-    }
-
-    /// Which step failed, if that is why PID 1 cannot be spoken to.
-    fn last_words(&self) -> Option<JailError> {
-        let (Stage::Building { sync, .. } | Stage::Built { sync, .. }) = &self.stage else { return None };
-        let mut waits = [PollFd::new(sync, PollFlags::IN)];
-        if poll(&mut waits, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()? == 0 {
-            return None;
-        }
-        match packet::receive::<Word>(sync.as_fd()).ok()?? {
-            (Word::Failed { step: name, errno }, _) => Some(step(&name, Errno::from_raw_os_error(errno))),
-            (Word::Built(_), _) => None,
-        }
+            Ok(Some((Word::Failed { step: name, errno }, _))) => step(&name, Errno::from_raw_os_error(errno)),
+            Ok(None) => step("stay alive", Errno::CHILD),
+            Err(e) => e,
+        };
+        Outcome::Waiting(Box::new(self.abandon(why)))
     }
 
     /// Its time is up if it still builds.
@@ -199,13 +180,13 @@ impl Newborn {
         }
     }
 
-    /// The walls stand: checks them, and tells the agent what it has to know. Nobody reads that before the agent does.
+    /// The walls stand: checks them, and tells the agent what it has to know.
     fn furnish(
         &mut self,
         workshop: &Workshop,
         measured: Measured,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), JailError> {
+    ) -> Result<Standing, JailError> {
         let mut descriptors = descriptors.into_iter();
         let missing = || step("report", Errno::BADMSG);
         let scratch = descriptors.next().ok_or_else(missing)?;
@@ -219,38 +200,26 @@ impl Newborn {
         }
         let filter = seccomp::payload(Arch::host(), self.spec.strict_filter);
         let leaf = self.leaf.as_ref();
-        let report = Box::new(walls::report(workshop, &self.spec, &self.identity, leaf, measured, &filter));
+        let report = walls::report(workshop, &self.spec, &self.identity, leaf, measured, &filter);
         walls::check(&self.spec, &report)?;
-        introduce(&self.control, &filter, rlimits(&self.spec, leaf.is_some()))?;
+        let limits = rlimits(&self.spec, leaf.is_some(), workshop.descriptor_limit);
+        introduce(&self.control, &filter, limits)?;
         let captured: Vec<OwnedFd> = descriptors.collect();
         let held = self.spec.joinable || self.cookie.is_some();
         let kept = if held { copies(&captured)? } else { Vec::new() };
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Ending(JailError::Gone)) {
-            Stage::Building { sync, give_up } => {
-                Stage::Built { sync, give_up, report, scratch, captured, kept }
-            }
-            other => return Err(self.said_twice(other)),
-        };
-        Ok(())
+        Ok(Standing { report, scratch, captured, kept })
     }
 
-    fn said_twice(&mut self, stage: Stage) -> JailError {
-        self.stage = stage;
-        step("report", Errno::BADMSG)
-    }
-
-    /// The socket is closed: either PID 1 is the agent now, or it ended without a word.
-    fn grow(self, watcher: &Watcher) -> Outcome {
-        let Self { stage: Stage::Built { report, scratch, captured, kept, .. }, .. } = self else {
-            return Outcome::Waiting(Box::new(self.abandon(step("stay alive", Errno::CHILD))));
-        };
+    /// PID 1 is the agent now.
+    fn grow(self, watcher: &Watcher, standing: Standing) -> Outcome {
+        let Standing { report, scratch, captured, kept } = standing;
         let Self { serial, spec, cookie, pid, pidfd, leaf, identity, control, door, ways, network, .. } =
             self;
         let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
         let ward = Ward::new(watcher, serial, &spec, hold, cookie);
         let mut given = vec![control];
         given.extend(captured);
-        let launched = Launched { name: spec.name, pid, report: *report };
+        let launched = Launched { name: spec.name, pid, report };
         Outcome::Grown(Box::new(ward), Box::new(launched), given)
     }
 

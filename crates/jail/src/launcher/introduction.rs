@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use sandstorm_agent::protocol::{FilterInstruction, Init, Rlimit, ToAgent};
-use sandstorm_sys::filter::Instruction;
 
 use crate::error::{JailError, doing};
 use crate::seccomp::Program;
@@ -37,17 +36,18 @@ pub(super) fn introduce(control: &OwnedFd, filter: &Program, rlimits: Vec<Limit>
     Ok(())
 }
 
-/// Limits of each process. A hard limit can only be lowered, so each is at most what this process has. Without groups
-/// they are all there is.
-pub(super) fn rlimits(spec: &JailSpec, grouped: bool) -> Vec<Limit> {
+/// Limits of each process. A hard limit can only be lowered, so each is at most what PID 1 has: as much as this process,
+/// but for `descriptors`. Without groups they are all there is.
+pub(super) fn rlimits(spec: &JailSpec, grouped: bool, descriptors: rustix::process::Rlimit) -> Vec<Limit> {
     use rustix::process::Resource;
     let at_most = |resource: Resource, wanted: u64| {
         rustix::process::getrlimit(resource).maximum.map_or(wanted, |have| have.min(wanted))
     };
+    let open_files = spec.limits.open_files;
     let mut limits = vec![
         // 0 still starts a handler that the host's core pattern pipes to; 1 is the kernel's word for "not even that".
         (Rlimit::Core, at_most(Resource::Core, 1)),
-        (Rlimit::OpenFiles, at_most(Resource::Nofile, spec.limits.open_files)),
+        (Rlimit::OpenFiles, descriptors.maximum.map_or(open_files, |have| have.min(open_files))),
         (Rlimit::Processes, at_most(Resource::Nproc, spec.limits.processes)),
         (Rlimit::LockedMemory, at_most(Resource::Memlock, 8 << 20)),
         (Rlimit::MessageQueues, 0),
@@ -68,15 +68,6 @@ pub(super) fn rlimits(spec: &JailSpec, grouped: bool) -> Vec<Limit> {
     limits
         .into_iter()
         .map(|(limit, hard)| (limit, if limit == Rlimit::Stack { hard.min(8 << 20) } else { hard }, hard))
-        .collect()
-}
-
-/// A compiled program in the form that installs.
-pub(super) fn instructions(program: &Program) -> Vec<Instruction> {
-    program
-        .instructions()
-        .iter()
-        .map(|i| Instruction { code: i.code, jump_true: i.jt, jump_false: i.jf, operand: i.k })
         .collect()
 }
 

@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use sandstorm_sys::fork::{Namespaces, Side};
 
 use crate::network;
 
@@ -108,20 +107,6 @@ impl Networks {
         });
         self.leave();
         made
-    }
-
-    /// Clones the PID 1 of a jail into a namespace. The child stays there.
-    pub(super) fn bear(
-        &self,
-        network: BorrowedFd<'_>,
-        birthplace: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Side> {
-        enter(network)?;
-        let side = sandstorm_sys::fork::clone(Namespaces::JAIL_HERE, birthplace);
-        if !matches!(side, Ok(Side::Child)) {
-            self.leave();
-        }
-        side
     }
 
     /// What follows a failure would happen in a jail's network: there is no going on from that.

@@ -264,6 +264,7 @@ impl State {
         self.surgeries.values().for_each(Surgery::kill);
         let newborns = std::mem::take(&mut self.newborns).into_values();
         let newborns: Vec<_> = newborns.map(|newborn| newborn.abandon(JailError::Gone)).collect();
+        self.workshop.molds.end();
         // A fork that nobody knows yet is killed with the namespace that it is in.
         // All that this process ever made is killed by now. One that ends may wait for another to be collected, so they
         // are taken in whatever order they come.

@@ -37,8 +37,8 @@ pub(super) struct Zygotes {
     living: BTreeMap<Serial, Zygote>,
     /// Told to end, or found dead, and not collected yet.
     leaving: BTreeMap<Serial, Zygote>,
-    /// Why one of that name did not come up, and when.
-    failures: BTreeMap<String, (Instant, String)>,
+    /// Why one of that name did not come up for an owner, and when: what one of them does costs no other a zygote.
+    failures: BTreeMap<(String, String), (Instant, String)>,
 }
 
 /// Why no guest interpreter can be had by this process on this host; `None`: nothing is in the way.
@@ -87,13 +87,12 @@ impl Zygotes {
         }
         let kind = self.kinds.iter().find(|kind| kind.name == name);
         let kind = kind.ok_or_else(|| JailError::NoGuest(format!("there is no zygote {name:?}")))?;
-        if let Some((when, why)) = self.failures.get(name)
-            && when.elapsed() < TRY_AGAIN
-        {
+        self.failures.retain(|_, (when, _)| when.elapsed() < TRY_AGAIN);
+        if let Some((_, why)) = self.failures.get(&(name.to_owned(), owner.to_owned())) {
             return Err(JailError::NoGuest(why.clone()));
         }
         let leaf = make_leaf(workshop, serial)?;
-        let zygote = Zygote::start(kind, watcher, serial, owner, leaf)?;
+        let zygote = Zygote::start(kind, watcher, serial, owner, leaf, workshop.descriptor_limit)?;
         self.living.insert(serial, zygote);
         self.make_room();
         Ok(())
@@ -125,7 +124,8 @@ impl Zygotes {
     /// Sends one away that did not do what it should.
     pub(super) fn fail(&mut self, serial: Serial, why: &str) -> Vec<Visit> {
         if let Some(zygote) = self.living.get(&serial).filter(|zygote| !zygote.is_warm()) {
-            self.failures.insert(zygote.name().to_owned(), (Instant::now(), why.to_owned()));
+            let whose = (zygote.name().to_owned(), zygote.owner().to_owned());
+            self.failures.insert(whose, (Instant::now(), why.to_owned()));
         }
         self.dismiss(serial)
     }

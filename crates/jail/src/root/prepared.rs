@@ -139,7 +139,8 @@ impl Root {
 impl Taken<'_> {
     fn sources(&self) -> Result<Vec<Source>, Failed> {
         let identify = |(tree, mount): &(&Tree, OwnedFd)| {
-            let found = rustix::fs::fstat(mount).step(format!("look at {}", tree.source.display()))?;
+            let found =
+                rustix::fs::fstat(mount).step_with(|| format!("look at {}", tree.source.display()))?;
             Ok((tree.source.clone(), (found.st_dev, found.st_ino)))
         };
         self.0.iter().map(identify).collect()

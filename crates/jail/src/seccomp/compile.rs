@@ -40,6 +40,17 @@ impl Program {
         &self.instructions
     }
 
+    /// The instructions in the form that installs.
+    pub(crate) fn to_install(&self) -> Vec<sandstorm_sys::filter::Instruction> {
+        let convert = |i: &Instruction| sandstorm_sys::filter::Instruction {
+            code: i.code,
+            jump_true: i.jt,
+            jump_false: i.jf,
+            operand: i.k,
+        };
+        self.instructions.iter().map(convert).collect()
+    }
+
     /// The instructions as the kernel reads them from memory, eight bytes each.
     pub fn bytes(&self) -> Vec<u8> {
         encode(&self.instructions)

@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use sandstorm_sys::fork::{Namespaces, Side};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use crate::launcher::ZygoteConfig;
 use crate::launcher::memory_rank;
 use crate::seccomp::{self, Arch};
 use crate::step::{Failed, Step};
-use crate::{landlock, packet};
+use crate::{descriptors, landlock, packet};
 
 /// To enter namespaces of jails and to put up a payload's walls there; nothing else.
 const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
@@ -63,8 +63,8 @@ struct Broken {
     errno: i32,
 }
 
-/// Forks one and tells it what to import. It says by itself when it is warm.
-pub(crate) fn start(config: &ZygoteConfig, leaf: Option<&Leaf>) -> Result<Started, JailError> {
+/// Forks one and tells it what to import. It says by itself when it is warm. `limit`: of descriptors.
+pub(crate) fn start(config: &ZygoteConfig, leaf: Option<&Leaf>, limit: Rlimit) -> Result<Started, JailError> {
     check(&config.interpreter)?;
     let (ours, theirs) = packet::pair().map_err(doing("make a zygote's socket"))?;
     let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
@@ -82,7 +82,7 @@ pub(crate) fn start(config: &ZygoteConfig, leaf: Option<&Leaf>) -> Result<Starte
         }
         Side::Child => {
             drop(ours);
-            let Err(Failed { step, errno }) = become_interpreter(config, &theirs, entrances);
+            let Err(Failed { step, errno }) = become_interpreter(config, &theirs, entrances, limit);
             let broken = Broken { failed: 0, step, errno: errno.raw_os_error() };
             let _ = messages::send(theirs.as_fd(), &broken, &[]);
             sandstorm_sys::fork::exit_now(125)
@@ -103,6 +103,7 @@ fn become_interpreter(
     config: &ZygoteConfig,
     socket: &OwnedFd,
     entrances: &[OwnedFd],
+    limit: Rlimit,
 ) -> Result<Infallible, Failed> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("parent death signal")?;
     sandstorm_sys::process::reset_signals();
@@ -117,7 +118,7 @@ fn become_interpreter(
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
     root::enter(&config.known)?;
     rustix::system::sethostname(b"zygote").step("host name")?;
-    settle_descriptors(socket)?;
+    descriptors::settle(socket, limit)?;
     reduce_privileges()?;
     let word = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL).step("arguments");
     let interpreter = word(config.interpreter.as_os_str().as_bytes())?;
@@ -125,18 +126,6 @@ fn become_interpreter(
     let environment = ENVIRONMENT.iter().map(|(name, value)| word(format!("{name}={value}").as_bytes()));
     let envp = environment.collect::<Result<Vec<_>, _>>()?;
     sandstorm_sys::exec::execute_path(&interpreter, &argv, &envp).step("execute the interpreter")
-}
-
-/// The null device at 0 to 2, the socket at 3, and nothing else: what is open anywhere else belongs to the launcher.
-fn settle_descriptors(socket: &OwnedFd) -> Result<(), Failed> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(socket, 10).step("descriptors")?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let null = rustix::io::fcntl_dupfd_cloexec(null.step("null device")?, 10).step("descriptors")?;
-    for number in 0..3 {
-        sandstorm_sys::process::place_descriptor(null.as_fd(), number).step("standard streams")?;
-    }
-    sandstorm_sys::process::place_descriptor(socket.as_fd(), 3).step("socket")?;
-    sandstorm_sys::process::close_on_exec_from(4).step("descriptors")
 }
 
 /// The bounding set is what an exec by root is given: it becomes the few that are kept.

@@ -17,7 +17,7 @@ use sandstorm_jail::launcher::{
 use sandstorm_jail::template::{self, Additions};
 use sandstorm_jail::{IdRange, JailLimits, JailSpec, Network, OnMemory, Strictness, packet};
 use sandstorm_sys::fork::{Forked, exit_now, fork};
-use sandstorm_sys::process::{reap, take_descriptor};
+use sandstorm_sys::process::reap;
 
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
@@ -28,13 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) type Case = (&'static str, fn(&mut Host));
 
 /// Runs the cases whose name has the word on the command line, each in a process of its own: it forks a launcher, for which
-/// a process must have no threads. Executed as the agent, this program is the agent.
+/// a process must have no threads. Executed as the agent, this program is the mold of all PID 1s.
 #[expect(clippy::print_stdout, reason = "this is a test's report")]
 pub(crate) fn report<'a>(title: &str, cases: impl Iterator<Item = &'a Case>) -> ExitCode {
     if std::env::args().next().as_deref() == Some("sandstorm-agent") {
-        let control = take_descriptor(sandstorm_agent::CONTROL_DESCRIPTOR).unwrap();
-        let door = take_descriptor(sandstorm_agent::DOOR_DESCRIPTOR).unwrap();
-        return sandstorm_agent::serve(control, door).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        return sandstorm_jail::mold::main();
     }
     if !rustix::process::geteuid().is_root() {
         println!("{title}: skipped, only root has zygotes");

@@ -1,12 +1,11 @@
 //! The launcher's work before PID 1 may build: groups, ids, sockets, the clone, the release.
 
-use std::io::{self, ErrorKind};
+use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use sandstorm_sys::fork::{Namespaces, Side};
+use rustix::process::Rlimit;
 
 use super::{Ways, init_token, step};
 use crate::cgroup::Leaf;
@@ -16,10 +15,11 @@ use crate::instance::private_directory;
 use crate::launcher::Workshop;
 use crate::launcher::capture::{Child, Entrance};
 use crate::launcher::introduction::rlimits;
+use crate::launcher::molds::Beginning;
 use crate::launcher::networks::Namespace;
 use crate::launcher::rooms::Rooms;
 use crate::launcher::watch::{Serial, Token, Watched, Watcher};
-use crate::pid1::{self, Setup, Trees};
+use crate::pid1::{Plan, Trees};
 use crate::spec::{JailSpec, Network, Strictness};
 use crate::step::Failed;
 use crate::{packet, root};
@@ -71,8 +71,9 @@ pub(super) fn deliver(
     spec: &JailSpec,
     leaf: Option<&Leaf>,
 ) -> Result<Delivered, JailError> {
-    private_directory(&workshop.config.runtime_dir)?;
-    let identity = Identity::reserve(workshop.config.ids, &workshop.config.runtime_dir)?;
+    let config = &workshop.config;
+    private_directory(&config.runtime_dir)?;
+    let identity = Identity::reserve(config.ids, &config.runtime_dir, &mut workshop.next_ids)?;
     let (sync, their_sync) = packet::pair().map_err(doing("make a socket"))?;
     let (control, their_control) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -81,36 +82,32 @@ pub(super) fn deliver(
     let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
     let trees = trees(workshop, spec)?;
     let network = ready_network(workshop, spec);
-    let birthplace = leaf.and_then(Leaf::birthplace);
-    let side = match (&network, &workshop.networks) {
-        (Some(network), Some(networks)) => networks.bear(network.as_fd(), birthplace),
-        _ => sandstorm_sys::fork::clone(Namespaces::JAIL, birthplace),
+    let beginning = Beginning {
+        sync: their_sync.as_fd(),
+        group: leaf.and_then(Leaf::birthplace),
+        network: network.as_ref().map(|network| network.as_fd()),
     };
-    let side = side.map_err(no_namespaces)?;
-    let (pid, pidfd) = match side {
-        Side::Parent { pid, pidfd } => (pid, pidfd),
-        Side::Child => {
-            drop((sync, control, door));
-            let agent = rustix::io::fcntl_dupfd_cloexec(&workshop.agent, 10);
-            let Ok(agent) = agent else { sandstorm_sys::fork::exit_now(125) };
-            pid1::become_agent(Setup {
-                spec,
-                init_id: identity.init_id(),
-                drop_groups: identity.may_drop_groups(),
-                sync: their_sync,
-                control: their_control,
-                door: their_door,
-                agent,
-                cgroup_entrances: entrances,
-                filter: &workshop.agent_filter,
-                trees,
-                network_is_ready: network.is_some(),
-            })
-        }
-    };
-    drop((their_sync, their_control, their_door, trees));
-    let ways = ways(Child { pid, pidfd: pidfd.as_fd() }, spec, leaf, network.as_ref());
-    let released = ways.and_then(|ways| release(pid, &identity, workshop.memory_rank, &sync).map(|()| ways));
+    let (pid, pidfd) = workshop.molds.cast(beginning)?;
+    // The newborn has its own, by whose closing it is known to be gone.
+    drop(their_sync);
+    let limit = workshop.descriptor_limit;
+    let ways = ways(Child { pid, pidfd: pidfd.as_fd() }, spec, leaf, network.as_ref(), limit);
+    let released = ways.and_then(|ways| {
+        identity.apply(pid)?;
+        let plan = Plan {
+            spec: Cow::Borrowed(spec),
+            init_id: identity.init_id(),
+            drop_groups: identity.may_drop_groups(),
+            entrances: entrances.len(),
+            trees: trees.source(),
+            network_is_ready: network.is_some(),
+        };
+        let sockets = [&their_control, &their_door].into_iter().chain(entrances).map(AsFd::as_fd);
+        let given: Vec<_> = sockets.chain(trees.descriptors()).collect();
+        packet::send(sync.as_fd(), &plan, &given).map_err(doing("release PID 1"))?;
+        Ok(ways)
+    });
+    drop((their_control, their_door, trees));
     let released = released.and_then(|ways| {
         let pidfd = watcher.readable(pidfd, init_token(serial)).map_err(doing("wait for PID 1"))?;
         let sync = watcher.readable(sync, Token::Newborn(serial)).map_err(doing("wait for PID 1"))?;
@@ -123,12 +120,6 @@ pub(super) fn deliver(
     released
 }
 
-fn release(pid: i32, identity: &Identity, memory_rank: i32, sync: &OwnedFd) -> Result<(), JailError> {
-    rank_for_memory(pid, memory_rank);
-    identity.apply(pid)?;
-    rustix::io::write(sync, b"1").map(drop).map_err(doing("release PID 1"))
-}
-
 /// A network with nothing but loopback that is up already, where the launcher may have such. One that cannot be made so
 /// is made with the jail.
 fn ready_network(workshop: &mut Workshop, spec: &JailSpec) -> Option<Rc<Namespace>> {
@@ -136,17 +127,18 @@ fn ready_network(workshop: &mut Workshop, spec: &JailSpec) -> Option<Rc<Namespac
     networks.take().ok().map(Rc::new)
 }
 
-/// Before it is released it is a copy of this process, whose namespaces may be looked at; the agent's may not.
+/// Before it is released it is a copy of the mold, whose namespaces may be looked at; the agent's may not.
 fn ways(
     child: Child<'_>,
     spec: &JailSpec,
     leaf: Option<&Leaf>,
     network: Option<&Rc<Namespace>>,
+    descriptors: Rlimit,
 ) -> Result<Ways, JailError> {
     if !spec.joinable {
         return Ok(Ways::Network(Entrance::of(child, network).ok()));
     }
-    let limits = rlimits(spec, leaf.is_some());
+    let limits = rlimits(spec, leaf.is_some(), descriptors);
     Rooms::of(child, network, limits)
         .map(Box::new)
         .map(Ways::Rooms)
@@ -165,35 +157,4 @@ fn trees<'a>(workshop: &mut Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, J
         None => root::take(&spec.root, follow_links).map(Trees::Taken),
     };
     taken.map_err(|Failed { step: name, errno }| step(&name, errno))
-}
-
-/// When memory runs out, a payload goes before its PID 1: it raises its own score. Nobody inside can have a score below
-/// the ordinary one, even if this process has, and so hide behind processes of the host: who may set it at all sets the
-/// lowest that can be gone back to as well. A host that forbids it loses a preference and nothing else.
-fn rank_for_memory(pid: i32, own: i32) {
-    let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), own.max(0).to_string());
-}
-
-/// Says which knob keeps user namespaces from us.
-fn no_namespaces(error: io::Error) -> JailError {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let hint = if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        Some("set the sysctl kernel.unprivileged_userns_clone to 1".to_owned())
-    } else if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        Some(
-            "set the sysctl kernel.apparmor_restrict_unprivileged_userns to 0, or give sandstorm a profile"
-                .to_owned(),
-        )
-    } else if read("/proc/sys/user/max_user_namespaces") == "0" {
-        Some("raise the sysctl user.max_user_namespaces".to_owned())
-    } else {
-        None
-    };
-    match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::StorageFull => JailError::UserNamespaces(hint, error),
-        _ if error.raw_os_error() == Some(Errno::USERS.raw_os_error()) => {
-            JailError::UserNamespaces(hint, error)
-        }
-        _ => JailError::Host { doing: "clone PID 1".to_owned(), source: error },
-    }
 }

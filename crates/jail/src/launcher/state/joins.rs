@@ -126,8 +126,9 @@ impl State {
         let wards = self.wards.values().flat_map(|ward| ward.guest_pids().chain([ward.pid()]));
         let newborns = self.newborns.values().map(|newborn| newborn.pid());
         let surgeries = self.surgeries.values().map(Surgery::pid);
+        let mold = self.workshop.molds.pid();
         let known: std::collections::HashSet<i32> =
-            wards.chain(newborns).chain(surgeries).chain(self.zygotes.pids()).collect();
+            wards.chain(newborns).chain(surgeries).chain(self.zygotes.pids()).chain(mold).collect();
         self.strays.find(&self.watcher, |pid| known.contains(&pid));
     }
 

@@ -80,6 +80,9 @@ impl State {
             }
             Err(e) => self.say(&Answer::Refused { name, refusal: Refusal::from(&e) }, &[]),
         }
+        if self.workshop.molds.lost_one() {
+            self.find_strays();
+        }
     }
 
     fn may_launch(&mut self, spec: &mut JailSpec) -> Result<(), JailError> {

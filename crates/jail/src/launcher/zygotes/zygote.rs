@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Rlimit, Signal};
 
 use super::{FORKS, IDLE, OLD, words};
 use crate::cgroup::Leaf;
@@ -84,8 +84,9 @@ impl Zygote {
         serial: Serial,
         owner: &str,
         leaf: Option<Leaf>,
+        descriptors: Rlimit,
     ) -> Result<Self, JailError> {
-        let started = zygote::start(kind, leaf.as_ref()).and_then(|started| {
+        let started = zygote::start(kind, leaf.as_ref(), descriptors).and_then(|started| {
             let Started { pid, pidfd, socket } = started;
             let watched = watcher
                 .readable(pidfd, Token::Zygote(serial))
@@ -136,6 +137,10 @@ impl Zygote {
 
     pub(super) fn is_owned_by(&self, owner: &str) -> bool {
         self.owner == owner
+    }
+
+    pub(super) fn owner(&self) -> &str {
+        &self.owner
     }
 
     pub(super) fn is_warm(&self) -> bool {
