@@ -69,7 +69,7 @@ impl Reception {
             changes: 0,
             guests: Vec::new(),
             alone_since: Instant::now(),
-            idle_since: None,
+            idle_since: Some(Instant::now()),
             draining: false,
         })
     }
