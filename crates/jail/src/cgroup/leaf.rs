@@ -181,6 +181,11 @@ impl Leaf {
         Ok(self.entrances.get_or_init(|| opened))
     }
 
+    /// Lets go of them. They are opened again when somebody needs them.
+    pub(crate) fn close_entrances(&mut self) {
+        self.entrances.take();
+    }
+
     /// Each once: several controllers may share one mount.
     fn v1_directories(&self) -> Vec<&PathBuf> {
         let mut dirs: Vec<&PathBuf> = self.v1.values().collect();

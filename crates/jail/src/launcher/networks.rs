@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -39,31 +40,36 @@ pub(super) struct Networks {
     /// What a namespace says that nothing happened in.
     untouched: Option<Vec<String>>,
     spare: Vec<Namespace>,
+    /// Held by all whose past can be read.
+    counted: Rc<()>,
 }
 
 /// One network namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
     entrance: OwnedFd,
-    /// The files that tell its past, opened inside: they tell of it wherever they are read.
+    /// The files that tell its past, opened inside: they tell of it wherever they are read. One that has none serves one
+    /// jail only.
     past: Vec<Option<File>>,
+    _counted: Option<Rc<()>>,
 }
 
 impl Namespace {
     /// One of which nobody will ask what it was used for.
     pub(super) fn of_others(entrance: OwnedFd) -> Self {
-        Self { entrance, past: Vec::new() }
+        Self { entrance, past: Vec::new(), _counted: None }
     }
 
-    /// That of this process.
-    fn here() -> io::Result<Self> {
+    /// That of this process, with its past.
+    fn here(counted: &Rc<()>) -> io::Result<Self> {
         let open = |file: &&str| match File::open(format!("/proc/self/{file}")) {
             Ok(opened) => Ok(Some(opened)),
             // A kernel without IPv6 has no file for it.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         };
-        Ok(Self { entrance: namespace()?, past: PAST.iter().map(open).collect::<Result<_, _>>()? })
+        let past = PAST.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { entrance: namespace()?, past, _counted: Some(Rc::clone(counted)) })
     }
 
     fn past(&self) -> io::Result<Vec<String>> {
@@ -85,7 +91,7 @@ impl AsFd for Namespace {
 impl Networks {
     /// To be made by a process that may enter and leave network namespaces.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { own: namespace()?, untouched: None, spare: Vec::new() })
+        Ok(Self { own: namespace()?, untouched: None, spare: Vec::new(), counted: Rc::default() })
     }
 
     /// One with nothing but loopback.
@@ -98,7 +104,12 @@ impl Networks {
 
     fn make(&mut self) -> io::Result<Namespace> {
         sandstorm_sys::process::unshare_network_namespace()?;
-        let made = Namespace::here().and_then(|made| {
+        // More than can wait afterwards need not be fit for that: each would hold a descriptor for every file.
+        let made = match Rc::strong_count(&self.counted) <= MOST {
+            true => Namespace::here(&self.counted),
+            false => namespace().map(Namespace::of_others),
+        };
+        let made = made.and_then(|made| {
             network::loopback_up().map_err(io::Error::other)?;
             if self.untouched.is_none() {
                 self.untouched = Some(made.past()?.iter().map(|text| without_sockets(text)).collect());

@@ -24,6 +24,9 @@ use crate::instance::sweep_dead;
 /// Ends that are kept for the next client.
 const UNHEARD: usize = 4096;
 
+/// From so many jails on, none keeps descriptors open only because they may be needed again soon.
+const MANY: usize = 128;
+
 pub(super) struct State {
     clients: Clients,
     /// As they were when somebody last looked.
@@ -147,7 +150,10 @@ impl State {
             Outcome::Waiting(newborn) => {
                 self.newborns.insert(serial, *newborn);
             }
-            Outcome::Grown(ward, launched, descriptors) => {
+            Outcome::Grown(mut ward, launched, descriptors) => {
+                if self.wards.len() >= MANY {
+                    ward.save_descriptors();
+                }
                 // Ours to end before anybody hears of it: the client may be gone by now.
                 self.wards.insert(serial, *ward);
                 self.say(&Answer::Launched(*launched), &descriptors);

@@ -270,6 +270,13 @@ impl Ward {
         }
     }
 
+    /// Lets go of descriptors that can be had again when they are needed.
+    pub(super) fn save_descriptors(&mut self) {
+        if let Some(leaf) = &mut self.leaf {
+            leaf.close_entrances();
+        }
+    }
+
     /// A guest is there: it is told to the agent. One that cannot be is killed, and collected like any other.
     pub(super) fn welcome(
         &mut self,

@@ -1,6 +1,6 @@
 //! Guests: who asks for one, what the zygotes say, copies of one to another.
 
-use super::State;
+use super::{MANY, State};
 use crate::error::JailError;
 use crate::launcher::answers::Ticket;
 use crate::launcher::protocol::{Answer, GuestId, Refusal};
@@ -62,11 +62,17 @@ impl State {
         loop {
             let Some(zygote) = self.zygotes.get_mut(serial) else { return };
             let Some(visit) = zygote.next() else { return };
-            let asked = match self.wards.get(&visit.jail).map(|ward| ward.rooms()) {
+            let jail = visit.jail;
+            let asked = match self.wards.get(&jail).map(|ward| ward.rooms()) {
                 Some(Ok((rooms, leaf))) => zygote.ask(visit, rooms, leaf),
                 Some(Err(e)) => Err((visit, e)),
                 None => Err((visit, JailError::Gone)),
             };
+            if self.wards.len() >= MANY
+                && let Some(ward) = self.wards.get_mut(&jail)
+            {
+                ward.save_descriptors();
+            }
             if let Err((visit, e)) = asked {
                 self.refuse_guest(&visit.ticket, &e);
             }
