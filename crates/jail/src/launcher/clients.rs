@@ -228,3 +228,19 @@ fn is_readable(socket: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_to_which_nobody_ever_comes_is_idle_from_the_start() {
+        let watcher = Watcher::new().unwrap();
+        let (listener, _other) = packet::pair().unwrap();
+        let hour = Duration::from_secs(3600);
+        let reception = Reception::new(&watcher, listener, 0, Abilities::default(), hour).unwrap();
+        let mut clients = Clients::Resident(Box::new(reception));
+        assert!(clients.next_look().is_some_and(|at| at <= Instant::now() + IDLE));
+        assert!(!clients.are_over(true));
+    }
+}
