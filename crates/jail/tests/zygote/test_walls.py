@@ -288,6 +288,8 @@ class Failures(Case):
             (dict(files=[(self.place + "/..", "x")]), ("files", errno.EINVAL)),
             (dict(env={"A=B": "x"}), ("environment", errno.EINVAL)),
             (dict(env={"": "x"}), ("environment", errno.EINVAL)),
+            (dict(env={"A\0B": "x"}), ("environment", errno.EINVAL)),
+            (dict(env={"A": "x\0C=y"}), ("environment", errno.EINVAL)),
         )
         for options, expected in cases:
             guest = self.zygote.join(self.jail)

@@ -305,12 +305,15 @@ def set_environment(pairs):
     POSIX_ENVIRONMENT.clear()
     ENVIRONMENT.clear()
     for name, value in pairs:
-        if not name or b"=" in name or b"\0" in name or b"\0" in value:
-            raise ValueError("not a variable")
+        # `in` would try it with a number first, which raises.
+        if not name or name.find(b"=") >= 0:
+            raise ValueError("not a name of a variable")
         if name not in ENVIRONMENT:
             POSIX_ENVIRONMENT[name] = ENVIRONMENT[name] = value
     texts = [name + b"=" + value for name, value in ENVIRONMENT.items()]
     strings, addresses = b"\0".join(texts), []
+    if strings.count(b"\0") >= max(len(texts), 1):
+        raise ValueError("a zero within a variable")
     at = id(strings) + BYTES_BEGIN
     for text in texts:
         addresses.append(at)
