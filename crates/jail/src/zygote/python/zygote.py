@@ -2,7 +2,7 @@
 
 COMMAND = SIDE = 3
 LANDLOCK = SIDE + 1
-MAX_HELLO, MAX_COMMAND, MAX_DESCRIPTORS = 1 << 18, 1 << 14, 32
+MAX_HELLO, MAX_COMMAND, MAX_DESCRIPTORS = 1 << 18, 1 << 12, 32
 NEEDED = ("side", "pid", "user", "mnt", "ipc", "uts", "net")
 
 
@@ -13,10 +13,13 @@ class Zygote:
         self.landlock = bool(hello.get("landlock"))
         # Its own pid namespace, to come back to: there is no /proc to open it from.
         self.own_pid = take_step("own pid namespace", system_call, "pidfd_open", os.getpid())
-        self.come_back = Calls(("own pid namespace", [described("setns", self.own_pid, NAMESPACES["pid"])]))
-        # What has come with a request has higher numbers than anything that the zygote keeps.
-        self.let_go = Calls(("descriptors", [described("close_range", self.own_pid + 1, 0xFFFFFFFF)]))
-        take_step("own pid namespace", system_call, "setns", self.own_pid, NAMESPACES["pid"])
+        self.come_back = Calls(
+            ("own pid namespace", [described("setns", self.own_pid, NAMESPACES["pid"])]),
+            # What has come with a request has higher numbers than anything that the zygote keeps.
+            ("descriptors", [described("close_range", self.own_pid + 1, 0xFFFFFFFF)]),
+        )
+        if self.come_back.make() < self.come_back.count:
+            raise self.come_back.failure(0)
         self.last = None
         self.filter = Filter(base64.b64decode(hello["filter"], validate=True))
         self.thread_id = thread_id_address()
@@ -35,30 +38,39 @@ class Zygote:
         self.code[source] = compile(source, path, "exec", dont_inherit=True)
 
     def serve(self, command):
-        """Forks guests until the launcher is gone. Gives the join in a guest, nothing in the zygote."""
+        """Forks guests until the launcher is gone. Gives the join in a guest, nothing in the zygote.
+
+        As little as can be is done here: what the zygote touches between two forks is copied for it."""
         while True:
-            data, descriptors = receive(command, MAX_COMMAND)
+            data, ancillary = receive(command, MAX_COMMAND)
             if not data:
                 return None
-            number, request = numbered(data)
+            # The number of a request is the first thing that it says.
+            number, _, request = data.partition(b",")
+            _, _, number = number.partition(b":")
             try:
-                join = self.join_for(request, descriptors)
-                if self.fork(join) == 0:
+                join = self.join_for(request, ancillary)
+                pid = self.fork(join)
+                if pid == 0:
                     return join
             except Failed as failure:
-                answer = {"failed": number, "step": failure.step, "errno": failure.errno}
-                send(command, encode(answer), ())
+                answer = {"failed": int(number), "step": failure.step, "errno": failure.errno}
+                command.send(encode(answer))
             else:
-                send(command, b'{"joined": %d, "pid": %d}' % (number, join.pid), (join.pidfd.value,))
-            self.let_go.make()
+                answer = b'{"joined": %b, "pid": %d}' % (number, pid)
+                command.sendmsg((answer,), ((SOL_SOCKET, SCM_RIGHTS, join.pidfd),))
+            if self.come_back.make() < self.come_back.count:
+                # It would fork its next guest into a stranger's jail: it ends.
+                raise OSError("no way back")
 
-    def join_for(self, request, descriptors):
+    def join_for(self, request, ancillary):
         """Requests differ in little more than their number: descriptors that are closed come again under the same
         ones. What was made for the last request then serves this one."""
-        if self.last is None or self.last[0] != request or self.last[1] != descriptors:
+        if self.last is None or self.last[0] != request or self.last[1] != ancillary:
             self.last = None
-            join = take_step("request", Join, decode(request.decode()), descriptors, self)
-            self.last = request, descriptors, join
+            descriptors = [number for _, _, content in ancillary for (number,) in struct.iter_unpack("@i", content)]
+            join = take_step("request", Join, decode("{" + request.decode()), descriptors, self)
+            self.last = request, ancillary, join
         return self.last[2]
 
     def fork(self, join):
@@ -76,12 +88,8 @@ class Zygote:
             join.made = made
             return 0
         result = join.calls.result(made)
-        if made == CLONE_AT and self.come_back.make() == 0:
-            # It would fork its next guest into a stranger's jail: it ends.
-            raise OSError(self.come_back.failure(0).errno, "own pid namespace")
         if result > GOOD:
             raise join.calls.failure(made)
-        join.pid = result
         return result
 
 
@@ -131,7 +139,7 @@ class Join:
         self.pipes = (ctypes.c_int * 6)()
         steps = [(name, calls(zygote, self) if callable(calls) else calls) for name, calls in WAY]
         self.calls = Calls(*steps)
-        self.made = self.pid = 0
+        self.made = 0
 
     @property
     def side(self):
@@ -141,23 +149,11 @@ class Join:
 
 
 def receive(command, size):
-    """The next packet and its descriptors, or nothing when the launcher has gone."""
+    """The next packet and what came beside it, or nothing when the launcher has gone."""
     data, ancillary, flags, _ = command.recvmsg(size, ANCILLARY_SPACE, CLOSE_ON_EXEC)
-    descriptors = [number for _, _, content in ancillary for (number,) in struct.iter_unpack("@i", content)]
     if flags & TRUNCATED:
         raise Failed("command", errno.EMSGSIZE)
-    return data, descriptors
-
-
-def numbered(data):
-    """The number of a request, which is the first thing that it says, and the rest of it."""
-    number, _, request = data.partition(b",")
-    return int(number.partition(b":")[2]), b"{" + request
-
-
-def send(connection, data, descriptors):
-    content = struct.pack("@%di" % len(descriptors), *descriptors)
-    connection.sendmsg([data], [(SOL_SOCKET, SCM_RIGHTS, content)] if descriptors else [])
+    return data, ancillary
 
 
 def encode(message):
