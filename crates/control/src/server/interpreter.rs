@@ -240,10 +240,11 @@ impl Inner {
             };
             // The sender is in the interpreter, which lives as long as this task.
             let Some(turn) = turn else { break };
+            let counted = Counted(interpreter);
             match turn {
                 Coming::Cell(turn) => {
                     let span = turn.span.clone();
-                    alive = self.take_turn(interpreter, &mut context, *turn).instrument(span).await;
+                    alive = self.take_turn(counted, &mut context, *turn).instrument(span).await;
                 }
                 Coming::Still(asked) => {
                     // Its events cannot be shared, so what is told of it is taken out before the wait.
@@ -251,7 +252,6 @@ impl Inner {
                     interpreter.stand_still(exec, next_cell, asked).await;
                 }
             }
-            interpreter.cells.fetch_sub(1, Ordering::AcqRel);
         }
         if alive && !interpreter.abandon.is_cancelled() {
             if let Err(error) = context.shut_down().await {
@@ -271,12 +271,8 @@ impl Inner {
     }
 
     /// Runs one cell. `false`: the interpreter is gone.
-    async fn take_turn(
-        self: &Arc<Self>,
-        interpreter: &Arc<Interpreter>,
-        context: &mut Context,
-        turn: Turn,
-    ) -> bool {
+    async fn take_turn(self: &Arc<Self>, counted: Counted<'_>, context: &mut Context, turn: Turn) -> bool {
+        let interpreter = counted.0;
         let Turn { execution, code, timeout, audit, awaits, told, .. } = turn;
         let changes = ContextChanges {
             position: Some(context.position() as i64),
@@ -325,6 +321,8 @@ impl Inner {
             Awaits::End => Some(told),
         };
         let alive = self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout).await;
+        // Who hears of the end may ask again at once, and is not to find a line.
+        drop(counted);
         if let Some(end) = end {
             let _ = end.send(Ok(()));
             // Whoever waits answers first, then what is left here is tidied up.
@@ -346,6 +344,15 @@ impl Inner {
             }
         }
         let _ = turn.told.send(Err(error));
+    }
+}
+
+/// One of the cells that wait or run; ends the count when it is dropped.
+struct Counted<'a>(&'a Arc<Interpreter>);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.cells.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
