@@ -109,6 +109,22 @@ async fn cells_run_one_at_a_time_in_order() {
 }
 
 #[tokio::test]
+async fn who_wants_the_result_alone_hears_of_the_end_alone() {
+    let place = place().await;
+    let (control, caller) = (&place.world.control, place.world.caller());
+    let result = |code: &str| control.exec_to_end(&caller, place.sandbox, place.cell(code));
+    let (first, second) = tokio::join!(result("sleep 200\nprint first\nset x 1"), result("get x"));
+    let first = first.unwrap();
+    assert_eq!((first.status, first.stdout.as_str()), (Status::Ok, "first\n"));
+    assert_eq!(second.unwrap().results[0].data["text/plain"], "1");
+    assert_eq!(result("raise").await.unwrap().error.unwrap().name, "Oops");
+    assert_eq!(place.state().await, "idle", "an answer is the end");
+    // Whoever leaves takes the cell along, and nothing else.
+    assert!(tokio::time::timeout(Duration::from_millis(100), result("sleep 60000")).await.is_err());
+    assert_eq!(result("get x").await.unwrap().results[0].data["text/plain"], "1");
+}
+
+#[tokio::test]
 async fn a_disconnect_interrupts_the_cell_and_keeps_the_interpreter() {
     let place = place().await;
     place.run("set x 1").await;

@@ -213,6 +213,15 @@ class Contract:
         messages = [self.kernel.receive() for _ in range(9)]
         self.assertEqual([(m["type"], m["id"]) for m in messages][:4], [("start", 0), ("result", 0), ("done", 0), ("start", 1)])
 
+    def test_a_late_start_comes_before_what_follows(self):
+        for number, code in enumerate(["1", self.code["print both"], self.code["recursion"]]):
+            self.kernel.send({"type": "execute", "id": number, "code": code, "late_start": True})
+            messages = [self.kernel.receive()]
+            while messages[-1]["type"] != "done":
+                messages.append(self.kernel.receive())
+            self.assertEqual((messages[0]["type"], {m["id"] for m in messages}), ("start", {number}))
+            self.assertEqual(sum(m["type"] == "start" for m in messages), 1)
+
     def test_shutdown(self):
         self.kernel.run(self.code["print both"])
         self.kernel.send({"type": "shutdown"})
