@@ -251,11 +251,13 @@ impl ExecLog {
         Ok(())
     }
 
-    /// Tells everybody who waits how things are now.
+    /// Tells everybody who waits how things are now, if that is news to them.
     fn settle(&self, content: &mut Content) {
         content.trim(self.0.journal.is_some());
-        self.0.length.send_replace(content.length());
-        self.0.behind.send_replace(if content.is_paced() { content.lag } else { 0 });
+        let length = content.length();
+        let behind = if content.is_paced() { content.lag } else { 0 };
+        self.0.length.send_if_modified(|known| std::mem::replace(known, length) != length);
+        self.0.behind.send_if_modified(|known| std::mem::replace(known, behind) != behind);
     }
 
     /// Output of the program. An error means that it could not be kept and that nobody heard it.
