@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use rustix::thread::CapabilitySets;
@@ -132,6 +133,8 @@ impl Agent {
         }
         self.finish()?;
         self.flush()?;
+        // Only now: to let go of the pipes takes time in which the host could have heard of the end.
+        self.tasks.retain(|_, running| !running.is_over());
         Ok(self.control.is_some() || self.door.is_some())
     }
 
@@ -186,7 +189,7 @@ impl Agent {
         }
     }
 
-    /// Waits until something is ready.
+    /// Waits until something is ready, or has rested long enough.
     fn wait(&self) -> io::Result<Vec<(Source, PollFlags)>> {
         let mut sources = vec![Source::Children];
         let mut fds = vec![PollFd::new(&self.children, PollFlags::IN)];
@@ -200,8 +203,11 @@ impl Agent {
             fds.push(PollFd::new(door, PollFlags::IN));
         }
         let roomy = self.outbound.len() < BACKLOG;
+        let now = Instant::now();
+        let look = self.tasks.values().filter_map(|running| running.next_look(now)).min();
+        let patience = look.and_then(|at| Timespec::try_from(at.duration_since(now)).ok());
         for (id, running) in &self.tasks {
-            for (port, fd, events) in running.interests(roomy) {
+            for (port, fd, events) in running.interests(roomy, now) {
                 sources.push(Source::Task(*id, port));
                 fds.push(PollFd::from_borrowed_fd(fd, events));
             }
@@ -215,7 +221,7 @@ impl Agent {
             fds.push(PollFd::new(fd, PollFlags::IN));
         }
         loop {
-            match poll(&mut fds, None) {
+            match poll(&mut fds, patience.as_ref()) {
                 Ok(_) => break,
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
@@ -318,7 +324,7 @@ impl Agent {
         let room = if self.control.is_some() { BACKLOG.saturating_sub(self.outbound.len()) } else { 0 };
         match self.tasks.get_mut(&id) {
             Some(running) if self.control.is_some() => {
-                let said = running.take_said(room);
+                let said = running.take_said(room, Instant::now());
                 said.iter().try_for_each(|message| self.say(message))
             }
             _ => Ok(()),
@@ -356,7 +362,6 @@ impl Agent {
             }
             self.pass_on(id)?;
         }
-        self.tasks.retain(|_, running| !running.is_over());
         Ok(())
     }
 

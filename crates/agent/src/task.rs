@@ -2,9 +2,11 @@
 
 mod beginning;
 mod kept;
+mod rest;
 mod streams;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -15,6 +17,7 @@ use serde_bytes::ByteBuf;
 
 use self::beginning::Beginning;
 use self::kept::Kept;
+use self::rest::Rest;
 use self::streams::{Input, Output, Streams};
 use crate::child::{self, Status};
 use crate::frame::Decoder;
@@ -54,6 +57,9 @@ pub(crate) struct Running {
     terminal: bool,
     /// Nothing else outlives it.
     last: bool,
+    /// Whether its output is left alone now and then, so that pieces are passed on together.
+    joins: bool,
+    rest: Rest,
     ended: Option<Reaped>,
     /// Output of a lasting task that the host may have to be sent again.
     kept: Kept,
@@ -97,7 +103,9 @@ pub(crate) fn start(init: &Init, id: TaskId, tag: Option<Tag>, task: &Task) -> R
     }
     rustix::io::ioctl_fionbio(&status_read, true).map_err(fail("status pipe"))?;
     let mut running = Running::new(pid, id, tag, Beginning::Child(status_read, Decoder::default()));
-    running.last = matches!(task, Task::Program(program) if program.last);
+    if let Task::Program(program) = task {
+        running.serve(program);
+    }
     (running.outputs, running.inputs, running.terminal) = (outputs, inputs, terminal);
     Ok(running)
 }
@@ -126,7 +134,8 @@ pub(crate) fn hand_over(
     }
     let mut running = Running::new(taken.pid, id, tag, Beginning::Over);
     (running.outputs, running.inputs) = streams;
-    (running.guest, running.last) = (Some(taken.number), program.last);
+    running.guest = Some(taken.number);
+    running.serve(program);
     match guest {
         Guest::Run(_) => {
             let handing = Handing::new(program, taken.side).ok_or_else(gone)?;
@@ -153,6 +162,8 @@ impl Running {
             untold_credit: [0; 2],
             terminal: false,
             last: false,
+            joins: false,
+            rest: Rest::default(),
             ended: None,
             kept: Kept::default(),
             said: Vec::new(),
@@ -161,12 +172,25 @@ impl Running {
         }
     }
 
+    /// What of a program decides how it is followed. Output is left alone only where something comes soon that says that
+    /// there is no more of it: the end of the program, or a word on the side channel. Nobody types at those.
+    fn serve(&mut self, program: &Program) {
+        self.last = program.last;
+        self.joins = (program.last || program.side_channel) && program.terminal.is_none();
+    }
+
     pub(crate) fn is_lasting(&self) -> bool {
         self.tag.is_some()
     }
 
+    /// When it has to be looked at even if nothing becomes ready until then.
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
+        self.rest.until(now)
+    }
+
     /// Which descriptors to poll, and for what. `roomy`: there is space for more output on the way to the host.
-    pub(crate) fn interests(&self, roomy: bool) -> Vec<(Port, BorrowedFd<'_>, PollFlags)> {
+    pub(crate) fn interests(&self, roomy: bool, now: Instant) -> Vec<(Port, BorrowedFd<'_>, PollFlags)> {
+        let rests = self.rest.until(now).is_some();
         let mut interests = Vec::with_capacity(4);
         if let Some((status, events)) = self.beginning.interest() {
             interests.push((Port::Status, status, events));
@@ -178,7 +202,7 @@ impl Running {
         let stuck =
             self.outputs.iter().any(|o| o.stream != Stream::Side && o.fd.is_some() && !o.has_credit());
         for output in &self.outputs {
-            let waits = output.stream == Stream::Side && stuck;
+            let waits = if output.stream == Stream::Side { stuck } else { rests };
             if let (Some(fd), true) = (&output.fd, roomy && output.has_credit() && !waits) {
                 interests.push((Port::Output(output.stream), fd.as_fd(), PollFlags::IN));
             }
@@ -205,7 +229,10 @@ impl Running {
     }
 
     /// What the host has to hear now. `room`: bytes of kept output that may go with it.
-    pub(crate) fn take_said(&mut self, room: usize) -> Vec<FromAgent> {
+    pub(crate) fn take_said(&mut self, room: usize, now: Instant) -> Vec<FromAgent> {
+        if self.rest.holds(now) {
+            return Vec::new();
+        }
         let mut said = std::mem::take(&mut self.said);
         let mut taken = 0;
         while taken < room
@@ -240,6 +267,9 @@ impl Running {
             self.outputs.extend(side.map(|side| Output::new(Stream::Side, side)));
         } else if self.last {
             self.last_word = side;
+            if self.joins {
+                self.rest.begin_held(Instant::now());
+            }
         }
     }
 
@@ -276,7 +306,9 @@ impl Running {
                 return;
             }
         }
-        self.read_output(Stream::Side);
+        if self.read_output(Stream::Side) > 0 {
+            self.rest.end();
+        }
     }
 
     /// Reads one piece; gives its length, 0 when there was none.
@@ -290,6 +322,9 @@ impl Running {
                 let n = piece.len();
                 output.credit = output.credit.saturating_sub(cost(n));
                 output.empty = false;
+                if self.joins && self.ended.is_none() && stream != Stream::Side {
+                    self.rest.taken(n, Instant::now());
+                }
                 if self.tag.is_some() {
                     self.kept.push(stream, piece);
                 } else {
@@ -375,6 +410,7 @@ impl Running {
     pub(crate) fn commit(&mut self) {
         if let Some(input) = self.inputs.iter_mut().find(|i| i.to == InputStream::Side && i.fd.is_some()) {
             input.commit();
+            self.rest.begin(Instant::now());
         }
         self.write_input(InputStream::Side);
     }
@@ -424,6 +460,7 @@ impl Running {
             sandstorm_sys::process::end_everything_else();
         }
         self.ended = Some(reaped);
+        self.rest.end();
         for output in &mut self.outputs {
             output.empty = false;
         }
@@ -451,6 +488,11 @@ impl Running {
             return Vec::new();
         }
         self.drained = true;
+        if self.last && self.tag.is_none() {
+            // Whoever held the other ends was ended with it, so closing them hurts nobody. They go with the task, once the
+            // host has been told of its end, which says that they are closed.
+            return Vec::new();
+        }
         self.abandon()
     }
 
@@ -484,6 +526,7 @@ impl Running {
     pub(crate) fn hold(&mut self) -> Option<Held> {
         let tag = self.tag?;
         self.said.clear();
+        self.rest.end();
         self.kept.rewind();
         self.told = false;
         for output in &mut self.outputs {

@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::pipe::PipeFlags;
@@ -96,13 +96,22 @@ fn run(guests: &mut Guests, number: u32, program: &Program) -> Result<Running, S
     task::hand_over(guests, 5, None, program, Guest::Run(number))
 }
 
-/// Moves everything that is ready, as the loop does, and gives what the host would hear.
+/// Moves everything that is ready, as the loop does, and gives what the host would hear. Whatever rests has rested.
 fn turn(running: &mut Running) -> Vec<FromAgent> {
-    let ports: Vec<Port> = running.interests(true).into_iter().map(|(port, ..)| port).collect();
+    turn_at(running, later())
+}
+
+/// A moment at which nothing rests any more.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+fn turn_at(running: &mut Running, now: Instant) -> Vec<FromAgent> {
+    let ports: Vec<Port> = running.interests(true, now).into_iter().map(|(port, ..)| port).collect();
     ports.into_iter().for_each(|port| running.advance(port));
     while running.drain(true) {}
     drop(running.let_go());
-    running.take_said(1 << 20)
+    running.take_said(1 << 20, now)
 }
 
 fn output(stream: Stream, bytes: &str) -> FromAgent {
@@ -301,4 +310,90 @@ fn those_that_wait_see_the_end_when_they_are_dismissed() {
     assert_eq!(guests.interests().count(), 2);
     guests.dismiss_all();
     assert_eq!(played[1].side.read(&mut [0; 1]).unwrap(), 0);
+}
+
+fn begin_last(guests: &mut Guests) -> (Played, Running) {
+    let mut played = Played::waiting(guests, 1);
+    let running = run(guests, 1, &Program { last: true, ..program(false) }).unwrap();
+    played.read_job();
+    played.say(&0u32.to_le_bytes());
+    (played, running)
+}
+
+fn print(played: &Played, text: &[u8]) {
+    rustix::io::write(played.stdout.as_ref().unwrap(), text).unwrap();
+}
+
+fn polls_output(running: &Running, now: Instant) -> bool {
+    running.interests(true, now).iter().any(|(port, ..)| *port == Port::Output(Stream::Output))
+}
+
+#[test]
+fn a_short_program_is_told_in_one_go() {
+    let early = Instant::now();
+    let (mut played, mut running) = begin_last(&mut Guests::default());
+    assert_eq!(turn_at(&mut running, early), []);
+    print(&played, b"1\n");
+    assert!(!polls_output(&running, early), "nobody is woken for it");
+    assert_eq!(turn_at(&mut running, early), []);
+    played.say(&[&[3][..], &[0; 24]].concat());
+    let said = turn_at(&mut running, early);
+    let [started, printed, FromAgent::Exited { ending, .. }] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(*started, FromAgent::Started { id: 5, walls: WALLS });
+    assert_eq!((printed, *ending), (&output(Stream::Output, "1\n"), Ending::Code(3)));
+    assert!(running.is_over());
+}
+
+#[test]
+fn a_program_that_goes_on_is_told_of_in_time() {
+    let early = Instant::now();
+    let (played, mut running) = begin_last(&mut Guests::default());
+    print(&played, b"1\n");
+    assert_eq!(turn_at(&mut running, early), []);
+    let look = running.next_look(early).expect("it is looked at again");
+    assert!(look - Instant::now() <= Duration::from_millis(1));
+    assert_eq!(
+        turn_at(&mut running, look),
+        [FromAgent::Started { id: 5, walls: WALLS }, output(Stream::Output, "1\n")]
+    );
+    // What follows a small piece waits for more, for as long.
+    assert!(!polls_output(&running, early) && polls_output(&running, later()));
+    print(&played, b"2\n");
+    print(&played, b"3\n");
+    assert_eq!(turn_at(&mut running, early), []);
+    assert_eq!(turn(&mut running), [output(Stream::Output, "2\n3\n")]);
+}
+
+#[test]
+fn a_flood_is_taken_at_once() {
+    let early = Instant::now();
+    let (played, mut running) = begin_last(&mut Guests::default());
+    turn(&mut running);
+    print(&played, &[b'x'; 4096]);
+    turn(&mut running);
+    assert!(polls_output(&running, early));
+}
+
+#[test]
+fn what_was_printed_comes_with_the_word_on_the_side_channel() {
+    let early = Instant::now();
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    let mut running = run(&mut guests, 1, &program(true)).unwrap();
+    played.read_job();
+    played.say(&0u32.to_le_bytes());
+    assert_eq!(
+        turn_at(&mut running, early),
+        [FromAgent::Started { id: 5, walls: WALLS }],
+        "it waits for work"
+    );
+    running.input(InputStream::Side, b"cell").unwrap();
+    running.commit();
+    print(&played, b"1\n");
+    assert!(!polls_output(&running, early) && polls_output(&running, later()));
+    played.say(b"done");
+    let said = turn_at(&mut running, early);
+    let told: Vec<_> = said.into_iter().filter(|m| !matches!(m, FromAgent::Credit { .. })).collect();
+    assert_eq!(told, [output(Stream::Output, "1\n"), output(Stream::Side, "done")]);
+    assert!(running.next_look(early).is_none(), "its turn is over");
 }
