@@ -42,6 +42,8 @@ mod process;
 #[cfg(target_arch = "x86_64")]
 mod source;
 #[cfg(target_arch = "x86_64")]
+mod special;
+#[cfg(target_arch = "x86_64")]
 mod status;
 #[cfg(target_arch = "x86_64")]
 mod thread;

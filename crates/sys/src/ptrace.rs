@@ -423,8 +423,91 @@ pub fn populated(
     }
 }
 
+/// A mapping of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MappingFound {
+    pub start: u64,
+    pub end: u64,
+    /// Read 1, write 2, execute 4.
+    pub protection: u8,
+    pub shared: bool,
+    pub offset: u64,
+    /// Major and minor number.
+    pub device: (u32, u32),
+    /// 0: there is no file behind it.
+    pub inode: u64,
+}
+
+/// The first mapping that ends behind an address, by the `maps` file of a process; `None`: there is none. Its name comes
+/// into `name`, where one is wanted: that of a file takes longer than all the rest. An error of kind `Unsupported`: this
+/// kernel does not know the question.
+pub fn mapping_from(
+    maps: BorrowedFd<'_>,
+    address: u64,
+    name: Option<&mut Vec<u8>>,
+) -> io::Result<Option<MappingFound>> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct Query {
+        size: u64,
+        flags: u64,
+        address: u64,
+        start: u64,
+        end: u64,
+        mapping_flags: u64,
+        page_size: u64,
+        offset: u64,
+        inode: u64,
+        major: u32,
+        minor: u32,
+        name_size: u32,
+        build_id_size: u32,
+        name: u64,
+        build_id: u64,
+    }
+    const PROCMAP_QUERY: u64 = 0xC068_6611;
+    const COVERING_OR_NEXT: u64 = 0x10;
+    const SHARED: u64 = 8;
+    /// As much as the kernel ever gives.
+    const LONGEST_NAME: usize = 4096;
+    let mut query =
+        Query { size: size_of::<Query>() as u64, flags: COVERING_OR_NEXT, address, ..Query::default() };
+    let mut room = name;
+    if let Some(room) = &mut room {
+        room.clear();
+        room.resize(LONGEST_NAME, 0);
+        query.name = room.as_mut_ptr().expose_provenance() as u64;
+        query.name_size = room.len() as u32;
+    }
+    // SAFETY: `query` has the layout and size that the kernel knows for this request, and tells it how much room there is
+    // for a name; the kernel checks that the descriptor is of the right kind.
+    let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
+    if asked == -1 {
+        return match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            e if e.raw_os_error() == Some(libc::ENOTTY) => Err(ErrorKind::Unsupported.into()),
+            e => Err(e),
+        };
+    }
+    if let Some(room) = room {
+        // Its length is given with the zero behind it.
+        room.truncate((query.name_size as usize).saturating_sub(1));
+    }
+    Ok(Some(MappingFound {
+        start: query.start,
+        end: query.end,
+        protection: (query.mapping_flags & 7) as u8,
+        shared: query.mapping_flags & SHARED != 0,
+        offset: query.offset,
+        device: (query.major, query.minor),
+        inode: query.inode,
+    }))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -441,6 +524,26 @@ mod tests {
         }
         assert_eq!(byte, [7]);
         assert!(Traced::seize(own).is_err());
+    }
+
+    #[test]
+    fn a_mapping_is_found_by_an_address_in_it() {
+        let maps = std::fs::File::open("/proc/self/maps").unwrap();
+        let address = (populated as *const () as usize) as u64;
+        let mut name = Vec::new();
+        match mapping_from(maps.as_fd(), address, Some(&mut name)) {
+            Ok(found) => {
+                let found = found.unwrap();
+                assert!(
+                    (found.start..found.end).contains(&address) && found.protection & 4 != 0 && !found.shared
+                );
+                let program = std::env::current_exe().unwrap();
+                assert_eq!(name, program.as_os_str().as_encoded_bytes());
+                assert_eq!(mapping_from(maps.as_fd(), address, None).unwrap(), Some(found));
+                assert_eq!(mapping_from(maps.as_fd(), 1 << 60, None).unwrap(), None);
+            }
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported),
+        }
     }
 
     #[test]

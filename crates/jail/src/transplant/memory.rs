@@ -14,7 +14,9 @@ use super::process::Process;
 
 /// Most pieces that the kernel takes at once.
 const MOST_PIECES: usize = 1024;
-const AT_A_TIME: usize = 512 << 10;
+const AT_A_TIME: usize = 128 << 10;
+/// Less than this is not worth a thread.
+const LEAST: usize = 512 << 10;
 const ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
 
 /// The memory of a guest. The file passes over the protection of mappings, which a tracer may; the calls for many pieces
@@ -132,10 +134,21 @@ fn length(range: &Range<u64>) -> usize {
     (range.end - range.start) as usize
 }
 
-/// Copies the runs from one to the other, a bit at a time, small enough to stay near the processor. Gives the number of
-/// pages written.
+/// Copies the runs from one to the other, half of them in a thread of its own. Gives the number of pages written.
 pub(super) fn copy(source: &Memory, destination: &Memory, runs: Vec<Run>) -> Result<u64, Cause> {
-    let mut waiting = VecDeque::from(runs);
+    let bytes: usize = runs.iter().map(|run| length(&run.range)).sum();
+    let mut rest = VecDeque::from(runs);
+    let (half, _) = take(&mut rest, (bytes / 2).max(LEAST));
+    std::thread::scope(|scope| {
+        let other = (!rest.is_empty()).then(|| scope.spawn(|| copy_runs(source, destination, rest)));
+        let written = copy_runs(source, destination, half.into())?;
+        let panicked = |_| doing("copy memory")(std::io::Error::other("whoever did it panicked"));
+        Ok(written + other.map_or(Ok(Ok(0)), |other| other.join()).map_err(panicked)??)
+    })
+}
+
+/// A bit at a time, small enough to stay near the processor.
+fn copy_runs(source: &Memory, destination: &Memory, mut waiting: VecDeque<Run>) -> Result<u64, Cause> {
     let mut bytes = vec![0; AT_A_TIME];
     let mut written = 0;
     while !waiting.is_empty() {

@@ -10,14 +10,17 @@ use sandstorm_sys::ptrace::Traced;
 use super::Guest;
 use super::descriptors::Descriptors;
 use super::error::{Cause, TransplantError, Who, doing};
-use super::manners::{carry_descriptors, carry_directory, carry_limits, carry_signals, carry_umask, signals};
+use super::manners::{
+    Treatment, carry_descriptors, carry_directory, carry_limits, carry_signals, carry_umask, signals,
+};
 use super::maps::Layout;
 use super::memory::copy;
-use super::pages::{PAGE, PageMap};
+use super::pages::{Difference, PAGE, PageMap};
 use super::patient::Patient;
-use super::plan::changes;
+use super::plan::{Change, changes};
 use super::process::Process;
 use super::source::{Examined, Source, State, waits_on};
+use super::special::Special;
 use super::status::{Status, birthmark};
 use super::thread::ThreadData;
 use crate::launcher::TransplantReport;
@@ -46,22 +49,9 @@ fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Res
     wait_until_it_waits(&from)?;
     wait_until_it_waits(&to)?;
     let held = Source::hold(from, seize(&from, &source)?)?;
-    let examined = Examined::of(from, source.side)?;
     let mut patient = Patient::stop(to, seize(&to, &destination)?)?;
-
-    // Whatever can be refused is refused before the destination is touched.
-    let status = Status::of(&to)?;
-    alike(&examined, &to, &status)?;
-    let side = waits_on(&to, patient.behind.interrupted_call())?;
-    let descriptors = Descriptors::of(&to, side, destination.side)?;
-    let signal_changes = signals(&examined.status, &status)?;
-    let layout = Layout::of(&to)?;
-    // Worked out again when the heap has its size.
-    changes(&examined.layout, &layout)?;
-    let thread = ThreadData::of(&patient)?;
-    let page_map = PageMap::of(to)?;
-    let own = page_map.own(&layout)?;
-    let difference = examined.compare(&page_map, &own)?;
+    let Findings { examined, status, descriptors, signal_changes, layout, thread, difference } =
+        look((from, source.side), (&patient, destination.side))?;
 
     *spoiled = true;
     patient.traced.end_with_us().map_err(doing("bind the destination's life to ours"))?;
@@ -84,6 +74,54 @@ fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Res
         microseconds: microseconds(begun.elapsed()),
         stopped_microseconds: microseconds(stood),
     })
+}
+
+/// What there is to know before the destination is touched; its own unless said otherwise.
+struct Findings {
+    /// All about the source.
+    examined: Examined,
+    status: Status,
+    descriptors: Descriptors,
+    signal_changes: Vec<(u32, Treatment)>,
+    layout: Layout,
+    thread: ThreadData,
+    difference: Difference,
+}
+
+/// Looks at both. Whatever can be refused is refused here.
+fn look(
+    (from, from_side): (Process, Option<u64>),
+    (patient, to_side): (&Patient, Option<u64>),
+) -> Result<Findings, Cause> {
+    let to = patient.process;
+    std::thread::scope(|scope| {
+        // The kernel goes through all pages to write this down, which takes as long as all the rest.
+        let special = scope.spawn(move || Special::of(&from));
+        let mut examined = Examined::of(from, from_side)?;
+        let status = Status::of(&to)?;
+        alike(&examined, &to, &status)?;
+        let side = waits_on(&to, patient.behind.interrupted_call())?;
+        let descriptors = Descriptors::of(&to, side, to_side)?;
+        let signal_changes = signals(&examined.status, &status)?;
+        let layout = Layout::of(&to)?;
+        let thread = ThreadData::of(patient)?;
+        let page_map = PageMap::of(to)?;
+        let difference = examined.compare(&page_map, &layout)?;
+        let special = special.join().map_err(|_| doing("look at the memory of the source")(broken()))??;
+        examined.leave_behind(&special)?;
+        // Worked out again when the heap has its size.
+        let to_change = changes(&examined.layout, &layout)?;
+        if to_change.iter().any(Change::maps_a_file) {
+            examined.layout.learn_paths(&from, &to_change)?;
+            changes(&examined.layout, &layout)?;
+        }
+        let difference = difference.leaving_out(&special.left_out(), &layout);
+        Ok(Findings { examined, status, descriptors, signal_changes, layout, thread, difference })
+    })
+}
+
+fn broken() -> std::io::Error {
+    std::io::Error::other("whoever did it panicked")
 }
 
 /// A guest says that it is done, or ready, a moment before it waits for what comes next.

@@ -9,13 +9,19 @@ use std::os::unix::fs::FileExt;
 use sandstorm_sys::ptrace::{PageRegion, populated};
 
 use super::error::{Cause, doing};
-use super::maps::{Backing, END_OF_USER_SPACE, Layout, WRITE};
+use super::maps::{Backing, END_OF_USER_SPACE, Layout, Mapping, WRITE};
 use super::process::Process;
 
 pub(super) const PAGE: u64 = 4096;
 
 /// Most address space that is looked through page by page, on a kernel that cannot skip what is empty.
 const MOST_TO_LOOK_THROUGH: u64 = 64 << 30;
+
+/// Private memory up to this is looked at page by page.
+const FEW: u64 = 1 << 30;
+
+/// Bytes of the page table that are read at a time.
+const ENTRIES: usize = 64 << 10;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
@@ -31,6 +37,17 @@ pub(super) struct Run {
     pub(super) writable: bool,
     /// The destination reads zeroes there now, or will.
     pub(super) empty: bool,
+}
+
+impl Run {
+    /// One page. `ours`: what the destination has there.
+    fn of(page: u64, mapping: &Mapping, ours: u64) -> Self {
+        Self {
+            range: page..page + PAGE,
+            writable: mapping.protection & WRITE != 0,
+            empty: ours & (PRESENT | SWAPPED) == 0 && !matches!(mapping.backing, Backing::File { .. }),
+        }
+    }
 }
 
 /// The page table of a guest, and how to look for what is in it.
@@ -51,13 +68,7 @@ impl PageMap {
     /// Stretches with pages of the process's own in its private mappings, in order.
     pub(super) fn own(&self, layout: &Layout) -> Result<Vec<Range<u64>>, Cause> {
         let candidates = if self.can_skip { self.scan()? } else { self.look_through(layout)? };
-        let private: Vec<Range<u64>> = layout
-            .mappings
-            .iter()
-            .filter(|mapping| !mapping.shared && !matches!(mapping.backing, Backing::Kernel(_)))
-            .map(|mapping| mapping.range.clone())
-            .collect();
-        Ok(common(&candidates, &private))
+        Ok(common(&candidates, &private(layout)))
     }
 
     fn scan(&self) -> Result<Vec<Range<u64>>, Cause> {
@@ -86,7 +97,7 @@ impl PageMap {
         let mut found = Vec::new();
         for mapping in private() {
             self.each(mapping.range.clone(), |page, entry| {
-                if entry & SWAPPED != 0 || entry & PRESENT != 0 && entry & FILE == 0 {
+                if is_own(entry) {
                     push(&mut found, page..page + PAGE);
                 }
                 Ok(())
@@ -123,6 +134,14 @@ impl PageMap {
     }
 }
 
+/// The private mappings, joined where they meet.
+fn private(layout: &Layout) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    let private = |mapping: &&Mapping| !mapping.shared && !matches!(mapping.backing, Backing::Kernel(_));
+    layout.mappings.iter().filter(private).for_each(|mapping| push(&mut found, mapping.range.clone()));
+    found
+}
+
 fn number(entry: &[u8]) -> u64 {
     u64::from_ne_bytes(entry.try_into().expect("entries have eight bytes"))
 }
@@ -134,49 +153,80 @@ pub(super) struct Difference {
     pub(super) copy: Vec<Run>,
     /// Written to by the destination alone: to be dropped, so that zeroes or the file show again.
     pub(super) discard: Vec<Range<u64>>,
-    pub(super) pages: u64,
 }
 
-/// Compares. `wiped`: stretches of the source that count as empty.
+impl Difference {
+    /// The same with stretches of the source that count as empty. `destination`: where there can be pages to drop.
+    pub(super) fn leaving_out(self, left_out: &[Range<u64>], destination: &Layout) -> Self {
+        if left_out.is_empty() {
+            return self;
+        }
+        let pieces = |run: Run| {
+            let ranges = without(std::slice::from_ref(&run.range), left_out);
+            ranges.into_iter().map(move |range| Run { range, ..run })
+        };
+        let mut discard = without(&self.discard, left_out);
+        discard.extend(common(left_out, &private(destination)));
+        Self { copy: self.copy.into_iter().flat_map(pieces).collect(), discard }
+    }
+}
+
+/// Compares, page by page.
 pub(super) fn difference(
     (source, source_layout): (&PageMap, &Layout),
-    (destination, destination_own): (&PageMap, &[Range<u64>]),
-    wiped: &[Range<u64>],
+    (destination, destination_layout): (&PageMap, &Layout),
 ) -> Result<Difference, Cause> {
-    let own = without(&source.own(source_layout)?, wiped);
-    let mut difference = Difference { discard: without(destination_own, &own), ..Difference::default() };
-    let mut theirs = [0; 8192];
-    let mut ours = [0; 8192];
-    for stretch in own {
+    let mut difference = Difference::default();
+    let mut theirs = vec![0; ENTRIES];
+    let mut ours = vec![0; ENTRIES];
+    for stretch in to_compare((source, source_layout), (destination, destination_layout))? {
         let mut page = stretch.start;
         while page < stretch.end {
-            let count = ((stretch.end - page) / PAGE).min(theirs.len() as u64 / 8);
+            let count = ((stretch.end - page) / PAGE).min(ENTRIES as u64 / 8);
             let length = count as usize * 8;
             source.entries(page, &mut theirs[..length])?;
             destination.entries(page, &mut ours[..length])?;
-            let mut mapping = source_layout.at(page);
+            let mut mapping = None;
             for (theirs, ours) in theirs[..length].chunks_exact(8).zip(ours.chunks_exact(8)) {
-                if mapping.is_none_or(|mapping| page >= mapping.range.end) {
-                    mapping = source_layout.at(page);
-                }
-                let ours = number(ours);
-                if let Some(mapping) = mapping
-                    && !same(number(theirs), ours)?
-                {
-                    let run = Run {
-                        range: page..page + PAGE,
-                        writable: mapping.protection & WRITE != 0,
-                        empty: ours & (PRESENT | SWAPPED) == 0
-                            && !matches!(mapping.backing, Backing::File { .. }),
-                    };
-                    difference.pages += 1;
-                    add(&mut difference.copy, run);
+                let (theirs, ours) = (number(theirs), number(ours));
+                if is_own(theirs) && !same(theirs, ours)? {
+                    if mapping.is_none_or(|mapping: &Mapping| page >= mapping.range.end) {
+                        mapping = source_layout.at(page);
+                    }
+                    if let Some(mapping) = mapping {
+                        add(&mut difference.copy, Run::of(page, mapping, ours));
+                    }
+                } else if is_own(ours) && !is_own(theirs) {
+                    push(&mut difference.discard, page..page + PAGE);
                 }
                 page += PAGE;
             }
         }
     }
     Ok(difference)
+}
+
+/// Where either of the two may have pages of its own. To look at each page is quicker than to ask first, unless there are
+/// too many.
+fn to_compare(
+    (source, source_layout): (&PageMap, &Layout),
+    (destination, destination_layout): (&PageMap, &Layout),
+) -> Result<Vec<Range<u64>>, Cause> {
+    let all = private(source_layout);
+    let size: u64 = all.iter().map(|range| range.end - range.start).sum();
+    if size <= FEW {
+        return Ok(all);
+    }
+    let (own, others) = (source.own(source_layout)?, destination.own(destination_layout)?);
+    let mut either = own.clone();
+    either.extend(common(&without(&others, &own), &all));
+    either.sort_unstable_by_key(|range| range.start);
+    Ok(either)
+}
+
+/// A page that is neither a file's nor missing.
+fn is_own(entry: u64) -> bool {
+    entry & SWAPPED != 0 || entry & PRESENT != 0 && entry & FILE == 0
 }
 
 /// The same frame, seen in both at once. A page of which one of them is the only user is not the other's, even if the
@@ -280,6 +330,18 @@ mod tests {
             prop_assert_eq!(members(&common(&one, &other)), both);
             prop_assert_eq!(members(&without(&one, &other)), first);
         }
+    }
+
+    #[test]
+    fn what_is_left_out_is_not_copied_but_dropped() {
+        let run = |range| Run { range, writable: true, empty: false };
+        let mapping = |range| Mapping { range, protection: 3, shared: false, backing: Backing::Anonymous };
+        let destination = Layout { mappings: vec![mapping(0..2), mapping(2..8)], heap_end: None };
+        let difference = || Difference { copy: vec![run(0..4), run(6..8)], discard: vec![4..6] };
+        assert_eq!(difference().leaving_out(&[], &destination), difference());
+        let less = difference().leaving_out(&[1..3, 7..9], &destination);
+        assert_eq!(less.copy, [run(0..1), run(3..4), run(6..7)]);
+        assert_eq!(less.discard, [4..6, 1..3, 7..8]);
     }
 
     /// The two ways of finding pages agree, up to pages of zeroes, which only one of them can tell.

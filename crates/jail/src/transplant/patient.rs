@@ -86,15 +86,22 @@ impl Patient {
                 if self.call("move the end of the heap", number::BRK, &[end])? != end {
                     return Err(Cause::refused("the destination may not have a heap of that size"));
                 }
-                found = self.layout()?;
+                match end > now {
+                    true => found.grow_heap(end),
+                    false => found = self.layout()?,
+                }
             }
             (Some(_), Some(_)) | (None, None) => {}
             _ => return Err(Cause::Unlike("only one of them has a heap".to_owned())),
         }
-        for change in changes(source, &found)? {
-            self.apply(change)?;
+        let changes_to_make = changes(source, &found)?;
+        let maps_files = changes_to_make.iter().any(Change::maps_a_file);
+        changes_to_make.into_iter().try_for_each(|change| self.apply(change))?;
+        // What was to be mapped without a file is there, or the call would have failed. A file is known by its path only,
+        // and has to be the same by its inode.
+        if !maps_files {
+            return Ok(());
         }
-        // Now it has to be the same to the last byte, the files by their inode.
         match changes(source, &self.layout()?)?.first() {
             None => Ok(()),
             Some(Change::Map(Mapping { backing: Backing::File { path, .. }, .. })) => Err(Cause::refused(

@@ -16,6 +16,12 @@ pub(super) enum Change {
     GrowStack(u64),
 }
 
+impl Change {
+    pub(super) fn maps_a_file(&self) -> bool {
+        matches!(self, Self::Map(Mapping { backing: Backing::File { .. }, .. }))
+    }
+}
+
 /// The changes that make `destination` like `source`, in the order of addresses.
 pub(super) fn changes(source: &Layout, destination: &Layout) -> Result<Vec<Change>, Cause> {
     let mut changes: Vec<Change> = Vec::new();
@@ -128,7 +134,7 @@ mod tests {
     }
 
     fn file(offset: u64) -> Backing {
-        Backing::File { device: "fe:00".into(), inode: 7, offset, path: "/usr/lib/x.so".into() }
+        Backing::File { device: (0xfe, 0), inode: 7, offset, path: "/usr/lib/x.so".into() }
     }
 
     fn layout(mappings: Vec<Mapping>) -> Layout {
@@ -185,7 +191,7 @@ mod tests {
         let refused = changes(&layout(vec![shared.clone()]), &layout(vec![shared])).unwrap_err();
         assert_eq!(refused.to_string(), "the source has shared memory: /usr/lib/x.so");
         let path = "/workspace/gone (deleted)".into();
-        let deleted = Backing::File { device: "0:1".into(), inode: 1, offset: 0, path };
+        let deleted = Backing::File { device: (0, 1), inode: 1, offset: 0, path };
         let refused =
             changes(&layout(vec![mapping(0x1000..0x2000, 1, deleted)]), &layout(vec![])).unwrap_err();
         assert!(refused.to_string().contains("/workspace/gone"), "{refused}");

@@ -40,7 +40,9 @@ impl Process {
 
     /// The same as text. What the kernel writes is ASCII but for names, which are compared and shown only.
     pub(super) fn text(&self, name: &str, limit: u64) -> Result<String, Cause> {
-        self.read(name, limit).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        let lossy = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        self.read(name, limit)
+            .map(|bytes| String::from_utf8(bytes).unwrap_or_else(|not_all| lossy(not_all.into_bytes())))
     }
 
     /// Where a link leads; `None`: there is no such link.

@@ -1,7 +1,6 @@
 //! The source: what is found out about it, and how it is known that it did not run meanwhile.
 
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,10 +8,11 @@ use sandstorm_sys::ptrace::{Registers, Stop, Traced, number};
 
 use super::descriptors::Descriptors;
 use super::error::{Cause, doing};
-use super::maps::{Layout, Special};
+use super::maps::Layout;
 use super::memory::Memory;
 use super::pages::{Difference, PageMap, difference};
 use super::process::Process;
+use super::special::Special;
 use super::status::{Status, birthmark, limits};
 
 /// A process that sleeps in a read stops at once.
@@ -112,7 +112,6 @@ pub(super) struct Examined {
     pub(super) limits: Vec<(u64, u64)>,
     pub(super) layout: Layout,
     pub(super) memory: Memory,
-    wiped: Vec<Range<u64>>,
     pages: PageMap,
 }
 
@@ -122,28 +121,30 @@ impl Examined {
         check(&process, &status)?;
         let side = waits_on(&process, process.sleeps_in()?)?;
         let descriptors = Descriptors::of(&process, side, inode)?;
-        let mut layout = Layout::of(&process)?;
-        let special = Special::of(&process)?;
-        if let Some(what) = special.refused {
-            return Err(Cause::refused(format!("the source has {what}")));
-        }
-        layout.mappings.retain(|mapping| !special.left_behind.contains(&mapping.range));
         Ok(Self {
             status,
             birthmark: birthmark(&process)?,
             descriptors,
             directory: process.link("cwd")?.ok_or(Cause::Gone(process.who))?,
             limits: limits(&process)?,
-            layout,
+            layout: Layout::of(&process)?,
             memory: Memory::to_read(process)?,
-            wiped: special.wiped,
             pages: PageMap::of(process)?,
         })
     }
 
     /// What the destination lacks of it, and has too much.
-    pub(super) fn compare(&self, pages: &PageMap, own: &[Range<u64>]) -> Result<Difference, Cause> {
-        difference((&self.pages, &self.layout), (pages, own), &self.wiped)
+    pub(super) fn compare(&self, pages: &PageMap, layout: &Layout) -> Result<Difference, Cause> {
+        difference((&self.pages, &self.layout), (pages, layout))
+    }
+
+    /// Takes out what a fork does not have either.
+    pub(super) fn leave_behind(&mut self, special: &Special) -> Result<(), Cause> {
+        if let Some(what) = &special.refused {
+            return Err(Cause::refused(format!("the source has {what}")));
+        }
+        self.layout.mappings.retain(|mapping| !special.left_behind.contains(&mapping.range));
+        Ok(())
     }
 }
 
