@@ -1,10 +1,12 @@
 //! A transplant under way: a child of the launcher does it, since it takes as long as there is memory to copy.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::process::{DumpableBehavior, Signal};
-use sandstorm_sys::fork::{Namespaces, Side};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal};
+use sandstorm_sys::fork::Forked;
 use sandstorm_sys::ptrace::number;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +41,8 @@ pub(super) struct Surgery {
     pub(super) to: GuestId,
     pid: i32,
     pidfd: Watched,
-    socket: Watched,
+    /// Until it has said how it went.
+    socket: Option<Watched>,
     give_up: Instant,
 }
 
@@ -59,14 +62,17 @@ impl Surgery {
     ) -> Result<Self, (Ticket, JailError)> {
         let begun = (|| {
             let (ours, theirs) = packet::pair().map_err(doing("make a socket"))?;
-            match sandstorm_sys::fork::clone(Namespaces::NONE, None).map_err(doing("fork"))? {
-                Side::Child => {
+            // By way of libc: the child has threads of its own.
+            match sandstorm_sys::fork::fork().map_err(doing("fork"))? {
+                Forked::Child => {
                     drop(ours);
                     let said = packet::send(theirs.as_fd(), &operate(source, destination), &[]);
                     sandstorm_sys::fork::exit_now(if said.is_ok() { 0 } else { 1 })
                 }
-                Side::Parent { pid, pidfd } => {
+                Forked::Parent { pid } => {
                     drop(theirs);
+                    // Nobody else collects it, so the number is its own until we do.
+                    let pidfd = pidfd_of(pid).map_err(doing("wait for a transplant"))?;
                     let token = Token::Surgery(serial);
                     let pidfd = watcher.readable(pidfd, token).map_err(doing("wait for a transplant"))?;
                     let socket = watcher.readable(ours, token).map_err(doing("wait for a transplant"))?;
@@ -75,9 +81,15 @@ impl Surgery {
             }
         })();
         match begun {
-            Ok((pid, pidfd, socket)) => {
-                Ok(Self { ticket, from, to, pid, pidfd, socket, give_up: Instant::now() + PATIENCE })
-            }
+            Ok((pid, pidfd, socket)) => Ok(Self {
+                ticket,
+                from,
+                to,
+                pid,
+                pidfd,
+                socket: Some(socket),
+                give_up: Instant::now() + PATIENCE,
+            }),
             Err(e) => Err((ticket, e)),
         }
     }
@@ -90,22 +102,19 @@ impl Surgery {
         self.give_up
     }
 
-    /// Whether it concerns a guest.
+    /// Whether it concerns a guest. Whoever has said how it went touches nobody any more.
     pub(super) fn concerns(&self, guest: &GuestId) -> bool {
-        self.from == *guest || self.to == *guest
+        self.socket.is_some() && (self.from == *guest || self.to == *guest)
     }
 
     pub(super) fn kill(&self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Whether the child has ended, and what it said. One that said nothing has spoiled whatever it touched.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
-        if let Ok(None) = sandstorm_sys::process::reap_descriptor(self.pidfd.as_fd()) {
-            return None;
-        }
-        let said = packet::receive::<Word>(self.socket.as_fd());
-        Some(match said {
+    /// What the child says, once. One that ends without a word has spoiled whatever it touched.
+    pub(super) fn outcome(&mut self) -> Option<Outcome> {
+        let socket = self.socket.take_if(|socket| is_readable(socket.as_fd()))?;
+        Some(match packet::receive::<Word>(socket.as_fd()) {
             Ok(Some((Word::Done(report), _))) => Outcome { result: Ok(report), spoiled: false },
             Ok(Some((Word::Failed { why, spoiled }, _))) => {
                 Outcome { result: Err(JailError::NotCarried(why)), spoiled }
@@ -116,6 +125,20 @@ impl Surgery {
             }
         })
     }
+
+    /// Collects the child, if it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        !matches!(sandstorm_sys::process::reap_descriptor(self.pidfd.as_fd()), Ok(None))
+    }
+}
+
+fn is_readable(socket: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&now)).is_ok_and(|n| n > 0)
+}
+
+fn pidfd_of(pid: i32) -> Result<OwnedFd, Errno> {
+    rustix::process::pidfd_open(Pid::from_raw(pid).ok_or(Errno::SRCH)?, PidfdFlags::empty())
 }
 
 fn operate(source: Patient<'_>, destination: Patient<'_>) -> Word {

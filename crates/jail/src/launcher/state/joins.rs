@@ -4,7 +4,7 @@ use super::{MANY, State};
 use crate::error::JailError;
 use crate::launcher::answers::Ticket;
 use crate::launcher::protocol::{Answer, GuestId, Refusal};
-use crate::launcher::surgery::Surgery;
+use crate::launcher::surgery::{Outcome, Surgery};
 use crate::launcher::watch::Serial;
 use crate::launcher::zygotes::{Heard, Visit};
 
@@ -178,22 +178,27 @@ impl State {
         Ok(())
     }
 
-    /// A transplant is over.
+    /// A transplant is done, or whoever did it has ended. Who waits for the first does not wait for the second.
     pub(super) fn hear_surgery(&mut self, serial: Serial) {
-        let Some(outcome) = self.surgeries.get(&serial).and_then(Surgery::outcome) else { return };
-        let Some(surgery) = self.surgeries.remove(&serial) else { return };
-        let (name, number) = &surgery.to;
+        let Some(surgery) = self.surgeries.get_mut(&serial) else { return };
+        if let Some(outcome) = surgery.outcome() {
+            let (ticket, to) = (surgery.ticket.clone(), surgery.to.clone());
+            self.conclude(&ticket, to, outcome);
+        }
+        if self.surgeries.get(&serial).is_some_and(Surgery::is_over) {
+            self.surgeries.remove(&serial);
+        }
+    }
+
+    fn conclude(&mut self, ticket: &Ticket, (name, number): GuestId, outcome: Outcome) {
         if outcome.spoiled
-            && let Ok(ward) = self.ward(name)
+            && let Ok(ward) = self.ward(&name)
         {
-            ward.kill_guest(*number);
+            ward.kill_guest(number);
         }
         match outcome.result {
-            Ok(report) => {
-                let done = Answer::Transplanted { name: name.clone(), report };
-                self.give(&surgery.ticket, (done, Vec::new()));
-            }
-            Err(e) => self.refuse_copy(&surgery.ticket, &e),
+            Ok(report) => self.give(ticket, (Answer::Transplanted { name, report }, Vec::new())),
+            Err(e) => self.refuse_copy(ticket, &e),
         }
     }
 
