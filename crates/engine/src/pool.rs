@@ -36,6 +36,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(3);
 /// How long a fill may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a fill waits for work that goes first.
+const POLITE: Duration = Duration::from_millis(20);
 /// Every so manyth of a kind is weighed.
 const WEIGHED: u64 = 16;
 
@@ -64,6 +66,21 @@ struct Shared {
     /// Creations under way that found nothing here.
     waiting: AtomicUsize,
     fills: AtomicUsize,
+    /// Work under way that somebody waits for and that leaves no processor idle.
+    urgent: AtomicUsize,
+    rests: Notify,
+}
+
+/// Work that goes before what is made ahead, for as long as it lasts.
+#[derive(Debug)]
+pub(crate) struct Urgent<'a>(&'a Shared);
+
+impl Drop for Urgent<'_> {
+    fn drop(&mut self) {
+        if self.0.urgent.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.rests.notify_waiters();
+        }
+    }
 }
 
 /// A creation that goes without the pool, for as long as it lasts: meanwhile little is made ahead.
@@ -89,6 +106,8 @@ impl Pool {
             wake: Notify::new(),
             waiting: AtomicUsize::new(0),
             fills: AtomicUsize::new(0),
+            urgent: AtomicUsize::new(0),
+            rests: Notify::new(),
             maker,
         });
         let keeper = Arc::clone(&shared);
@@ -129,6 +148,12 @@ impl Pool {
     pub(crate) fn unserved(&self) -> Unserved<'_> {
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         Unserved(&self.shared)
+    }
+
+    /// Says that work is under way that goes first.
+    pub(crate) fn urgent(&self) -> Urgent<'_> {
+        self.shared.urgent.fetch_add(1, Ordering::Relaxed);
+        Urgent(&self.shared)
     }
 
     /// Keeps this many of a kind ready at all times.
@@ -212,6 +237,7 @@ impl Shared {
     }
 
     async fn fill(&self, key: Arc<Key>) {
+        self.let_others_go_first(&key).await;
         let began = Instant::now();
         match tokio::time::timeout(PATIENCE, self.make(&key)).await.unwrap_or_else(|_| Err(too_slow())) {
             Ok(newborn) => {
@@ -229,6 +255,14 @@ impl Shared {
                 self.figures.fill_failed(key.label());
                 self.stock().fail(&key, Instant::now());
             }
+        }
+    }
+
+    /// Waits a moment for urgent work, while there are others of this kind.
+    async fn let_others_go_first(&self, key: &Key) {
+        let rests = self.rests.notified();
+        if self.urgent.load(Ordering::Relaxed) > 0 && self.stock().has_ready(key) {
+            let _ = tokio::time::timeout(POLITE, rests).await;
         }
     }
 

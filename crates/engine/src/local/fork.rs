@@ -1,13 +1,18 @@
 //! A living sandbox goes on in another one.
 //!
-//! The new jail is made while the files of the old one are on their way. An interpreter is carried by putting a guest into
-//! the new jail, forked from the very zygote that the old one came from, and having the launcher make it a copy: its memory
-//! and where it stands. So it has the walls of its own jail from the start, and nothing of the old one but what it remembers.
+//! An interpreter is carried by having the launcher make a guest in the new jail a copy of it: its memory and where it
+//! stands. So it has the walls of its own jail from the start, and nothing of the old one but what it remembers.
+//!
+//! A jail that was made ahead has a guest already, and interpreters are copied while the files are on their way. Most take
+//! to that. One that has loaded or stands in something among the files needs these to be there, and all need a fork of
+//! the very zygote that they are forks of: whichever is refused for that is copied again under these conditions.
 
 use std::sync::Arc;
 
 use sandstorm_jail::launcher::RefusalKind;
-use sandstorm_provider::{Error, ForkOptions, Forked, NotCarried, OpContext, Result};
+use sandstorm_provider::{
+    CreateOptions, Error, Expected, ForkOptions, Forked, NotCarried, OpContext, Result,
+};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId, Unmet};
 use tracing::Instrument;
 
@@ -44,6 +49,7 @@ impl LocalProvider {
         }
         let source = self.living(id)?;
         source.check_ready()?;
+        let _urgent = self.pool.as_ref().map(|pool| pool.urgent());
         source.agent.ready().await.map_err(lost)?;
         let ForkOptions { spec, create, execs, partial } = options;
         let new = create.id;
@@ -56,6 +62,7 @@ impl LocalProvider {
             }
         }
         let files = carry::export(&source)?;
+        let create = CreateOptions { expects: self.expected_by(&source, &carrying), ..create };
         let making = tracing::debug_span!("make the jail");
         let made = self.make(cx.tenant(), &spec, create).instrument(making).await?;
         match self.fill(&source, &new, files, carrying, partial).await {
@@ -81,31 +88,54 @@ impl LocalProvider {
     ) -> Result<(Vec<ExecId>, Vec<NotCarried>)> {
         let living = self.living(new)?;
         living.agent.ready().await.map_err(lost)?;
-        let guests = carrying.into_iter().map(|carried| {
-            let living = &living;
-            let joining = tracing::debug_span!("put a guest in");
-            async move { (guest_like(source, &carried, living).await, carried) }.instrument(joining)
-        });
-        let guests = futures_util::future::join_all(guests);
-        let copying = carry::import(files, &living).instrument(tracing::debug_span!("copy files"));
-        let (copied, guests) = tokio::join!(copying, guests);
-        let mut left: Vec<NotCarried> = copied?.iter().map(lacking).collect();
+        let importing = carry::import(files, &living).instrument(tracing::debug_span!("copy files"));
+        let copying =
+            carrying.iter().map(|carried| self.carry(source, carried, &living, living.take_guest()));
+        let (files, copied) = tokio::join!(importing, futures_util::future::join_all(copying));
+        let mut left: Vec<NotCarried> = files?.iter().map(lacking).collect();
         let mut done = Vec::new();
-        for (guest, carried) in guests {
-            let from = carried.from;
-            let copied = async {
-                let guest = guest?;
-                let copying = tracing::debug_span!("copy an interpreter");
-                self.transplant(source, &carried, &living, guest).instrument(copying).await?;
-                let following = tracing::debug_span!("follow the copy");
-                self.take_over(&living, guest, &carried).instrument(following).await
+        for (carried, copied) in carrying.iter().zip(copied) {
+            let copied = match copied {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    tracing::debug!(exec = %carried.from, %error, "an interpreter is copied again");
+                    self.carry(source, carried, &living, None).await
+                }
+                other => other,
             };
-            match copied.await {
+            match copied {
                 Ok(exec) => done.push(exec),
-                Err(error) => leave(&mut left, from, error, partial)?,
+                Err(error) => leave(&mut left, carried.from, error, partial)?,
             }
         }
         Ok((done, left))
+    }
+
+    /// What a jail has to have ready for interpreters like these: with it, one that was made ahead has a guest.
+    fn expected_by(&self, source: &Living, carrying: &[Carried]) -> Option<Expected> {
+        let joinable = source.joinable.as_ref().filter(|_| !carrying.is_empty())?;
+        self.maker.zygotes.expectation(&joinable.zygote)
+    }
+
+    /// Carries an interpreter into the guest that waits for it, or into one that is put there now.
+    async fn carry(
+        &self,
+        source: &Arc<Living>,
+        carried: &Carried,
+        living: &Arc<Living>,
+        waiting: Option<u32>,
+    ) -> Result<ExecId> {
+        let guest = match waiting {
+            Some(guest) => guest,
+            None => {
+                let joining = tracing::debug_span!("put a guest in");
+                guest_like(source, carried, living).instrument(joining).await?
+            }
+        };
+        let copying = tracing::debug_span!("copy an interpreter");
+        let copied = self.transplant(source, carried, living, guest).instrument(copying).await;
+        copied.inspect_err(|_| living.agent.dismiss(guest))?;
+        let following = tracing::debug_span!("follow the copy");
+        self.take_over(living, guest, carried).instrument(following).await
     }
 
     /// What an exec has to be to be carried.

@@ -212,6 +212,11 @@ impl<K: Kind, E: Entry> Stock<K, E> {
         shelf.ready.push_back((now, entry));
     }
 
+    /// Whether there is one of a kind.
+    pub(crate) fn has_ready(&self, kind: &K) -> bool {
+        self.shelves.get(kind).is_some_and(|shelf| !shelf.ready.is_empty())
+    }
+
     /// A fill came to nothing: the next one has to wait, longer each time.
     pub(crate) fn fail(&mut self, kind: &Arc<K>, now: Instant) {
         let Some(shelf) = self.shelves.get_mut(kind) else { return };

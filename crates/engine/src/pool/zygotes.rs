@@ -53,6 +53,12 @@ impl Zygotes {
         useful.or_else(|| fitting().min_by_key(|zygote| zygote.preload.len()))
     }
 
+    /// What a program has to be like to begin in a fork of that zygote.
+    pub(crate) fn expectation(&self, name: &str) -> Option<Expected> {
+        let zygote = self.all.iter().find(|zygote| zygote.name == name)?;
+        Some(Expected { interpreter: zygote.interpreter.clone(), modules: zygote.preload.clone() })
+    }
+
     /// The zygote for sandboxes of which nobody knows yet what they run. What runs there lives long, and imports what it
     /// needs long after it began: the one that has loaded most.
     pub(crate) fn for_anything(&self) -> Option<&ZygoteConfig> {
@@ -147,6 +153,10 @@ mod tests {
         assert!(zygotes.choose(&expected("/usr/bin/node", &[])).is_none());
         assert_eq!(zygotes.for_anything().map(|zygote| zygote.name.as_str()), Some("fat"));
         assert!(Zygotes::default().for_anything().is_none());
+        for name in ["fat", "lean"] {
+            let expected = zygotes.expectation(name).unwrap();
+            assert_eq!(zygotes.choose(&expected).map(|zygote| zygote.name.as_str()), Some(name));
+        }
     }
 
     #[test]
