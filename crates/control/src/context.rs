@@ -45,6 +45,8 @@ pub struct Context {
     next_cell: u64,
     /// Bytes of output that one cell may give back.
     output: u64,
+    /// What was asked of a copy before its first cell, and not heard of yet.
+    renewing: Option<String>,
 }
 
 /// How to start a context.
@@ -152,6 +154,7 @@ impl Context {
             skip: 0,
             next_cell: 1,
             output: limits.output.as_u64(),
+            renewing: None,
         })
     }
 

@@ -82,6 +82,9 @@ impl Context {
         interrupter: &Interrupter,
         events: Option<Told<'_>>,
     ) -> Result<Cell> {
+        if let Some(probe) = self.renewing.take() {
+            self.follow(self.next_cell, Some(&probe), interrupter, None).await?;
+        }
         let number = self.next_cell;
         self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false, late_start: true })
             .await?;
@@ -106,7 +109,8 @@ impl Context {
         self.follow(number, Some(&probe), interrupter, events).await
     }
 
-    /// Seeds the generators of a copy anew, as Python does in the child of a fork: it must not draw what its source draws.
+    /// Has the generators of a copy seeded anew, as Python does in the child of a fork: it must not draw what its source
+    /// draws. Cells run in order, so this is done before the next one; nobody waits for it but that.
     pub(crate) async fn renew(&mut self) -> Result<()> {
         let probe = format!("probe {}", ExecId::random());
         self.say(&ToKernel::Execute {
@@ -116,7 +120,8 @@ impl Context {
             late_start: true,
         })
         .await?;
-        self.follow(self.next_cell, Some(&probe), &Self::interrupter(), None).await.map(drop)
+        self.renewing = Some(probe);
+        Ok(())
     }
 
     /// Hears the events of one cell until it is done. `None`: the probe behind it was done before it began.

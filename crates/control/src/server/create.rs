@@ -190,7 +190,7 @@ impl Inner {
         let id = row.id;
         let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
         let changes = SandboxChanges { walls, ..SandboxChanges::default() };
-        match self.step(row.tenant, id, Step::Created, changes, None).await? {
+        match self.step_from(&row, Step::Created, changes).await? {
             Stepped::To(row) => Ok(row),
             Stepped::Refused(row) => {
                 // Ended while it was made: whoever ended it may have come before there was anything to destroy.

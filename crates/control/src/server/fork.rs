@@ -10,22 +10,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use sandstorm_provider::{Error, ForkOptions, NotCarried, OpContext, Result};
+use sandstorm_provider::{Error, ForkOptions, NotCarried, OpContext, Result, Sandbox};
 use sandstorm_store::{ContextRow, SandboxRow, UsageDelta};
 use sandstorm_types::{
     ContextId, ErrorKind, ExecId, Labels, Lifetime, SandboxId, SandboxSpec, Timestamp, Unmet,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use self::stillness::{Carrying, Stillness};
 use super::failure::{invalid, stored};
-use super::interpreter::Interpreter;
+use super::interpreter::{Coming, Interpreter};
 use super::living::Living;
 use super::{Caller, Control, Inner, SandboxView, Scope};
 use crate::context::Context;
 
 /// The most copies of one request.
 const MOST: u32 = 100;
+/// The language whose interpreters can be carried.
+pub(super) const CARRIED: &str = "python";
 /// Copies that are made at the same time.
 const AT_ONCE: usize = 8;
 
@@ -65,6 +68,23 @@ struct Order {
     spec: SandboxSpec,
     idle_timeout: Option<Duration>,
     partial: bool,
+}
+
+/// A copy that is made and not ready yet.
+struct Unready {
+    row: SandboxRow,
+    made: Sandbox,
+    taken: Vec<Taken>,
+    not_carried: Vec<NotCarried>,
+}
+
+/// An interpreter that nobody serves yet.
+struct Taken {
+    /// The context that it is a copy of.
+    from: ContextId,
+    interpreter: Arc<Interpreter>,
+    context: Context,
+    coming: tokio::sync::mpsc::Receiver<Coming>,
 }
 
 impl Control {
@@ -154,58 +174,53 @@ impl Inner {
         source: &Arc<Living>,
         count: u32,
     ) -> Result<Vec<Result<ForkView>>> {
-        let still = self.still(&order.cx, source, order.partial).await?;
-        let first = self.fork_once(order, &still).await?;
-        let more = (1..count).map(|_| self.fork_once(order, &still));
+        let standing = tracing::debug_span!("stand still");
+        let still = self.still(&order.cx, source, order.partial).instrument(standing).await?;
+        let first = self.copy(order, &still).await?;
+        let more = (1..count).map(|_| self.copy(order, &still));
         let more = stream::iter(more).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
         drop(still);
         source.touch();
-        Ok(std::iter::once(Ok(first)).chain(more).collect())
+        // None is ready before all are made: a server that dies on the way leaves none that nobody knows of.
+        let all = std::iter::once(Ok(first)).chain(more);
+        let finished = all.map(|copy| async move {
+            match copy {
+                Ok(copy) => self.finish(order, copy).await,
+                Err(error) => Err(error),
+            }
+        });
+        Ok(futures_util::future::join_all(finished).await)
     }
 
     /// Makes one copy, or leaves nothing.
-    async fn fork_once(self: &Arc<Self>, order: &Order, still: &Stillness) -> Result<ForkView> {
+    async fn copy(self: &Arc<Self>, order: &Order, still: &Stillness) -> Result<Unready> {
         let began = std::time::Instant::now();
-        let view = self.copy(order, still).await;
-        let outcome = view.as_ref().map_or_else(|error| error.kind().code(), |_| "ok");
+        let copied = self.make_copy(order, still).await;
+        let outcome = copied.as_ref().map_or_else(|error| error.kind().code(), |_| "ok");
         metrics::counter!("sandstorm_sandbox_forks_total", "outcome" => outcome).increment(1);
         metrics::histogram!("sandstorm_sandbox_fork_seconds").record(began.elapsed().as_secs_f64());
-        view
+        copied
     }
 
-    async fn copy(self: &Arc<Self>, order: &Order, still: &Stillness) -> Result<ForkView> {
+    async fn make_copy(self: &Arc<Self>, order: &Order, still: &Stillness) -> Result<Unready> {
         let Order { caller, cx, spec, .. } = order;
         let given = self.making.begin(SandboxId::random());
         let id = given.id;
         let mut audit = caller.audit("sandbox.fork", id);
         audit.detail = Some(serde_json::json!({ "source": order.source.to_string() }));
-        let (row, promise) = self.intend(caller, cx, &given, spec, order.idle_timeout, &audit).await?;
+        let intending = self.intend(caller, cx, &given, spec, order.idle_timeout, &audit);
+        let (row, promise) = intending.instrument(tracing::debug_span!("record the beginning")).await?;
         let built = async {
             let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
-            self.carry(
-                order,
-                still,
-                row,
-                ForkOptions {
-                    spec: wanted,
-                    create,
-                    execs: still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect(),
-                    partial: order.partial,
-                },
-            )
-            .await
+            let execs = still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect();
+            let options = ForkOptions { spec: wanted, create, execs, partial: order.partial };
+            self.carry(order, still, row, options).await
         };
-        match built.await {
-            Ok(view) => {
-                let made = UsageDelta { sandboxes_created: 1, ..UsageDelta::default() };
-                self.add_usage(caller.tenant, made);
-                Ok(view)
-            }
-            Err(error) => {
-                self.not_made(caller.tenant, id, &error).await;
-                Err(error)
-            }
+        let built = built.await;
+        if let Err(error) = &built {
+            self.not_made(caller.tenant, id, error).await;
         }
+        built
     }
 
     /// Has the provider make the copy and takes its interpreters on.
@@ -215,19 +230,17 @@ impl Inner {
         still: &Stillness,
         row: SandboxRow,
         options: ForkOptions,
-    ) -> Result<ForkView> {
+    ) -> Result<Unready> {
         let execs = options.execs.clone();
-        let forked = self.provider.fork(&order.cx, &order.source, options).await;
+        let forking = tracing::debug_span!("make the copy");
+        let forked = self.provider.fork(&order.cx, &order.source, options).instrument(forking).await;
         let forked = forked.map_err(|error| still.of_context(error))?;
+        let taking_on =
+            still.carried.iter().zip(&execs).filter(|(_, (_, exec))| forked.carried.contains(exec));
+        let taking_on = taking_on.map(|(one, (_, exec))| self.take_on(order, &row, one, *exec));
+        let meeting = tracing::debug_span!("meet the interpreters");
+        let taken = futures_util::future::try_join_all(taking_on).instrument(meeting).await?;
         let mut not_carried = still.left.clone();
-        let (mut contexts, mut carried) = (Vec::new(), Vec::new());
-        for (one, (_, exec)) in still.carried.iter().zip(&execs) {
-            if forked.carried.contains(exec) {
-                let (id, taken) = self.take_on(order, &row, one, *exec).await?;
-                contexts.push((one.row.id, id));
-                carried.push(taken);
-            }
-        }
         // The provider knows execs; their owner knows them as contexts.
         not_carried.extend(forked.not_carried.into_iter().map(|mut left| {
             let known = still.carried.iter().find(|one| left.what == format!("exec {}", one.still.exec));
@@ -236,11 +249,28 @@ impl Inner {
             }
             left
         }));
-        let row = self.made(row, forked.sandbox).await?;
-        for (interpreter, context, coming) in carried {
+        Ok(Unready { row, made: forked.sandbox, taken, not_carried })
+    }
+
+    /// Makes a copy ready.
+    async fn finish(self: &Arc<Self>, order: &Order, copy: Unready) -> Result<ForkView> {
+        let Unready { row, made, taken, not_carried } = copy;
+        let id = row.id;
+        let recording = tracing::debug_span!("record the end");
+        let row = match self.made(row, made).instrument(recording).await {
+            Ok(row) => row,
+            Err(error) => {
+                self.not_made(order.caller.tenant, id, &error).await;
+                return Err(error);
+            }
+        };
+        let mut contexts = Vec::with_capacity(taken.len());
+        for Taken { from, interpreter, context, coming } in taken {
+            contexts.push((from, interpreter.id));
             self.serve_context(interpreter, context, coming, None);
             metrics::counter!("sandstorm_contexts_carried_total").increment(1);
         }
+        self.add_usage(order.caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
         Ok(ForkView { sandbox: self.view(&row), contexts, not_carried })
     }
 
@@ -251,7 +281,7 @@ impl Inner {
         fork: &SandboxRow,
         source: &Carrying,
         exec: ExecId,
-    ) -> Result<(ContextId, Taken)> {
+    ) -> Result<Taken> {
         let tenant = order.caller.tenant;
         let row = ContextRow {
             id: ContextId::random(),
@@ -271,16 +301,14 @@ impl Inner {
         };
         let mut audit = order.caller.audit("context.fork", row.id);
         audit.detail = Some(serde_json::json!({ "source": source.row.id.to_string() }));
-        stored(self.store.insert_context(&row, &audit).await)?;
         let (provider, limits) = (Arc::clone(&self.provider), &fork.spec.limits);
-        let mut context =
-            Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits).await?;
+        let adopting = Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits);
+        let (recorded, context) = tokio::join!(self.store.insert_context(&row, &audit), adopting);
+        stored(recorded)?;
+        let mut context = context?;
         context.renew().await?;
         let count = source.still.execution_count;
         let (interpreter, coming) = Interpreter::new(row.id, tenant, fork.id, context.input().clone(), count);
-        Ok((row.id, (interpreter, context, coming)))
+        Ok(Taken { from: source.row.id, interpreter, context, coming })
     }
 }
-
-/// An interpreter that nobody serves yet.
-type Taken = (Arc<Interpreter>, Context, tokio::sync::mpsc::Receiver<super::interpreter::Coming>);

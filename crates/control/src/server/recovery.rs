@@ -17,6 +17,7 @@ use super::execs::CELL;
 use super::executions::{Execution, Stage};
 use super::failure::stored;
 use super::follower::Story;
+use super::fork::CARRIED;
 use super::interpreter::{Interpreter, Left};
 use super::living::Living;
 use super::one_shot;
@@ -184,6 +185,15 @@ impl Inner {
         let next = if row.cell_exec.is_some() { number + 1 } else { number };
         let provider = Arc::clone(&self.provider);
         let adopted = Context::adopt(provider, &cx, row.exec, row.position as u64, next, &limits).await;
+        let adopted = match adopted {
+            Ok(mut context) => {
+                // A copy in which nothing ran yet: whoever made it may have died before it was renewed.
+                let is_new = row.position == 0 && row.cell_exec.is_none() && row.language == CARRIED;
+                let renewed = if is_new { context.renew().await } else { Ok(()) };
+                renewed.map(|()| context)
+            }
+            lost => lost,
+        };
         let context = match adopted {
             Ok(context) => context,
             Err(error) => {

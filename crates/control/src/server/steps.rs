@@ -72,22 +72,49 @@ impl Inner {
             let Some(row) = stored(self.store.sandbox(tenant, id).await)? else {
                 return Err(not_found("sandbox"));
             };
-            let (at, changes) = (Timestamp::now(), changes.clone());
-            let outcome = self.store.step_sandbox(tenant, id, row.revision, step.clone(), at, changes, audit);
-            match stored(outcome.await)? {
-                StepOutcome::Stepped(row, _) => {
-                    tracing::info!(sandbox = %id, state = %row.state, "sandbox changed state");
-                    metrics::counter!("sandstorm_sandbox_transitions_total", "to" => row.state.to_string())
-                        .increment(1);
-                    self.saw(&row);
-                    return Ok(Stepped::To(row));
-                }
-                StepOutcome::Conflict(row) => return Ok(Stepped::Refused(row)),
-                StepOutcome::Lost => {}
-                StepOutcome::Missing => return Err(not_found("sandbox")),
+            if let Some(stepped) = self.try_step(&row, step.clone(), changes.clone(), audit).await? {
+                return Ok(stepped);
             }
         }
         Err(Error::new(ErrorKind::Conflict, "the sandbox changes too quickly"))
+    }
+
+    /// The same for whoever has its row, which is read only if it has changed since.
+    pub(super) async fn step_from(
+        &self,
+        row: &SandboxRow,
+        step: Step,
+        changes: SandboxChanges,
+    ) -> Result<Stepped> {
+        match self.try_step(row, step.clone(), changes.clone(), None).await? {
+            Some(stepped) => Ok(stepped),
+            None => self.step(row.tenant, row.id, step, changes, None).await,
+        }
+    }
+
+    /// Takes a step from where a row says that the sandbox is. `None`: it is not there any more.
+    async fn try_step(
+        &self,
+        row: &SandboxRow,
+        step: Step,
+        changes: SandboxChanges,
+        audit: Option<&Audit>,
+    ) -> Result<Option<Stepped>> {
+        let (tenant, id) = (row.tenant, row.id);
+        let outcome =
+            self.store.step_sandbox(tenant, id, row.revision, step, Timestamp::now(), changes, audit);
+        match stored(outcome.await)? {
+            StepOutcome::Stepped(row, _) => {
+                tracing::info!(sandbox = %id, state = %row.state, "sandbox changed state");
+                metrics::counter!("sandstorm_sandbox_transitions_total", "to" => row.state.to_string())
+                    .increment(1);
+                self.saw(&row);
+                Ok(Some(Stepped::To(row)))
+            }
+            StepOutcome::Conflict(row) => Ok(Some(Stepped::Refused(row))),
+            StepOutcome::Lost => Ok(None),
+            StepOutcome::Missing => Err(not_found("sandbox")),
+        }
     }
 
     /// Takes a newer row in and wakes who waits for events and clocks.

@@ -8,6 +8,7 @@ use sandstorm_store::ContextRow;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use super::CARRIED;
 use crate::server::Inner;
 use crate::server::execs::CELL;
 use crate::server::failure::{conflict, stored};
@@ -17,8 +18,6 @@ use crate::server::steps::in_the_way;
 
 /// How long a busy context is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The language whose interpreters can be carried.
-const CARRIED: &str = "python";
 
 /// A sandbox that holds still until this is dropped.
 #[derive(Debug)]
