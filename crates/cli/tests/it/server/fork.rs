@@ -284,6 +284,27 @@ fn forks_outlive_their_server() {
 }
 
 #[test]
+fn a_server_that_dies_over_a_fork_leaves_none_of_it() {
+    let mut server = Server::start(Who::Root);
+    let source = Place::new(&server);
+    // Much to copy, so that there is time to die.
+    source.eval("x = 'source'\nblob = b'x' * (30 << 20)");
+    let (sandbox, context) = (source.sandbox.clone(), source.context.clone());
+    let alive = |server: &Server| server.get("/v1/sandboxes").expect(200)["items"].as_array().unwrap().len();
+    let asked = server.request("POST", format!("{sandbox}/fork")).json(&json!({ "count": 12 }));
+    let port = server.port;
+    let asking = std::thread::spawn(move || super::http::open(port, &asked).is_ok());
+    eventually("copies are being made", Duration::from_secs(20), || alive(&server) > 3);
+    server.kill();
+    assert!(!asking.join().unwrap(), "the fork was over before the server was killed");
+    server.restart();
+    eventually("only the source is left", Duration::from_secs(10), || alive(&server) == 1);
+    let source = Place { server: &server, sandbox, context };
+    assert_eq!(source.eval("x"), "'source'");
+    assert_eq!(source.fork().eval("x, len(blob) >> 20"), "('source', 30)");
+}
+
+#[test]
 fn the_command_prints_ids_and_says_what_it_left() {
     let server = Server::start(Who::Root);
     let source = Place::new(&server);
