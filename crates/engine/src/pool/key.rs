@@ -1,5 +1,7 @@
 //! What makes two sandboxes interchangeable before anybody has used them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use sandstorm_jail::{JailSpec, OnMemory};
 use sandstorm_types::TenantId;
 
@@ -10,8 +12,10 @@ const EMPTY: u64 = 1 << 20;
 const WITH_GUEST: u64 = 3 << 20;
 
 /// A kind of sandbox: one of a kind serves whoever asks for that kind.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Key {
+    /// Of all that follows. A spec is long, and each request looks its kind up several times.
+    hash: u64,
     tenant: TenantId,
     /// Without what is said when it is taken: its name, its lifetime, what follows when memory runs out.
     jail: JailSpec,
@@ -29,12 +33,18 @@ impl Key {
         jail.lifetime = None;
         // The stricter one: a sandbox for one run does not wait until the launcher has heard otherwise.
         jail.on_memory = OnMemory::EndAll;
-        Self { tenant, jail, zygote: zygote.map(str::to_owned) }
+        Self::of(tenant, jail, zygote.map(str::to_owned))
+    }
+
+    fn of(tenant: TenantId, jail: JailSpec, zygote: Option<String>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (tenant, &jail, &zygote).hash(&mut hasher);
+        Self { hash: hasher.finish(), tenant, jail, zygote }
     }
 
     /// The same without an interpreter.
     pub(crate) fn bare(&self) -> Self {
-        Self { tenant: self.tenant, jail: self.jail.clone(), zygote: None }
+        Self::of(self.tenant, self.jail.clone(), None)
     }
 
     /// A jail of this kind.
@@ -49,6 +59,12 @@ impl Key {
     /// As metrics call it: there are few of these, however many keys there are.
     pub(crate) fn label(&self) -> &str {
         self.zygote.as_deref().unwrap_or(Self::BARE)
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
