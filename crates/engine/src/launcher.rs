@@ -17,8 +17,9 @@ use sandstorm_jail::launcher::{Ended, GuestId, Launched, Refusal, Request, Trans
 use sandstorm_jail::{JailSpec, OnMemory, cgroup::Counters};
 use tokio::sync::{mpsc, oneshot};
 
-use self::connection::{Connection, Waiting};
+use self::connection::{Connection, Given, Waiting};
 use self::zygotes::Zygotes;
+use crate::meter::JailMeter;
 
 /// How often a launcher that is gone is looked for.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -38,9 +39,20 @@ pub(crate) enum LauncherError {
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) launched: Launched,
+    /// How its counters are read, where they can be.
+    pub(crate) meter: Option<JailMeter>,
     /// The agent's socket, then those of a captured network.
     pub(crate) descriptors: Vec<OwnedFd>,
     /// Resolves when the jail ended and nothing of it is left.
+    pub(crate) ended: oneshot::Receiver<Ended>,
+}
+
+/// A kept jail that this process has now.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    pub(crate) meter: Option<JailMeter>,
+    /// The agent's socket, then those of a captured network.
+    pub(crate) descriptors: Vec<OwnedFd>,
     pub(crate) ended: oneshot::Receiver<Ended>,
 }
 
@@ -83,6 +95,11 @@ impl LauncherClient {
         Ok(Self { shared })
     }
 
+    /// Whether there is a launcher to ask.
+    pub(crate) fn is_there(&self) -> Result<(), LauncherError> {
+        self.connection().map(drop)
+    }
+
     fn connection(&self) -> Result<Arc<Connection>, LauncherError> {
         self.shared.current().clone().ok_or_else(|| self.absent())
     }
@@ -119,7 +136,10 @@ impl LauncherClient {
         let given: Vec<_> = cookie.iter().map(|cookie| cookie.as_fd()).collect();
         let answer = self.ask(&request, &given, connection::launch(&name)).await;
         match answer.and_then(|answer| answer.map_err(LauncherError::Refused)) {
-            Ok((launched, descriptors)) => Ok(Launch { launched, descriptors, ended }),
+            Ok((mut launched, mut descriptors)) => {
+                let meter = JailMeter::take(launched.meter.take(), &mut descriptors);
+                Ok(Launch { launched, meter, descriptors, ended })
+            }
             Err(error) => {
                 connection.expect_no_end(&name);
                 Err(error)
@@ -189,9 +209,11 @@ impl LauncherClient {
     }
 
     /// The same without a cookie and without waiting: a backstop that nobody has to hear of.
-    pub(crate) fn keep_soon(&self, name: &str, on_memory: OnMemory, lifetime: Option<Duration>) -> bool {
+    pub(crate) fn keep_soon(&self, name: &str, on_memory: OnMemory, lifetime: Option<Duration>) {
         let request = Request::Keep { name: name.to_owned(), on_memory, lifetime };
-        self.connection().is_ok_and(|connection| connection.ask_now(&request, connection::done(name)).is_ok())
+        if let Ok(connection) = self.connection() {
+            let _ = connection.ask_now(&request, connection::done(name));
+        }
     }
 
     /// Makes a waiting guest go on as a copy of another.
@@ -223,7 +245,8 @@ impl LauncherClient {
     /// The descriptors of a jail's captured network, which is made if there is none.
     pub(crate) async fn capture(&self, name: &str) -> Result<Vec<OwnedFd>, LauncherError> {
         let request = Request::Capture { name: name.to_owned() };
-        self.ask(&request, &[], connection::done(name)).await?.map_err(LauncherError::Refused)
+        let captured = self.ask(&request, &[], connection::done(name)).await?;
+        captured.map(|given| given.descriptors).map_err(LauncherError::Refused)
     }
 
     /// The jails that the launcher kept, and those that ended while nobody listened.
@@ -240,14 +263,13 @@ impl LauncherClient {
     }
 
     /// A new connection to the agent of a jail that was kept.
-    pub(crate) async fn adopt(
-        &self,
-        name: &str,
-    ) -> Result<(Vec<OwnedFd>, oneshot::Receiver<Ended>), LauncherError> {
+    pub(crate) async fn adopt(&self, name: &str) -> Result<Adoption, LauncherError> {
         let ended = self.connection()?.expect_end(name);
         let request = Request::Adopt { name: name.to_owned() };
         let adopted = self.ask(&request, &[], connection::done(name)).await?;
-        adopted.map(|descriptors| (descriptors, ended)).map_err(LauncherError::Refused)
+        let Given { meter, mut descriptors } = adopted.map_err(LauncherError::Refused)?;
+        let meter = JailMeter::take(meter, &mut descriptors);
+        Ok(Adoption { meter, descriptors, ended })
     }
 
     /// Ends every jail and the launcher.

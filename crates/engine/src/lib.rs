@@ -12,6 +12,7 @@ mod journal;
 mod launcher;
 mod living;
 mod local;
+mod meter;
 mod network;
 mod plan;
 mod pool;

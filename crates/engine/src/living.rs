@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sandstorm_jail::OnMemory;
-use sandstorm_jail::cgroup::Counters;
+use sandstorm_jail::cgroup::{Counters, Extent};
 use sandstorm_jail::launcher::{EndCause as JailEnd, Ended};
 use sandstorm_provider::{Error, Result, Sandbox, Usage};
 use sandstorm_types::{
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::agent::AgentClient;
 use crate::exec::{Blame, Tally};
 use crate::launcher::LauncherClient;
+use crate::meter::JailMeter;
 use crate::network::Egress;
 
 /// How long no guest is asked for after one was refused: each time somebody would wait for the refusal.
@@ -49,6 +50,8 @@ pub(crate) struct Living {
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
+    /// How its counters are read; `None`: by asking the launcher.
+    meter: Mutex<Option<JailMeter>>,
     walls: Mutex<Walls>,
     pub(crate) created_at: SystemTime,
     /// Where its execs are written down, if anybody may take it over.
@@ -75,6 +78,7 @@ pub(crate) struct Birth {
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
+    pub(crate) meter: Option<JailMeter>,
     pub(crate) walls: Walls,
     pub(crate) created_at: SystemTime,
     pub(crate) journals: Option<PathBuf>,
@@ -95,6 +99,7 @@ impl Living {
             spec: birth.spec,
             agent: birth.agent,
             launcher: birth.launcher,
+            meter: Mutex::new(birth.meter),
             walls: Mutex::new(birth.walls),
             created_at: birth.created_at,
             journals: birth.journals,
@@ -210,10 +215,26 @@ impl Living {
             .with("state", &*state))
     }
 
+    /// Reads what the kernel counted, where this process can. The launcher puts an end of PID 1 down to memory by when it
+    /// saw the kernel end something: what is new of that, it has to be asked for.
+    pub(crate) fn read_counters(&self, extent: Extent) -> Option<Counters> {
+        let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = meter.as_ref()?.read(extent)?;
+        (Tally::of(&read).memory_kills <= self.blame.known().memory_kills).then_some(read)
+    }
+
+    /// It is about to end: nothing of it is held here any more, so that its file system goes with it.
+    pub(crate) fn stop_reading(&self) {
+        *self.meter.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// What the kernel counted, from the living jail or from its last reading.
-    pub(crate) async fn counters(&self) -> Counters {
+    pub(crate) async fn counters(&self, extent: Extent) -> Counters {
         if let Some(ended) = &*self.ended.borrow() {
             return ended.counters.clone();
+        }
+        if let Some(read) = self.read_counters(extent) {
+            return read;
         }
         match self.launcher.count(&self.name()).await {
             Ok(Some(counters)) => counters,
@@ -270,3 +291,6 @@ pub(crate) fn usage_of(counters: &Counters) -> Usage {
         inodes: counters.inodes_used.unwrap_or(0),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_jail::Tree;
+use sandstorm_jail::cgroup::Extent;
 use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
@@ -184,6 +185,7 @@ impl LocalProvider {
     async fn remove(&self, id: &SandboxId) {
         let Some(living) = self.sandboxes().get(id).cloned() else { return };
         living.step(Step::Terminate);
+        living.stop_reading();
         if living.ended.borrow().is_none() && self.launcher.kill(&living.name()).await.is_ok() {
             living.end().await;
         }
@@ -363,7 +365,7 @@ impl Provider for LocalProvider {
     }
 
     async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
-        let work = async { Ok(usage_of(&self.living(id)?.counters().await)) };
+        let work = async { Ok(usage_of(&self.living(id)?.counters(Extent::Everything).await)) };
         self.told("usage", cx.run("usage", work).await)
     }
 

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use sandstorm_jail::cgroup::Extent;
 use sandstorm_provider::{Error, Result};
 use sandstorm_types::{ErrorKind, SandboxId};
 use tokio::sync::Notify;
@@ -283,7 +284,11 @@ impl Shared {
         if !(self.fills.fetch_add(1, Ordering::Relaxed) as u64).is_multiple_of(WEIGHED) {
             return None;
         }
-        self.maker.launcher.count(newborn.name()).await.ok()??.memory_bytes
+        let read = newborn.meter.as_ref().and_then(|meter| meter.read(Extent::Everything));
+        match read {
+            Some(counters) => counters.memory_bytes,
+            None => self.maker.launcher.count(newborn.name()).await.ok()??.memory_bytes,
+        }
     }
 }
 

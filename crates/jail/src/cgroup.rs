@@ -8,9 +8,11 @@ mod counters;
 mod gauge;
 mod hierarchy;
 mod leaf;
+mod meter;
 mod spares;
 
 pub use counters::Counters;
 pub use hierarchy::{Controller, Hierarchies, Version};
 pub(crate) use leaf::{Leaf, sweep};
+pub use meter::{Extent, Meter};
 pub(crate) use spares::Spares;

@@ -69,6 +69,11 @@ impl Blame {
         *known
     }
 
+    /// The highest reading so far.
+    pub(crate) fn known(&self) -> Tally {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a program begins where others have been before, so that what they left in the counters matters.
     pub(crate) fn needs_tally(&self) -> bool {
         self.on_memory == OnMemory::EndProcess

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use sandstorm_agent::protocol::{Ending, Stream as AgentStream, ToAgent};
+use sandstorm_jail::cgroup::Extent;
 use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Usage};
 use sandstorm_types::{LimitName, PerStream, Stream};
 use tokio_util::sync::CancellationToken;
@@ -128,7 +129,7 @@ impl Follower {
 
     /// Decides what ended it, from the kernel's counters, and closes the log.
     async fn close(mut self, ended: Option<(Ending, Usage)>, forced: Option<EndCause>) {
-        let counters = self.living.counters().await;
+        let counters = self.living.counters(Extent::Verdict).await;
         self.living.blame.note(Tally::of(&counters));
         let jail_limit = match (&ended, forced) {
             // The sandbox went first: its launcher knows why.

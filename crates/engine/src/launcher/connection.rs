@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandstorm_jail::cgroup::Counters;
+use sandstorm_jail::cgroup::{Counters, Meter};
 use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request, TransplantReport};
 use sandstorm_jail::packet;
 use tokio::sync::{mpsc, oneshot};
@@ -17,8 +17,15 @@ use crate::socket::Socket;
 const UNHEARD: usize = 4096;
 
 type LaunchAnswer = Result<(Launched, Vec<OwnedFd>), Refusal>;
-type DoneAnswer = Result<Vec<OwnedFd>, Refusal>;
+type DoneAnswer = Result<Given, Refusal>;
 type TransplantAnswer = Result<TransplantReport, Refusal>;
+
+/// What comes with an answer to something that was asked of one jail.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    pub(super) meter: Option<Meter>,
+    pub(super) descriptors: Vec<OwnedFd>,
+}
 
 /// Who waits for answers about each jail.
 type Queues<T> = HashMap<String, VecDeque<oneshot::Sender<T>>>;
@@ -168,9 +175,12 @@ impl Connection {
                 Some(waiter) => drop(waiter.send(Err(refusal))),
                 None => tell(&mut waiting.done, &name, Err(refusal)),
             },
-            Answer::Done { name } => tell(&mut waiting.done, &name, Ok(Vec::new())),
-            Answer::Adopted { name } | Answer::Captured { name } => {
-                tell(&mut waiting.done, &name, Ok(descriptors));
+            Answer::Done { name } => tell(&mut waiting.done, &name, Ok(Given::default())),
+            Answer::Adopted { name, meter } => {
+                tell(&mut waiting.done, &name, Ok(Given { meter, descriptors }));
+            }
+            Answer::Captured { name } => {
+                tell(&mut waiting.done, &name, Ok(Given { meter: None, descriptors }));
             }
             Answer::Counted { name, counters } => tell(&mut waiting.counts, &name, counters),
             Answer::Joined { name, guest } => tell(&mut waiting.joins, &name, Ok(guest)),

@@ -15,7 +15,7 @@ use super::{LocalProvider, names, refused};
 use crate::agent::AgentClient;
 use crate::cookie::Cookie;
 use crate::exec::{Found, Waiting, lost};
-use crate::launcher::Listed;
+use crate::launcher::{Adoption, Listed};
 use crate::living::{Birth, Living};
 use crate::network::Egress;
 use crate::pool::unusable;
@@ -69,7 +69,8 @@ impl LocalProvider {
         let walls = walls.ok_or_else(|| broken("its maker died before it was ready"))?;
         let dir =
             self.journals.as_ref().ok_or_else(|| broken("nothing was written down of it"))?.join(id.bare());
-        let (mut descriptors, ended) = self.launcher.adopt(&listed.name).await.map_err(refused)?;
+        let Adoption { meter, mut descriptors, ended } =
+            self.launcher.adopt(&listed.name).await.map_err(refused)?;
         if descriptors.is_empty() {
             return Err(broken("there is no connection to it"));
         }
@@ -90,6 +91,7 @@ impl LocalProvider {
             spec,
             agent,
             launcher: self.launcher.clone(),
+            meter,
             walls,
             created_at,
             journals: Some(dir),
@@ -112,7 +114,7 @@ impl LocalProvider {
                 .map_err(|_| broken("its agent does not answer"))??;
         }
         self.sandboxes().insert(id, Arc::clone(&living));
-        self.attend(&living, ended);
+        self.attend(&living, ended, None);
         Ok(id)
     }
 

@@ -1,11 +1,12 @@
 //! Making a sandbox, and waiting for its end.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use sandstorm_jail::JailSpec;
 use sandstorm_jail::launcher::Ended;
+use sandstorm_jail::{JailSpec, OnMemory};
 use sandstorm_provider::{CreateOptions, Error, Expected, Provider, ProviderEvent, Result, Sandbox};
 use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Step, TenantId, Walls};
 use tokio::sync::oneshot;
@@ -17,6 +18,9 @@ use crate::living::{self, Birth, Joinable, Living};
 use crate::network::Egress;
 use crate::pool::{Key, Newborn, Wanted};
 use crate::{plan, walls};
+
+/// When the launcher hears how long one for a single run may live: short ones cost it nothing.
+const BACKSTOP_AFTER: Duration = Duration::from_secs(1);
 
 /// A sandbox that is to be, and what its jail has to be like.
 struct Planned<'a> {
@@ -77,16 +81,17 @@ impl LocalProvider {
             joinable: self.joinable(options.expects.as_ref(), tenant.to_string()),
             created_at: SystemTime::now(),
         };
-        let (newborn, walls) = match self.take(tenant, &planned).await? {
-            Some(taken) => taken,
+        let (newborn, walls, backstop) = match self.take(tenant, &planned).await? {
+            Some((newborn, walls)) => (newborn, walls, planned.jail.lifetime.filter(|_| options.ephemeral)),
             None => {
                 if !self.waits_for_interpreter(&planned) {
                     planned.joinable = None;
                 }
-                self.make_new(&planned).await?
+                let (newborn, walls) = self.make_new(&planned).await?;
+                (newborn, walls, None)
             }
         };
-        let Newborn { agent, captured, ended, guest, unclaimed, .. } = newborn;
+        let Newborn { agent, meter, captured, ended, guest, unclaimed, .. } = newborn;
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {
             id,
@@ -96,6 +101,7 @@ impl LocalProvider {
             spec: spec.clone(),
             agent,
             launcher: self.launcher.clone(),
+            meter,
             walls,
             created_at: planned.created_at,
             journals: planned.journals,
@@ -104,7 +110,7 @@ impl LocalProvider {
             on_memory: plan::on_memory(options.ephemeral),
         });
         self.sandboxes().insert(id, Arc::clone(&living));
-        self.attend(&living, ended);
+        self.attend(&living, ended, backstop);
         Ok(living.describe())
     }
 
@@ -154,11 +160,8 @@ impl LocalProvider {
         let JailSpec { on_memory, lifetime, .. } = planned.jail;
         let name = newborn.name();
         if planned.options.ephemeral {
-            // It was made to end as one for a single run; its lifetime is a backstop, and nothing waits for that.
-            return match self.launcher.keep_soon(name, on_memory, lifetime) {
-                true => Ok(()),
-                false => Err(LauncherError::Away),
-            };
+            // It was made to end as one for a single run; its lifetime is a backstop, and most end before that is said.
+            return self.launcher.is_there();
         }
         let Some(journals) = &planned.journals else {
             return self.launcher.keep(name, on_memory, lifetime, None).await;
@@ -196,22 +199,32 @@ impl LocalProvider {
         Ok((newborn, walls))
     }
 
-    /// Waits for the end of a sandbox, and brings it about when nobody can speak to it any more.
-    pub(super) fn attend(&self, living: &Arc<Living>, ended: oneshot::Receiver<Ended>) {
-        // A sandbox that cannot be spoken to is of no use, and whoever broke the connection gets no more time.
-        let (agent, launcher, name) = (living.agent.clone(), self.launcher.clone(), living.name());
-        let stopping = self.tasks.stopping().clone();
-        self.tasks.start("sandbox link", async move {
-            agent.lost().await;
-            // A host that lets go of its connections leaves the sandboxes to the next one.
-            if !stopping.is_cancelled() {
-                let _ = launcher.kill(&name).await;
-            }
-        });
+    /// Waits for the end of a sandbox, and brings it about when nobody can speak to it any more. `backstop`: how long the
+    /// launcher is to let it live, if that has to be said yet.
+    pub(super) fn attend(
+        &self,
+        living: &Arc<Living>,
+        mut ended: oneshot::Receiver<Ended>,
+        backstop: Option<Duration>,
+    ) {
         let (watched, events) = (Arc::clone(living), self.events.clone());
+        let stopping = self.tasks.stopping().clone();
         self.tasks.start("sandbox end", async move {
+            let ended = tokio::select! {
+                ended = &mut ended => ended,
+                never = set_backstop(&watched, backstop) => match never {},
+                () = watched.agent.lost() => {
+                    // A sandbox that cannot be spoken to is of no use, and whoever broke the connection gets no more time. A
+                    // host that lets go of its connections leaves the sandboxes to the next one.
+                    if !stopping.is_cancelled() {
+                        let _ = watched.launcher.kill(&watched.jail).await;
+                    }
+                    ended.await
+                }
+            };
+            watched.stop_reading();
             // A launcher that is gone took its jails with it.
-            let ended = ended.await.unwrap_or_else(|_| living::gone(&watched.name()));
+            let ended = ended.unwrap_or_else(|_| living::gone(&watched.name()));
             if !ended.stuck.is_empty() {
                 tracing::error!(sandbox = %watched.id, stuck = ?ended.stuck, "control groups do not empty");
             }
@@ -229,4 +242,13 @@ impl LocalProvider {
             }
         });
     }
+}
+
+/// Tells the launcher how long a sandbox for one run may live, once it has lived for a while.
+async fn set_backstop(living: &Living, lifetime: Option<Duration>) -> Infallible {
+    if lifetime.is_some() {
+        tokio::time::sleep(BACKSTOP_AFTER).await;
+        living.launcher.keep_soon(&living.jail, OnMemory::EndAll, lifetime);
+    }
+    std::future::pending().await
 }

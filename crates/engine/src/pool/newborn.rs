@@ -18,6 +18,7 @@ use crate::agent::AgentClient;
 use crate::exec::lost;
 use crate::launcher::LauncherClient;
 use crate::local::refused;
+use crate::meter::JailMeter;
 
 /// How long the end of one that is given up is waited for.
 const LAST_WAIT: Duration = Duration::from_secs(5);
@@ -42,6 +43,7 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct Newborn {
     pub(crate) agent: AgentClient,
     pub(crate) report: Report,
+    pub(crate) meter: Option<JailMeter>,
     /// The sockets of a captured network.
     pub(crate) captured: Vec<OwnedFd>,
     pub(crate) ended: oneshot::Receiver<Ended>,
@@ -75,6 +77,7 @@ impl Maker {
         Ok(Newborn {
             agent,
             report: launch.launched.report,
+            meter: launch.meter,
             captured: descriptors.collect(),
             ended: launch.ended,
             guest,

@@ -1,6 +1,7 @@
 //! What the kernel counted for a jail. Every verdict comes from here.
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +23,20 @@ pub struct Counters {
     pub disk_full: bool,
     pub inodes_used: Option<u64>,
     pub inodes_full: bool,
+}
+
+impl Counters {
+    /// With what is used of the jail's scratch file system.
+    pub(crate) fn with_disk(mut self, scratch: BorrowedFd<'_>) -> Self {
+        if let Ok(disk) = rustix::fs::fstatfs(scratch) {
+            let block = u64::try_from(disk.f_bsize).unwrap_or(0);
+            self.disk_used_bytes = Some(disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(block));
+            self.disk_full = disk.f_blocks > 0 && disk.f_bavail == 0;
+            self.inodes_used = Some(disk.f_files.saturating_sub(disk.f_ffree));
+            self.inodes_full = disk.f_files > 0 && disk.f_ffree == 0;
+        }
+        self
+    }
 }
 
 /// One line `key number` of a file with several.

@@ -14,15 +14,13 @@ use rustix::event::EventfdFlags;
 
 use crate::cgroup::counters::keyed;
 use crate::cgroup::gauge::Gauges;
+use crate::cgroup::meter::{Home, Meter, memory_files};
 use crate::cgroup::{Controller, Counters, Hierarchies};
 use crate::error::{JailError, doing};
 use crate::spec::JailLimits;
 
 /// Scheduler period. Short enough that a throttled jail stays responsive.
 const PERIOD_MICROSECONDS: u64 = 100_000;
-
-/// The most memory so far, since it was last written to.
-const V1_PEAK: &str = "memory.max_usage_in_bytes";
 
 /// The groups of one jail. Dropping it does not remove them: that is [`Leaf::remove`], once they are empty. Its files are
 /// opened when they are first needed and stay open.
@@ -235,24 +233,42 @@ impl Leaf {
         }
     }
 
+    /// Where others can read its counters. `None`: it has no group that is there for exactly as long as it is the jail's.
+    pub(crate) fn meter(&self) -> Option<Meter> {
+        let unified = self.unified.as_ref().map(|(dir, _)| dir);
+        let named = self.v1.values().next().filter(|_| !self.lasts);
+        let home = |controller: Controller| {
+            let dir = self.homes.get(&controller)?.clone();
+            Some(Home { dir, on_v1: self.v1.contains_key(&controller) })
+        };
+        Some(Meter {
+            own: unified.or(named)?.clone(),
+            memory: home(Controller::Memory),
+            processes: home(Controller::Processes),
+            cpu_time: home(Controller::CpuAccounting),
+            used_before: self.used_before,
+        })
+    }
+
     /// Processes that the kernel ended because memory was used up.
     pub(crate) fn memory_kills(&self) -> Option<u64> {
-        let dir = self.homes.get(&Controller::Memory)?;
-        let on_v1 = self.v1.contains_key(&Controller::Memory);
-        let file = if on_v1 { "memory.oom_control" } else { "memory.events" };
+        let (dir, (file, ..)) = self.memory_home()?;
         self.gauges.memory_kills.keyed(dir, file, "oom_kill")
     }
 
     fn memory(&self) -> Option<u64> {
-        let dir = self.homes.get(&Controller::Memory)?;
-        let on_v1 = self.v1.contains_key(&Controller::Memory);
-        self.gauges.memory.number(dir, if on_v1 { "memory.usage_in_bytes" } else { "memory.current" })
+        let (dir, (_, _, file)) = self.memory_home()?;
+        self.gauges.memory.number(dir, file)
     }
 
     fn peak_memory(&self) -> Option<u64> {
+        let (dir, (_, file, _)) = self.memory_home()?;
+        self.gauges.peak_memory.number(dir, file)
+    }
+
+    fn memory_home(&self) -> Option<(&Path, (&'static str, &'static str, &'static str))> {
         let dir = self.homes.get(&Controller::Memory)?;
-        let on_v1 = self.v1.contains_key(&Controller::Memory);
-        self.gauges.peak_memory.number(dir, if on_v1 { V1_PEAK } else { "memory.peak" })
+        Some((dir, memory_files(self.v1.contains_key(&Controller::Memory))))
     }
 
     fn processes(&self) -> Option<u64> {

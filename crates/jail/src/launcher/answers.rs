@@ -63,7 +63,8 @@ mod tests {
         let mut answers = Answers::default();
         let (first, second) = (answers.take_place("a"), answers.take_place("a"));
         let other = answers.take_place("b");
-        assert!(answers.give(&second, (Answer::Adopted { name: "a".to_owned() }, Vec::new())).is_empty());
+        let adopted = Answer::Adopted { name: "a".to_owned(), meter: None };
+        assert!(answers.give(&second, (adopted, Vec::new())).is_empty());
         assert_eq!(answers.give(&other, done("b")).len(), 1);
         let said = answers.give(&first, done("a"));
         assert!(matches!(said[0].0, Answer::Done { .. }) && matches!(said[1].0, Answer::Adopted { .. }));

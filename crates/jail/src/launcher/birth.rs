@@ -215,11 +215,14 @@ impl Newborn {
         let Standing { report, scratch, captured, kept } = standing;
         let Self { serial, spec, cookie, pid, pidfd, leaf, identity, control, door, ways, network, .. } =
             self;
-        let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
-        let ward = Ward::new(watcher, serial, &spec, hold, cookie);
         let mut given = vec![control];
         given.extend(captured);
-        let launched = Launched { name: spec.name, pid, report };
+        // Without it the client asks for what it could read.
+        let counted = scratch.try_clone().map(|copy| given.push(copy)).is_ok();
+        let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
+        let ward = Ward::new(watcher, serial, &spec, hold, cookie);
+        let meter = ward.meter().filter(|_| counted);
+        let launched = Launched { name: spec.name, pid, report, meter };
         Outcome::Grown(Box::new(ward), Box::new(launched), given)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Counters;
+use crate::cgroup::{Counters, Meter};
 use crate::error::JailError;
 use crate::report::Report;
 use crate::spec::{JailSpec, OnMemory};
@@ -16,7 +16,7 @@ pub type JailId = String;
 pub type GuestId = (JailId, u32);
 
 /// Version of these messages. A client and a resident launcher that have none in common do not work together.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -54,7 +54,8 @@ pub enum Request {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Comes with the agent's socket, then the descriptors of a captured network.
+    /// Comes with the agent's socket, then the descriptors of a captured network, then, with a meter, one of the scratch
+    /// file system.
     Launched(Launched),
     Refused {
         name: JailId,
@@ -73,9 +74,10 @@ pub enum Answer {
         paused: bool,
     },
     AllListed,
-    /// Comes with the agent's new socket, then the descriptors of a captured network.
+    /// Comes with the agent's new socket, then the descriptors of a captured network, then one of the scratch file system.
     Adopted {
         name: JailId,
+        meter: Option<Meter>,
     },
     /// Comes with the descriptors of the captured network.
     Captured {
@@ -115,6 +117,8 @@ pub struct Launched {
     /// PID 1 on the host, for people who look; nothing acts on it.
     pub pid: i32,
     pub report: Report,
+    /// How the client can read the counters by itself.
+    pub meter: Option<Meter>,
 }
 
 /// What a transplant took.

@@ -21,7 +21,7 @@ use super::networks::Namespace;
 use super::protocol::{EndCause, Ended};
 use super::rooms::Rooms;
 use super::watch::{Part, Serial, Token, Watched, Watcher};
-use crate::cgroup::{Counters, Leaf};
+use crate::cgroup::{Counters, Leaf, Meter};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
 use crate::spec::{JailSpec, OnMemory};
@@ -223,7 +223,7 @@ impl Ward {
         Some(Alarm { fd: fd.ok()?, priority: alarm.priority })
     }
 
-    /// A new connection to its agent, and the descriptors of its captured network.
+    /// A new connection to its agent, the descriptors of its captured network, and one of its scratch file system.
     pub(super) fn adopt(&self) -> Result<Vec<OwnedFd>, JailError> {
         let kept = self.cookie.is_some() && self.cause.is_none();
         let door = self.door.as_ref().filter(|_| kept).ok_or(JailError::Gone)?;
@@ -231,6 +231,7 @@ impl Ward {
         sandstorm_agent::knock(door.as_fd(), theirs.as_fd()).map_err(doing("knock at the agent's door"))?;
         let mut given = vec![ours];
         given.extend(copies(&self.captured)?);
+        given.push(self.scratch.try_clone().map_err(doing("copy a descriptor"))?);
         Ok(given)
     }
 
@@ -409,16 +410,14 @@ impl Ward {
 
     /// What the kernel counted so far.
     pub(super) fn counters(&mut self) -> Counters {
-        let mut counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
+        let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
         self.memory_kills.note(&counters);
-        if let Ok(disk) = rustix::fs::fstatfs(&self.scratch) {
-            let block = u64::try_from(disk.f_bsize).unwrap_or(0);
-            counters.disk_used_bytes = Some(disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(block));
-            counters.disk_full = disk.f_blocks > 0 && disk.f_bavail == 0;
-            counters.inodes_used = Some(disk.f_files.saturating_sub(disk.f_ffree));
-            counters.inodes_full = disk.f_files > 0 && disk.f_ffree == 0;
-        }
-        counters
+        counters.with_disk(self.scratch.as_fd())
+    }
+
+    /// Where whoever is told of it can read its counters.
+    pub(super) fn meter(&self) -> Option<Meter> {
+        self.leaf.as_ref().and_then(Leaf::meter)
     }
 
     /// What another jail can have of one that is gone.

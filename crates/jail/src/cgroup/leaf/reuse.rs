@@ -8,7 +8,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::{Leaf, V1_PEAK};
+use super::Leaf;
+use crate::cgroup::meter::memory_files;
 use crate::cgroup::{Controller, Hierarchies};
 use crate::spec::JailLimits;
 
@@ -86,7 +87,8 @@ impl Leaf {
 
     fn forget_peak(&self) -> io::Result<()> {
         let dir = self.v1.get(&Controller::Memory).ok_or(io::ErrorKind::NotFound)?;
-        fs::write(dir.join(V1_PEAK), "0")
+        let (_, peak, _) = memory_files(true);
+        fs::write(dir.join(peak), "0")
     }
 
     /// Whether there is no process in any of the v1 groups; the unified one would not go if there were. A list that was

@@ -138,3 +138,43 @@ fn a_jail_on_a_v1_host_is_frozen_there() {
     leaf.freeze(false).unwrap();
     assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
 }
+
+/// Both kinds at once, as where groups are used again.
+fn hybrid(root: &TempDir) -> Hierarchies {
+    let unified = root.path().join("unified");
+    fs::create_dir_all(&unified).unwrap();
+    Hierarchies { unified: Some(unified), ..v1(root) }
+}
+
+#[test]
+fn a_meter_is_good_for_one_jail_only() {
+    use std::os::fd::AsFd;
+
+    use crate::cgroup::Extent;
+
+    let root = tempfile::tempdir().unwrap();
+    let (hierarchies, parent) = (hybrid(&root), Path::new("sandstorm/me"));
+    let mut leaf = Leaf::create_lasting(&hierarchies, parent, "groups_1", "first", &limits());
+    let write = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
+    write("memory/sandstorm/me/groups_1/memory.oom_control", "oom_kill 0\n");
+    write("memory/sandstorm/me/groups_1/memory.max_usage_in_bytes", "4096\n");
+    write("pids/sandstorm/me/groups_1/pids.events", "max 0\n");
+    write("pids/sandstorm/me/groups_1/pids.current", "0\n");
+    write("cpuacct/sandstorm/me/groups_1/cpuacct.usage", "700\n");
+    for controller in ["memory", "pids", "cpu", "cpuacct"] {
+        write(&format!("{controller}/sandstorm/me/groups_1/cgroup.procs"), "");
+    }
+    let scratch = fs::File::open(root.path()).unwrap();
+    let first = leaf.meter().unwrap();
+    let used =
+        |meter: &Meter| meter.read(scratch.as_fd(), Extent::Verdict).map(|read| read.cpu_time.unwrap());
+    assert_eq!(used(&first), Some(Duration::from_nanos(700)));
+    // A folder is not removed with its files as a group is.
+    fs::remove_file(root.path().join("unified/sandstorm/me/first/cgroup.max.descendants")).unwrap();
+    assert!(leaf.rest());
+    assert_eq!(used(&first), None, "it rests");
+    assert!(leaf.wake(&hierarchies, parent, "second"));
+    write("cpuacct/sandstorm/me/groups_1/cpuacct.usage", "900\n");
+    assert_eq!(used(&first), None, "another jail has it");
+    assert_eq!(used(&leaf.meter().unwrap()), Some(Duration::from_nanos(200)));
+}

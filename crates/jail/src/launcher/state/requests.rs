@@ -41,8 +41,11 @@ impl State {
             }
             Request::List => self.list(),
             Request::Adopt { name } => {
-                let adopted = self.ward(&name).and_then(|ward| ward.adopt());
-                self.answer(&name, adopted.map(|given| (Answer::Adopted { name: name.clone() }, given)));
+                let adopted = self.ward(&name).and_then(|ward| {
+                    let given = ward.adopt()?;
+                    Ok((Answer::Adopted { name: ward.name().to_owned(), meter: ward.meter() }, given))
+                });
+                self.answer(&name, adopted);
             }
             Request::Note { name } => {
                 let cookie = descriptors.pop().ok_or(JailError::Gone);
