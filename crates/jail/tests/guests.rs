@@ -22,9 +22,11 @@ use std::process::ExitCode;
 use host::Case;
 
 fn main() -> ExitCode {
-    if std::env::args().any(|word| word == "--ignored") {
-        return host::report("guests", molds::LONG_CASES.iter());
-    }
+    // As with every other test: the long ones are run when they are asked for.
+    let words: Vec<String> = std::env::args().collect();
+    let asked = |word: &str| words.iter().any(|said| said == word);
     let cases = walls::CASES.iter().chain(networks::CASES).chain(reused::CASES).chain(life::CASES);
-    host::report("guests", cases.chain(molds::CASES))
+    let cases = cases.chain(molds::CASES).filter(|_| !asked("--ignored"));
+    let long = molds::LONG_CASES.iter().filter(|_| asked("--ignored") || asked("--include-ignored"));
+    host::report("guests", cases.chain(long))
 }
