@@ -230,8 +230,8 @@ fn see_a_living_run(place: &Path, parent: &str, before: &Counts) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     support::eventually("a living run shows", || {
         let seen = Counts::take(place, parent);
-        // Client, launcher, agent, shell and sleep; user, pid, mount, network, ipc, uts and cgroup namespace.
-        seen.processes.len() == before.processes.len() + 5
+        // Client, launcher, mold, agent, shell and sleep; user, pid, mount, network, ipc, uts and cgroup namespace.
+        seen.processes.len() == before.processes.len() + 6
             && seen.namespaces >= before.namespaces + 7
             && seen.leases == 1
             && !seen.groups.is_empty()
