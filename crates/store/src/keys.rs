@@ -139,7 +139,7 @@ impl Store {
         // In one order, so that two servers cannot wait for each other.
         let mut used = used.to_vec();
         used.sort();
-        self.write(None, async move |writing| {
+        self.write_long(None, async move |writing| {
             for (id, at) in &used {
                 let touch =
                     "UPDATE keys SET last_used_at = $2 WHERE id = $1 AND COALESCE(last_used_at, 0) < $2";

@@ -4,8 +4,9 @@
 //! Everything that belongs to a tenant is looked up by tenant *and* id. What a principal does is written together
 //! with its [`Audit`] record in one transaction: no record, no act.
 //!
-//! What survives what is [`Durability`]. SQLite runs in WAL mode with `synchronous=NORMAL`, or `FULL` when asked to. All
-//! calls are written by one thread, many in one transaction, and each is answered when that is committed.
+//! What survives what is [`Durability`]. SQLite runs in WAL mode with `synchronous=NORMAL`, or `FULL` when asked to. Calls
+//! are written one after the other, many in one transaction, and each is answered when that is committed. A caller who
+//! finds nobody writing writes where it is, unless that could take long.
 
 mod audit;
 mod config;

@@ -82,7 +82,7 @@ impl Store {
                 }
                 Ok(Done::Keep(removed))
             };
-            let removed = self.write(None, sweep).await?;
+            let removed = self.write_long(None, sweep).await?;
             swept += removed;
             if removed < u64::from(BATCH) {
                 return Ok(swept);
@@ -99,7 +99,7 @@ impl Store {
             let cut = async move |writing: &mut Writing| {
                 writing.cut_audit(before, u64::from(BATCH)).await.map(Done::Keep)
             };
-            let removed = self.write(None, cut).await?;
+            let removed = self.write_long(None, cut).await?;
             swept += removed;
             if removed < u64::from(BATCH) {
                 return Ok(swept);

@@ -58,7 +58,7 @@ impl Store {
                 .bind(row.inodes)
         });
         let inserts: Vec<_> = inserts.collect();
-        self.write(None, async move |writing| {
+        self.write_long(None, async move |writing| {
             for insert in &inserts {
                 writing.run(insert.clone()).await?;
             }

@@ -4,9 +4,13 @@ mod postgres;
 
 pub use postgres::Postgres;
 
+use std::time::Duration;
+
+use sandstorm_types::{TenantId, Timestamp};
+
 use crate::database::{Connection, Database, sql};
-use crate::writing::Done;
-use crate::{Result, Store, StoreConfig};
+use crate::writing::{Done, Writing};
+use crate::{Json, Result, Store, StoreConfig};
 
 /// The versions that a database can have had.
 pub const VERSIONS: std::ops::RangeInclusive<i64> = 1..=crate::database::NEWEST;
@@ -19,7 +23,7 @@ pub async fn open_at_version(config: &StoreConfig, version: i64) -> Result<Store
 /// Runs one statement past all rules, as somebody who got at the database would. Gives the number of rows.
 pub async fn meddle(store: &Store, statement: &str) -> Result<u64> {
     let statement = sql(statement.to_owned());
-    store.write(None, async move |writing| writing.run(statement.clone()).await.map(Done::Keep)).await
+    store.write_long(None, async move |writing| writing.run(statement.clone()).await.map(Done::Keep)).await
 }
 
 /// Text of the first column, named `value`, of each row that a statement gives.
@@ -59,6 +63,30 @@ pub async fn writer_setting(store: &Store, statement: &'static str) -> Result<St
 /// Transactions that were committed since the store was opened.
 pub fn commits(store: &Store) -> u64 {
     store.writer().commits()
+}
+
+/// Who writes a small call.
+pub async fn writing_thread(store: &Store) -> Result<std::thread::ThreadId> {
+    store.write(None, async |_writing| Ok(Done::Undo(std::thread::current().id()))).await
+}
+
+/// Keeps whoever does it writing for a while: any caller, as if the disk were slow.
+pub async fn write_slowly(store: &Store, time: Duration) -> Result<()> {
+    store.write(None, async move |_writing| Ok(Done::Undo(std::thread::sleep(time)))).await
+}
+
+/// Keeps the thread writing for a while.
+pub async fn occupy(store: &Store, time: Duration) -> Result<()> {
+    store.write_long(None, async move |_writing| Ok(Done::Undo(std::thread::sleep(time)))).await
+}
+
+/// A mistake in a call, after it wrote an event.
+pub async fn panic_while_writing(store: &Store, tenant: TenantId) -> Result<()> {
+    let work = async move |writing: &mut Writing| {
+        writing.events(tenant, None, Timestamp::now(), &[Json::Null]).await?;
+        panic!("a mistake made on purpose")
+    };
+    store.write(Some(tenant), work).await
 }
 
 /// Holds the database's write lock (SQLite) or nothing but a connection (PostgreSQL) until it is dropped.

@@ -1,10 +1,13 @@
 //! What one call writes: rows, events and audit that stand or fall together.
 //!
-//! All calls of a store are written by one thread, one after the other, many in one transaction; see [`writer`]. So what
-//! a call does is given to that thread, and the call returns once the transaction that holds it was committed.
+//! All calls of a store are written one after the other, many in one transaction, by whoever is at the one desk for it: a
+//! caller or a thread; see [`queue`]. A call returns once the transaction that holds it was committed.
 
 mod batch;
+mod desk;
 mod job;
+mod pace;
+mod queue;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -16,7 +19,8 @@ use sandstorm_types::{SandboxId, TenantId, Timestamp};
 pub(crate) use job::Done;
 pub(crate) use writer::Writer;
 
-use job::Asked;
+use job::{Asked, Length};
+use queue::Hand;
 
 use crate::audit::{Chain, Checkpoint, Head};
 use crate::database::{Connection, Row, Statement, sql};
@@ -32,6 +36,10 @@ pub(crate) struct Writing {
     connection: Connection,
     /// How many transactions were committed.
     commits: Arc<AtomicU64>,
+    /// Who writes now.
+    hand: Hand,
+    /// Whether the audit has a first record, which only the thread can wait for.
+    audit_begun: bool,
     known: Known,
 }
 
@@ -59,13 +67,47 @@ impl Store {
         T: Send + 'static,
         F: AsyncFn(&mut Writing) -> Result<Done<T>> + Send + 'static,
     {
-        let (job, answered) = Asked::new(tenant, work);
-        self.writer().ask(Box::new(job)).await?;
-        answered.await.unwrap_or_else(|_| Err(writer::closed()))
+        self.write_as(Length::Short, tenant, work).await
+    }
+
+    /// Like [`Store::write`], for what may have a lot to do: no caller is made to do it.
+    pub(crate) async fn write_long<T, F>(&self, tenant: Option<TenantId>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: AsyncFn(&mut Writing) -> Result<Done<T>> + Send + 'static,
+    {
+        self.write_as(Length::Long, tenant, work).await
+    }
+
+    async fn write_as<T, F>(&self, length: Length, tenant: Option<TenantId>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: AsyncFn(&mut Writing) -> Result<Done<T>> + Send + 'static,
+    {
+        let room = self.writer().room().await?;
+        let (job, answered) = Asked::new(tenant, length, room, work);
+        self.writer().ask(Box::new(job))?;
+        // There already when it was written here.
+        answered.await.unwrap_or_else(|_| Err(queue::closed()))
     }
 }
 
 impl Writing {
+    fn new(chain: Arc<Chain>, connection: Connection, commits: Arc<AtomicU64>) -> Self {
+        let known = Known::default();
+        Self { chain, connection, commits, hand: Hand::Thread, audit_begun: false, known }
+    }
+
+    /// Whether a caller can write without being made to wait: for a network, a disk, or the first line of the anchor.
+    fn is_quick(&self) -> bool {
+        self.audit_begun && self.connection.is_quick()
+    }
+
+    /// Undoes a transaction that nobody ended.
+    fn abandon(&mut self) {
+        self.connection.abandon();
+    }
+
     pub(crate) async fn run(&mut self, statement: Statement) -> Result<u64> {
         self.connection.run(statement).await
     }

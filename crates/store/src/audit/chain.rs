@@ -49,6 +49,11 @@ impl Head {
     pub(crate) fn is_new(&self) -> bool {
         self.seq != self.stored
     }
+
+    /// Whether there is a record.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.seq > 0
+    }
 }
 
 /// What a checkpoint says.

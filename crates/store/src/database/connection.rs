@@ -10,7 +10,7 @@ use crate::{Result, StoreError};
 /// A connection that one owner uses at a time.
 ///
 /// With SQLite every call is done when it returns its future: it blocks the thread and never waits for another. So
-/// whoever drives it has a thread for that.
+/// whoever drives it has a thread for that, or knows that it [is quick](Connection::is_quick).
 #[derive(Debug)]
 pub(crate) enum Connection {
     Sqlite(Session),
@@ -40,6 +40,30 @@ impl Connection {
                 *open = Some(pool.begin().await?);
                 Ok(())
             }
+        }
+    }
+
+    /// Begins unless that would mean to wait; whether it did.
+    pub(crate) fn begin_at_once(&mut self) -> Result<bool> {
+        match self {
+            Self::Sqlite(session) => session.begin_at_once(),
+            Self::Postgres { .. } => Ok(false),
+        }
+    }
+
+    /// Whether a small transaction is likely to be done in less time than it takes to wake another thread.
+    pub(crate) fn is_quick(&self) -> bool {
+        match self {
+            Self::Sqlite(session) => session.is_quick(),
+            Self::Postgres { .. } => false,
+        }
+    }
+
+    /// Undoes a transaction that nobody ended, without waiting for that.
+    pub(crate) fn abandon(&mut self) {
+        match self {
+            Self::Sqlite(session) => session.abandon(),
+            Self::Postgres { open, .. } => drop(open.take()),
         }
     }
 

@@ -5,16 +5,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::sync::mpsc;
 
 use super::job::{Job, Worked};
-use super::writer::Order;
+use super::queue::{Hand, Queue};
 use super::{Known, Writing};
 use crate::StoreError;
+use crate::audit::Head;
 
 /// Calls that one transaction holds at most, and how long it takes new ones in: whoever was first waits for the last.
 const MOST: usize = 128;
 const LONGEST: Duration = Duration::from_millis(5);
+/// The same for a caller, whose thread has others to serve.
+const MOST_BY_CALLER: usize = 16;
+const LONGEST_BY_CALLER: Duration = Duration::from_micros(500);
 /// How often a call that another server was preferred to is tried again.
 const TRIES: u32 = 5;
 
@@ -32,56 +35,59 @@ enum Fate {
     Broken,
     /// There is no transaction to be had.
     Refused(StoreError),
+    /// There is none to be had at once.
+    NotNow,
 }
 
 impl Writing {
     /// Does a call and all that are waiting, and commits. Nobody is waited for: whoever comes during the commit is in
-    /// the next batch. Gives an order that does not belong to it.
-    pub(super) async fn batch(
-        &mut self,
-        first: Box<dyn Job>,
-        queue: &mut mpsc::Receiver<Order>,
-    ) -> Option<Order> {
+    /// the next batch.
+    pub(super) async fn batch(&mut self, first: Box<dyn Job>, queue: &Queue) {
         let began = Instant::now();
+        let (most, longest) = match self.hand {
+            Hand::Caller => (MOST_BY_CALLER, LONGEST_BY_CALLER),
+            Hand::Thread => (MOST, LONGEST),
+        };
         let (mut kept, mut undone, mut again): (Jobs, Jobs, Jobs) = Default::default();
         let tenant = first.tenant();
         let mut next = Some(first);
-        let mut beyond = None;
         while let Some(mut job) = next.take() {
             match self.attempt(&mut *job, !kept.is_empty()).await {
                 Fate::Kept => kept.push(job),
                 Fate::Undone => undone.push(job),
                 Fate::Again => again.push(job),
+                Fate::NotNow => {
+                    again.push(job);
+                    break;
+                }
                 Fate::Broken => {
                     again.append(&mut kept);
                     again.push(job);
                     break;
                 }
                 Fate::Refused(error) => {
-                    fail_all(kept.drain(..).chain([job]), &error);
-                    self.refuse_waiting(&error, queue, &mut beyond);
+                    // A database that is not there keeps each of them waiting; all who wait now have waited enough.
+                    fail_all(kept.drain(..).chain([job]).chain(queue.take_all()), &error);
                     break;
                 }
             }
-            if kept.len() + undone.len() >= MOST || began.elapsed() >= LONGEST {
+            if kept.len() + undone.len() >= most || began.elapsed() >= longest {
                 break;
             }
-            match queue.try_recv() {
-                // Where others write too, tenants keep apart, or locks would be taken in another order.
-                Ok(Order::Write(job))
-                    if !self.connection.is_shared() || (tenant.is_some() && job.tenant() == tenant) =>
-                {
-                    next = Some(job);
-                }
-                Ok(order) => beyond = Some(order),
-                Err(_) => {}
-            }
+            // Where others write too, tenants keep apart, or locks would be taken in another order.
+            let shared = self.connection.is_shared();
+            next = queue.next_if(self.hand, |job| !shared || (tenant.is_some() && job.tenant() == tenant));
         }
         self.settle(kept, undone).await;
-        for job in again {
-            self.alone(job).await;
+        match self.hand {
+            Hand::Caller if !again.is_empty() => queue.leave_to_thread(again),
+            Hand::Caller => {}
+            Hand::Thread => {
+                for job in again {
+                    self.alone(job).await;
+                }
+            }
         }
-        beyond
     }
 
     /// Does a call in the transaction under way, or in a new one. What was not meant to stay is undone, and only that.
@@ -93,11 +99,15 @@ impl Writing {
             if self.connection.savepoint().await.is_err() {
                 return self.broken().await;
             }
-        } else if let Err(error) = self.begin().await {
-            return Fate::Refused(error);
+        } else {
+            match self.begin().await {
+                Ok(true) => {}
+                Ok(false) => return Fate::NotNow,
+                Err(error) => return Fate::Refused(error),
+            }
         }
         let known = self.known.clone();
-        // A mistake in one call must not end the thread that all others need.
+        // A mistake in one call must not end whoever writes for all others.
         let worked = AssertUnwindSafe(job.work(self)).catch_unwind().await;
         let fate = match worked.unwrap_or(Worked::Undo) {
             Worked::Keep if !beside_others => return Fate::Kept,
@@ -125,7 +135,7 @@ impl Writing {
                 Fate::Kept => return self.settle(vec![job], Vec::new()).await,
                 Fate::Undone | Fate::Broken => return job.answer(),
                 Fate::Refused(error) => return job.fail(error),
-                Fate::Again => {}
+                Fate::Again | Fate::NotNow => {}
             }
         }
         job.answer();
@@ -143,9 +153,13 @@ impl Writing {
         }
     }
 
-    async fn begin(&mut self) -> Result<(), StoreError> {
+    /// Whether there is a transaction now. A caller does not wait for another process that has one.
+    async fn begin(&mut self) -> Result<bool, StoreError> {
         self.known = Known::default();
-        self.connection.begin().await
+        match self.hand {
+            Hand::Caller => self.connection.begin_at_once(),
+            Hand::Thread => self.connection.begin().await.map(|()| true),
+        }
     }
 
     async fn rollback(&mut self) {
@@ -168,30 +182,13 @@ impl Writing {
         let checkpoints = std::mem::take(&mut self.known.checkpoints);
         // An anchor without the first record looks as if it had been begun anew, so nobody comes after it before it is
         // there.
-        let first = checkpoints.iter().any(|checkpoint| checkpoint.seq() == 1);
+        let first = !self.audit_begun && checkpoints.iter().any(|checkpoint| checkpoint.seq() == 1);
+        self.audit_begun |= self.known.head.as_ref().is_some_and(Head::is_begun);
         self.chain.anchor_soon(checkpoints);
         if first {
             self.chain.anchor().await;
         }
         Ok(())
-    }
-
-    /// A database that is not there keeps each of them waiting; all who wait now have waited enough.
-    fn refuse_waiting(
-        &self,
-        error: &StoreError,
-        queue: &mut mpsc::Receiver<Order>,
-        beyond: &mut Option<Order>,
-    ) {
-        while let Ok(order) = queue.try_recv() {
-            match order {
-                Order::Write(job) => job.fail(error.again()),
-                Order::Close(_) => {
-                    *beyond = Some(order);
-                    return;
-                }
-            }
-        }
     }
 }
 

@@ -1,10 +1,10 @@
-//! One call, on its way to the thread that writes.
+//! One call, on its way to whoever writes.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use sandstorm_types::TenantId;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Writing;
 use crate::{Result, StoreError};
@@ -18,15 +18,25 @@ pub(crate) enum Done<T> {
     Undo(T),
 }
 
+/// How much a call may have to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    /// A handful of rows: any caller may be made to do it.
+    Short,
+    Long,
+}
+
 /// What the writer knows of a call.
 pub(super) trait Job: Send {
     fn tenant(&self) -> Option<TenantId>;
 
+    fn is_short(&self) -> bool;
+
     /// Whether nobody waits for it any more.
     fn is_abandoned(&self) -> bool;
 
-    /// Does it, keeping what it came to for later. Whether what it wrote is to stay. Only the thread that writes drives
-    /// it, so it need not be able to move to another.
+    /// Does it, keeping what it came to for later. Whether what it wrote is to stay. It is driven where it was
+    /// begun, so it need not be able to move to another thread.
     fn work<'w>(&'w mut self, writing: &'w mut Writing) -> Pin<Box<dyn Future<Output = Worked> + 'w>>;
 
     /// Tells the caller what it came to.
@@ -45,15 +55,22 @@ pub(super) enum Worked {
 
 pub(super) struct Asked<T, F> {
     tenant: Option<TenantId>,
+    length: Length,
     work: F,
     outcome: Option<Result<T>>,
     answer: oneshot::Sender<Result<T>>,
+    _room: OwnedSemaphorePermit,
 }
 
 impl<T, F> Asked<T, F> {
-    pub(super) fn new(tenant: Option<TenantId>, work: F) -> (Self, oneshot::Receiver<Result<T>>) {
+    pub(super) fn new(
+        tenant: Option<TenantId>,
+        length: Length,
+        room: OwnedSemaphorePermit,
+        work: F,
+    ) -> (Self, oneshot::Receiver<Result<T>>) {
         let (answer, answered) = oneshot::channel();
-        (Self { tenant, work, outcome: None, answer }, answered)
+        (Self { tenant, length, work, outcome: None, answer, _room: room }, answered)
     }
 }
 
@@ -64,6 +81,10 @@ where
 {
     fn tenant(&self) -> Option<TenantId> {
         self.tenant
+    }
+
+    fn is_short(&self) -> bool {
+        self.length == Length::Short
     }
 
     fn is_abandoned(&self) -> bool {

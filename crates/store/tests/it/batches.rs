@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandstorm_store::testing::{commits, look, meddle, writer_setting};
+use sandstorm_store::testing::{commits, hold_writer, look, meddle, writer_setting};
 use sandstorm_store::{Durability, RunEnd, Store, StoreError};
 use sandstorm_types::{RunId, TenantId};
 use serde_json::json;
@@ -19,15 +19,22 @@ on_both!(
 
 async fn those_who_come_together_share_a_commit(case: Case) {
     let before = commits(&case.store);
-    // All of one task, so that they do come together, however the machine deals out its time.
-    let calls = (0..200).map(|_| async {
-        let row = run(TenantId::LOCAL, 1);
-        let seqs = case.store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
-        // Committed when it returns: whoever reads sees it.
-        assert!(case.store.run(TenantId::LOCAL, row.id).await.unwrap().is_some());
-        seqs[0]
-    });
-    let mut seqs = futures_util::future::join_all(calls).await;
+    // Nobody can write before all of them have come.
+    let held = hold_writer(&case.config).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..200 {
+        let store = case.store.clone();
+        tasks.spawn(async move {
+            let row = run(TenantId::LOCAL, 1);
+            let seqs = store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
+            // Committed when it returns: whoever reads sees it.
+            assert!(store.run(TenantId::LOCAL, row.id).await.unwrap().is_some());
+            seqs[0]
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(held);
+    let mut seqs = tasks.join_all().await;
     seqs.sort_unstable();
     assert_eq!(seqs, (1..=200).collect::<Vec<u64>>());
     let used = commits(&case.store) - before;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sandstorm_store::testing::look;
+use sandstorm_store::testing::{look, occupy};
 use sandstorm_store::{
     ContextChanges, ExecEnd, ExecRow, Retention, RunEnd, SandboxChanges, Store, UsageDelta,
 };
@@ -74,6 +74,14 @@ async fn two_servers_never_wait_for_each_other_for_ever(case: Case) {
 
 async fn a_call_that_is_dropped_is_done_or_not_done(case: Case) {
     let mut dropped = 0;
+    // Somebody else writes most of the time: whoever finds nobody at it is done before it could be dropped.
+    let store = case.store.clone();
+    let others = tokio::task::spawn(async move {
+        loop {
+            occupy(&store, Duration::from_millis(1)).await.unwrap();
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+    });
     for round in 0..300_u64 {
         let row = sandbox(TenantId::LOCAL, 1);
         let audit = audit("sandbox.create");
@@ -82,6 +90,8 @@ async fn a_call_that_is_dropped_is_done_or_not_done(case: Case) {
         dropped += usize::from(tokio::time::timeout(patience, insert).await.is_err());
     }
     assert!(dropped > 0, "none was interrupted");
+    others.abort();
+    assert!(others.await.unwrap_err().is_cancelled());
     // The store is as usable as before, and nothing is half there.
     case.new_sandbox(TenantId::LOCAL, 2).await;
     let count = |table: &str| {

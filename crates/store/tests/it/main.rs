@@ -6,6 +6,7 @@
 
 mod audit;
 mod batches;
+mod callers;
 mod concurrency;
 mod contexts;
 mod density;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql};
 
 use super::super::value::{self, Row, SqliteRow, Statement, Value};
 use super::Folding;
@@ -22,6 +22,8 @@ const FOLD_AT_ONCE: i64 = 20_000;
 pub(crate) struct Session {
     /// Ends before the connection does: the last one to close folds the log.
     folding: Option<Folding>,
+    /// Whether a commit waits for the disk.
+    waits_for_disk: bool,
     connection: Connection,
 }
 
@@ -41,6 +43,7 @@ impl Session {
         session.connection.pragma_update(None, "foreign_keys", true)?;
         session.connection.pragma_update(None, "wal_autocheckpoint", FOLD_AT_ONCE)?;
         session.folding = Some(Folding::start(path.to_owned())?);
+        session.waits_for_disk = durability == Durability::Full;
         Ok(session)
     }
 
@@ -58,7 +61,7 @@ impl Session {
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(BUSY)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(Self { folding: None, connection })
+        Ok(Self { folding: None, waits_for_disk: true, connection })
     }
 
     pub(crate) fn is_in_transaction(&self) -> bool {
@@ -69,6 +72,23 @@ impl Session {
     pub(crate) fn command(&self, text: &str) -> Result<()> {
         self.connection.prepare_cached(text)?.raw_execute()?;
         Ok(())
+    }
+
+    /// Begins a transaction that writes, unless another process is in one; whether it did.
+    pub(crate) fn begin_at_once(&self) -> Result<bool> {
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let begun = self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut it| it.raw_execute());
+        self.connection.busy_timeout(BUSY)?;
+        match begun {
+            Ok(_) => Ok(true),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the next commit goes no further than to the kernel's memory.
+    pub(crate) fn is_quick(&self) -> bool {
+        !self.waits_for_disk && self.folding.as_ref().is_some_and(|folding| !folding.was_folded())
     }
 
     pub(crate) fn script(&self, script: &str) -> Result<()> {
