@@ -85,16 +85,20 @@ impl Store {
     /// Oldest first, after record `after` of this node.
     pub async fn audit(&self, tenant: Option<TenantId>, after: u64, limit: u32) -> Result<Vec<AuditRow>> {
         let node = self.chain().node();
-        let text = match tenant {
-            Some(_) => {
-                "SELECT * FROM audit WHERE node = $1 AND seq > $2 AND tenant = $4 ORDER BY seq LIMIT $3"
+        let query = match tenant {
+            Some(tenant) => {
+                let by_tenant = self.database().by_index("audit_by_tenant");
+                let text = format!(
+                    "SELECT * FROM audit {by_tenant} WHERE node = $1 AND seq > $2 AND tenant = $4
+                    ORDER BY seq LIMIT $3"
+                );
+                sql(text).bind(node).bind(after).bind(limit).bind(tenant)
             }
-            None => "SELECT * FROM audit WHERE node = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+            None => sql("SELECT * FROM audit WHERE node = $1 AND seq > $2 ORDER BY seq LIMIT $3")
+                .bind(node)
+                .bind(after)
+                .bind(limit),
         };
-        let mut query = sql(text).bind(node).bind(after).bind(limit);
-        if let Some(tenant) = tenant {
-            query = query.bind(tenant);
-        }
         self.database().rows(query).await?.iter().map(record::read).collect()
     }
 

@@ -67,11 +67,15 @@ impl ContextChanges {
         tenant: TenantId,
         id: ContextId,
     ) -> Result<Option<ContextRow>> {
-        // `$6` says whether the running cell changes, since it may change to none.
-        let text = "UPDATE contexts SET exec = COALESCE($3, exec), position = COALESCE($4, position),
+        // `$6` says whether the running cell changes, since it may change to none. Whoever does not end it does not name
+        // its end either, or SQLite would write the index of those that live.
+        const CHANGES: &str =
+            "UPDATE contexts SET exec = COALESCE($3, exec), position = COALESCE($4, position),
             next_cell = COALESCE($5, next_cell), cell_exec = CASE WHEN $6 = 1 THEN $7 ELSE cell_exec END,
-            execution_count = COALESCE($8, execution_count), ended_at = COALESCE(ended_at, $9)
-            WHERE tenant = $1 AND id = $2 RETURNING *";
+            execution_count = COALESCE($8, execution_count)";
+        const WHICH: &str = "WHERE tenant = $1 AND id = $2 RETURNING *";
+        let ended = if self.ended_at.is_some() { ", ended_at = COALESCE(ended_at, $9)" } else { "" };
+        let text = format!("{CHANGES}{ended} {WHICH}");
         let update = sql(text)
             .bind(tenant)
             .bind(id)
@@ -80,8 +84,8 @@ impl ContextChanges {
             .bind(self.next_cell)
             .bind(self.cell_exec.is_some())
             .bind(self.cell_exec.flatten())
-            .bind(self.execution_count)
-            .bind(self.ended_at);
+            .bind(self.execution_count);
+        let update = if self.ended_at.is_some() { update.bind(self.ended_at) } else { update };
         writing.row(update).await?.as_ref().map(ContextRow::read).transpose()
     }
 }

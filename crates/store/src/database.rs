@@ -47,6 +47,12 @@ impl Database {
         matches!(self, Self::Sqlite(_))
     }
 
+    /// Follows the name of a table: which index to look into. SQLite would rather walk along a table that is kept in the
+    /// order of its key, however few of its rows are wanted.
+    pub(crate) fn by_index(&self, index: &str) -> String {
+        if self.is_sqlite() { format!("INDEXED BY {index}") } else { String::new() }
+    }
+
     /// A connection that only reads, and sees the database as it was when it first looked.
     ///
     /// With SQLite its calls block the thread, so whoever has one works where that is allowed.

@@ -54,13 +54,14 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<EventRow>> {
         let query = match sandbox {
-            Some(sandbox) => sql(
-                "SELECT * FROM events WHERE tenant = $1 AND seq > $2 AND sandbox = $4 ORDER BY seq LIMIT $3",
-            )
-            .bind(tenant)
-            .bind(after)
-            .bind(limit)
-            .bind(sandbox),
+            Some(sandbox) => {
+                let by_sandbox = self.database().by_index("events_by_sandbox");
+                let text = format!(
+                    "SELECT * FROM events {by_sandbox} WHERE tenant = $1 AND seq > $2 AND sandbox = $4
+                    ORDER BY seq LIMIT $3"
+                );
+                sql(text).bind(tenant).bind(after).bind(limit).bind(sandbox)
+            }
             None => sql("SELECT * FROM events WHERE tenant = $1 AND seq > $2 ORDER BY seq LIMIT $3")
                 .bind(tenant)
                 .bind(after)
@@ -71,7 +72,9 @@ impl Store {
 
     /// The newest number; 0 before the first.
     pub async fn last_event(&self, tenant: TenantId) -> Result<u64> {
-        let query = sql("SELECT event_seq FROM tenants WHERE id = $1").bind(tenant);
-        self.database().row(query).await?.map_or(Ok(0), |row| row.get("event_seq"))
+        let query = sql("SELECT MAX(last) AS last FROM (SELECT event_seq AS last FROM tenants WHERE id = $1
+            UNION ALL SELECT MAX(seq) AS last FROM events WHERE tenant = $1) AS counted");
+        let row = self.database().row(query.bind(tenant)).await?;
+        Ok(row.map_or(Ok(None), |row| row.optional("last"))?.unwrap_or(0))
     }
 }

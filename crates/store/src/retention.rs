@@ -1,6 +1,6 @@
 //! Forgetting what is old.
 
-use sandstorm_types::Timestamp;
+use sandstorm_types::{TenantId, Timestamp};
 
 use crate::database::sql;
 use crate::writing::{Done, Writing};
@@ -33,10 +33,15 @@ pub struct Swept {
 }
 
 /// Each removes at most `$2` rows that are older than `$1`.
-const RUNS: &str = "DELETE FROM runs WHERE (tenant, id) IN (SELECT tenant, id FROM runs
-    WHERE ended_at IS NOT NULL AND ended_at < $1 ORDER BY ended_at LIMIT $2)";
-const EVENTS: &str = "DELETE FROM events WHERE (tenant, seq) IN (SELECT tenant, seq FROM events
-    WHERE at < $1 ORDER BY at LIMIT $2)";
+///
+/// Those of a tenant (`$3`) are found in the order in which it made them. An index by the end of a run, or by the time of
+/// an event, would be written with each of them, and read by nobody else.
+const RUNS: &str = "DELETE FROM runs WHERE tenant = $3 AND id IN (SELECT id FROM runs
+    WHERE tenant = $3 AND created_at < $1 AND ended_at < $1 ORDER BY created_at LIMIT $2)";
+/// Up to the first that is young: what is left has no gaps.
+const EVENTS: &str = "DELETE FROM events WHERE tenant = $3 AND seq <
+    (SELECT COALESCE(MIN(CASE WHEN at >= $1 THEN seq END), MAX(seq) + 1) FROM
+        (SELECT seq, at FROM events WHERE tenant = $3 ORDER BY seq LIMIT $2) AS oldest)";
 const SANDBOXES: &str = "DELETE FROM sandboxes WHERE (tenant, id) IN (SELECT tenant, id FROM sandboxes
     WHERE ended_at IS NOT NULL AND ended_at < $1 ORDER BY ended_at LIMIT $2)";
 const IDEMPOTENCY: &str = "DELETE FROM idempotency WHERE (tenant, route, key) IN (SELECT tenant, route, key
@@ -52,58 +57,91 @@ const INSTANCES: &str =
 const NAMES: &str = "DELETE FROM names WHERE (tenant, sandbox) IN (SELECT tenant, id FROM sandboxes
     WHERE ended_at IS NOT NULL AND ended_at < $1 ORDER BY ended_at LIMIT $2)";
 
-impl Store {
-    /// Works in small transactions, so that others are not held up. Dropping the future leaves what was swept swept.
-    pub async fn sweep(&self, retention: Retention) -> Result<Swept> {
-        self.sweep_rows(&[INSTANCES], retention.idempotency_before).await?;
-        Ok(Swept {
-            runs: self.sweep_rows(&[RUNS], retention.runs_before).await?,
-            events: self.sweep_rows(&[EVENTS], retention.events_before).await?,
-            idempotency: self.sweep_rows(&[IDEMPOTENCY], retention.idempotency_before).await?,
-            samples: self.sweep_rows(&[SAMPLES], retention.samples_before).await?,
-            sandboxes: self.sweep_rows(&[NAMES, SANDBOXES], retention.ended_sandboxes_before).await?,
-            audit: self.sweep_audit(retention.audit_before).await?,
-        })
+/// Tenants whose oldest run, or event, is older than `$1`.
+const WITH_RUNS: &str = "SELECT id FROM tenants WHERE $1 >
+    (SELECT created_at FROM runs WHERE runs.tenant = tenants.id ORDER BY created_at LIMIT 1)";
+const WITH_EVENTS: &str = "SELECT id FROM tenants WHERE $1 >
+    (SELECT at FROM events WHERE events.tenant = tenants.id ORDER BY seq LIMIT 1)";
+
+/// What one transaction removes.
+#[derive(Debug, Clone, Copy)]
+enum Sweep {
+    /// The last of the statements is the one that is counted.
+    Rows(&'static [&'static str]),
+    Runs(TenantId),
+    Events(TenantId),
+    Audit,
+}
+
+impl Sweep {
+    fn tenant(self) -> Option<TenantId> {
+        match self {
+            Self::Runs(tenant) | Self::Events(tenant) => Some(tenant),
+            Self::Rows(_) | Self::Audit => None,
+        }
     }
 
-    /// The last of the statements is the one that is counted.
-    async fn sweep_rows(
-        &self,
-        statements: &'static [&'static str],
-        before: Option<Timestamp>,
-    ) -> Result<u64> {
-        let Some(before) = before else { return Ok(0) };
-        let mut swept = 0;
-        loop {
-            let sweep = async move |writing: &mut Writing| {
+    async fn once(self, writing: &mut Writing, before: Timestamp) -> Result<u64> {
+        match self {
+            Self::Rows(statements) => {
                 let mut removed = 0;
                 for statement in statements {
                     removed = writing.run(sql(*statement).bind(before).bind(BATCH)).await?;
                 }
-                Ok(Done::Keep(removed))
-            };
-            let removed = self.write_long(None, sweep).await?;
+                Ok(removed)
+            }
+            Self::Runs(tenant) => writing.run(sql(RUNS).bind(before).bind(BATCH).bind(tenant)).await,
+            Self::Events(tenant) => {
+                writing.keep_event_number(tenant).await?;
+                writing.run(sql(EVENTS).bind(before).bind(BATCH).bind(tenant)).await
+            }
+            Self::Audit => writing.cut_audit(before, u64::from(BATCH)).await,
+        }
+    }
+}
+
+impl Store {
+    /// Works in small transactions, so that others are not held up. Dropping the future leaves what was swept swept.
+    pub async fn sweep(&self, retention: Retention) -> Result<Swept> {
+        let swept = Swept {
+            runs: self.sweep_tenants(WITH_RUNS, Sweep::Runs, retention.runs_before).await?,
+            events: self.sweep_tenants(WITH_EVENTS, Sweep::Events, retention.events_before).await?,
+            idempotency: self.sweep_all(Sweep::Rows(&[IDEMPOTENCY]), retention.idempotency_before).await?,
+            samples: self.sweep_all(Sweep::Rows(&[SAMPLES]), retention.samples_before).await?,
+            sandboxes: self
+                .sweep_all(Sweep::Rows(&[NAMES, SANDBOXES]), retention.ended_sandboxes_before)
+                .await?,
+            audit: self.sweep_all(Sweep::Audit, retention.audit_before).await?,
+        };
+        self.sweep_all(Sweep::Rows(&[INSTANCES]), retention.idempotency_before).await?;
+        Ok(swept)
+    }
+
+    async fn sweep_tenants(
+        &self,
+        which: &'static str,
+        what: fn(TenantId) -> Sweep,
+        before: Option<Timestamp>,
+    ) -> Result<u64> {
+        let Some(moment) = before else { return Ok(0) };
+        let mut swept = 0;
+        for row in self.database().rows(sql(which).bind(moment)).await? {
+            swept += self.sweep_all(what(row.get("id")?), before).await?;
+        }
+        Ok(swept)
+    }
+
+    async fn sweep_all(&self, sweep: Sweep, before: Option<Timestamp>) -> Result<u64> {
+        let Some(before) = before else { return Ok(0) };
+        let mut swept = 0;
+        loop {
+            let once = async move |writing: &mut Writing| sweep.once(writing, before).await.map(Done::Keep);
+            let removed = self.write_long(sweep.tenant(), once).await?;
             swept += removed;
             if removed < u64::from(BATCH) {
                 return Ok(swept);
             }
             // Whoever waits for the writer goes first.
-            tokio::task::yield_now().await;
-        }
-    }
-
-    async fn sweep_audit(&self, before: Option<Timestamp>) -> Result<u64> {
-        let Some(before) = before else { return Ok(0) };
-        let mut swept = 0;
-        loop {
-            let cut = async move |writing: &mut Writing| {
-                writing.cut_audit(before, u64::from(BATCH)).await.map(Done::Keep)
-            };
-            let removed = self.write_long(None, cut).await?;
-            swept += removed;
-            if removed < u64::from(BATCH) {
-                return Ok(swept);
-            }
             tokio::task::yield_now().await;
         }
     }

@@ -53,8 +53,11 @@ struct Known {
 
 #[derive(Debug, Clone, Copy)]
 struct Counter {
+    /// With the tenant.
     stored: u64,
     last: u64,
+    /// Whether it has to be stored with the tenant when it has changed.
+    keep: bool,
 }
 
 impl Store {
@@ -149,9 +152,24 @@ impl Writing {
         let Some(row) = self.row(sql(query).bind(tenant)).await? else {
             return Err(StoreError::Invalid { what: "there is no such tenant".to_owned() });
         };
-        let last = row.get("event_seq")?;
-        self.known.events.insert(tenant, Counter { stored: last, last });
+        let stored = row.get("event_seq")?;
+        // Where one server writes, the newest event says as much, and the tenant's row is left alone.
+        let keep = self.connection.is_shared();
+        let newest = sql("SELECT MAX(seq) AS seq FROM events WHERE tenant = $1").bind(tenant);
+        let newest = if keep { None } else { self.row(newest).await? };
+        let newest: Option<u64> = newest.map_or(Ok(None), |row| row.optional("seq"))?;
+        let last = newest.map_or(stored, |newest| newest.max(stored));
+        self.known.events.insert(tenant, Counter { stored, last, keep });
         Ok(last)
+    }
+
+    /// Has the tenant remember the number of its last event, for when that event is gone.
+    pub(crate) async fn keep_event_number(&mut self, tenant: TenantId) -> Result<()> {
+        self.last_event(tenant).await?;
+        if let Some(counter) = self.known.events.get_mut(&tenant) {
+            counter.keep = true;
+        }
+        Ok(())
     }
 
     pub(crate) async fn audit(&mut self, audit: &Audit) -> Result<()> {
@@ -196,7 +214,7 @@ impl Writing {
     /// Writes what was counted in memory.
     async fn write_known(&mut self) -> Result<()> {
         for (tenant, counter) in &self.known.events {
-            if counter.last != counter.stored {
+            if counter.keep && counter.last != counter.stored {
                 let update = sql("UPDATE tenants SET event_seq = $2 WHERE id = $1");
                 self.connection.run(update.bind(*tenant).bind(counter.last)).await?;
             }

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use sandstorm_store::testing::{commits, hold_writer, look, meddle, writer_setting};
-use sandstorm_store::{Durability, RunEnd, Store, StoreError};
+use sandstorm_store::{ContextChanges, Durability, ExecEnd, ExecRow, RunEnd, Store, StoreError};
 use sandstorm_types::{RunId, TenantId};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::support::{Case, at, audit, config, on_both, run, server};
+use crate::support::{Case, at, audit, config, context, exec, on_both, run, server};
 
 on_both!(
     those_who_come_together_share_a_commit,
@@ -161,6 +161,38 @@ async fn a_store_that_is_closed_says_so() {
     assert!(!case.path("sandstorm.db-wal").exists(), "the log is folded into the file");
 }
 
+/// Pages of the log for a run: its begin and its end, each in a commit of its own.
+#[tokio::test]
+async fn a_run_writes_few_pages() {
+    let (mut config, directory) = config(None);
+    config.checkpoint_every = 1000;
+    let store = Store::open(&config).await.unwrap();
+    let log = || std::fs::metadata(directory.path().join("sandstorm.db-wal")).unwrap().len();
+    // Enough for every index to have more than a page.
+    let mut before = 0;
+    for round in 0..200 {
+        if round == 100 {
+            before = log();
+        }
+        begin_and_end(&store).await;
+    }
+    let pages = (log() - before) / 4120;
+    println!("{} pages a run", pages as f64 / 100.0);
+    assert!(pages <= 1400, "{pages} pages for 100 runs");
+}
+
+async fn begin_and_end(store: &Store) {
+    let row = run(TenantId::LOCAL, 1);
+    store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
+    let end = RunEnd {
+        status: Some("ok".into()),
+        result: Some(json!({"stdout": "1\n"}).to_string()),
+        problem: None,
+        at: at(5),
+    };
+    store.end_run(TenantId::LOCAL, row.id, &end, &[json!("ok"), json!("end")]).await.unwrap();
+}
+
 /// What writing costs; run it by hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
@@ -178,15 +210,7 @@ async fn what_writing_costs() {
             let store = store.clone();
             tasks.spawn(async move {
                 for _ in 0..2000 / callers {
-                    let row = run(TenantId::LOCAL, 1);
-                    store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
-                    let end = RunEnd {
-                        status: Some("ok".into()),
-                        result: Some(json!({"stdout": "1\n"}).to_string()),
-                        problem: None,
-                        at: at(5),
-                    };
-                    store.end_run(TenantId::LOCAL, row.id, &end, &[json!("ok"), json!("end")]).await.unwrap();
+                    begin_and_end(&store).await;
                 }
             });
         }
@@ -197,4 +221,33 @@ async fn what_writing_costs() {
             commits(&store)
         );
     }
+}
+
+/// The same for the cells of a living interpreter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn what_a_cell_costs() {
+    let case = Case::sqlite().await;
+    let sandbox = case.new_sandbox(TenantId::LOCAL, 1).await;
+    let context = context(&sandbox);
+    case.store.insert_context(&context, &audit("context.create")).await.unwrap();
+    let began = Instant::now();
+    for number in 0..1000 {
+        let cell = ExecRow { context: Some(context.id), ..exec(&sandbox, number) };
+        let mut changes = ContextChanges { cell_exec: Some(Some(cell.id)), ..ContextChanges::default() };
+        case.store.begin_cell(&cell, &changes, &[json!("start")], &audit("cell")).await.unwrap();
+        let end = ExecEnd { status: "ok".into(), result: Some(json!({"stdout": "1\n"})), at: at(number) };
+        changes = ContextChanges {
+            cell_exec: Some(None),
+            execution_count: Some(number),
+            ..ContextChanges::default()
+        };
+        let told = [json!("ok"), json!("end")];
+        case.store
+            .end_cell(TenantId::LOCAL, cell.id, &end, context.id, &changes, &told)
+            .await
+            .unwrap()
+            .unwrap();
+    }
+    println!("{:?} a call for cells", began.elapsed() / 2000);
 }

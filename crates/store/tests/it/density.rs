@@ -103,8 +103,19 @@ async fn pages_touch_what_they_show(case: Case) {
             "sqlite_autoindex_samples",
         ),
         (
-            "SELECT * FROM events WHERE tenant = 'x' AND seq > 4 AND sandbox = 'y' ORDER BY seq LIMIT 5",
-            "events_by_sandbox",
+            "SELECT * FROM events INDEXED BY events_by_sandbox
+                WHERE tenant = 'x' AND seq > 4 AND sandbox = 'y' ORDER BY seq LIMIT 5",
+            "events_by_sandbox (tenant=? AND sandbox=? AND seq>?)",
+        ),
+        (
+            "SELECT * FROM audit INDEXED BY audit_by_tenant
+                WHERE node = 'x' AND seq > 4 AND tenant = 'y' ORDER BY seq LIMIT 5",
+            "audit_by_tenant (tenant=? AND node=? AND seq>?)",
+        ),
+        (
+            // What is forgotten first.
+            "SELECT id FROM runs WHERE tenant = 'x' AND created_at < 5 AND ended_at < 5 ORDER BY created_at LIMIT 5",
+            "runs_by_age (tenant=? AND created_at<?)",
         ),
         (
             "SELECT COUNT(*), SUM(cpu_milli), SUM(memory_bytes) FROM sandboxes

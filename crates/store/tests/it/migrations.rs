@@ -9,11 +9,12 @@ use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 4] = [
+const FIXTURES: [&str; 5] = [
     include_str!("fixtures/v1.sql"),
     include_str!("fixtures/v2.sql"),
     include_str!("fixtures/v3.sql"),
     include_str!("fixtures/v4.sql"),
+    include_str!("fixtures/v5.sql"),
 ];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
@@ -48,7 +49,7 @@ async fn from_version(version: i64, url: Option<String>) {
     let store = Store::open(&config).await.unwrap();
     assert_eq!(
         look(&store, "SELECT CAST(MAX(version) AS TEXT) AS value FROM schema_versions").await.unwrap(),
-        ["4"]
+        ["5"]
     );
     check_version_1(&store).await;
     if version >= 2 {
@@ -65,7 +66,8 @@ async fn from_version(version: i64, url: Option<String>) {
     store.record_audit(&audit("after.migration")).await.unwrap();
     let report = store.verify_audit(&config.audit_key, &config.audit_anchor).await.unwrap();
     assert_eq!((report.tampering, report.records), (vec![], 3), "from version {version}");
-    store.append_event(tenant(), None, at(1), &json!({})).await.unwrap();
+    let next = store.append_event(tenant(), None, at(1), &json!({})).await.unwrap();
+    assert_eq!(next, if version >= 2 { 3 } else { 1 }, "its events are numbered on");
 }
 
 fn tenant() -> TenantId {
@@ -135,11 +137,11 @@ async fn check_version_3(store: &Store) {
 }
 
 async fn a_newer_database_is_refused(case: Case) {
-    meddle(&case.store, "INSERT INTO schema_versions VALUES (5, 'x', 'x', 0)").await.unwrap();
+    meddle(&case.store, "INSERT INTO schema_versions VALUES (6, 'x', 'x', 0)").await.unwrap();
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 4 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 4: use the newer program";
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 5 }), "{error:?}");
+    let text = "the database has version 99, this program knows versions up to 5: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 
@@ -157,7 +159,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 4);
+    assert_eq!(before.len(), 5);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -177,7 +179,7 @@ async fn servers_that_start_together_migrate_once() {
         let stores = tasks.join_all().await;
         let versions = "SELECT name AS value FROM schema_versions ORDER BY version";
         let names = look(&stores[0], versions).await.unwrap();
-        assert_eq!(names, ["0001_core", "0002_work", "0003_tracking", "0004_lists"]);
+        assert_eq!(names, ["0001_core", "0002_work", "0003_tracking", "0004_lists", "0005_fewer_pages"]);
     }
 }
 
@@ -193,5 +195,5 @@ async fn released_migrations_are_frozen() {
     }
     let frozen = include_str!("fixtures/checksums.txt").lines().collect::<Vec<_>>();
     assert!(found.iter().zip(&frozen).all(|(found, frozen)| found == frozen), "{found:#?}");
-    assert_eq!(frozen.len(), 8);
+    assert_eq!(frozen.len(), 10);
 }

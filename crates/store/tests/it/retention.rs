@@ -12,6 +12,8 @@ use crate::support::{Case, at, audit, context, exec, on_both, run};
 on_both!(
     only_what_is_old_and_over_goes,
     more_than_one_batch_goes,
+    numbers_outlive_the_last_event,
+    old_runs_go_whatever_came_before_them,
     the_cut_audit_still_holds,
     a_backup_is_a_whole_store
 );
@@ -85,6 +87,37 @@ async fn more_than_one_batch_goes(case: Case) {
         case.store.sweep(Retention { events_before: Some(at(1200)), ..Retention::default() }).await.unwrap();
     assert_eq!(swept.events, 1200);
     assert_eq!(case.store.events_after(TenantId::LOCAL, None, 0, 10).await.unwrap()[0].seq, 1201);
+}
+
+async fn numbers_outlive_the_last_event(case: Case) {
+    let tenant = case.new_tenant("quiet").await;
+    for index in 0..3 {
+        case.store.append_event(tenant, None, at(index), &json!(0)).await.unwrap();
+    }
+    let all = Retention { events_before: Some(at(100)), ..Retention::default() };
+    assert_eq!(case.store.sweep(all).await.unwrap().events, 3);
+    assert_eq!(case.store.last_event(tenant).await.unwrap(), 3);
+    assert_eq!(case.store.append_event(tenant, None, at(200), &json!(0)).await.unwrap(), 4);
+    let store = case.reopen().await;
+    assert_eq!(store.append_event(tenant, None, at(200), &json!(0)).await.unwrap(), 5);
+}
+
+async fn old_runs_go_whatever_came_before_them(case: Case) {
+    // One that still runs is the oldest of all, and more than a batch came after it.
+    let tenant = case.new_tenant("busy").await;
+    let running = run(tenant, 1);
+    case.store.insert_run(&running, &[], &audit("run.create")).await.unwrap();
+    for index in 0..510 {
+        let row = run(tenant, 2 + index);
+        case.store.insert_run(&row, &[], &audit("run.create")).await.unwrap();
+        let end = RunEnd { status: None, result: None, problem: None, at: at(1000) };
+        case.store.end_run(tenant, row.id, &end, &[]).await.unwrap();
+    }
+    let sweep =
+        |before| case.store.sweep(Retention { runs_before: Some(at(before)), ..Retention::default() });
+    assert_eq!(sweep(1000).await.unwrap().runs, 0, "they ended later");
+    assert_eq!(sweep(1001).await.unwrap().runs, 510);
+    assert_eq!(case.store.list_runs(tenant, false, None, 9).await.unwrap(), [running]);
 }
 
 async fn the_cut_audit_still_holds(case: Case) {

@@ -13,7 +13,7 @@ use super::Session;
 use crate::{Result, StoreError};
 
 /// Commits between two times: a few thousand pages.
-const EVERY: u32 = 250;
+const EVERY: u32 = 500;
 
 /// A thread with a connection of its own.
 #[derive(Debug)]
