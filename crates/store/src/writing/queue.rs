@@ -178,7 +178,9 @@ impl Drop for Over<'_> {
         drop(state);
         // Folds the log, which takes its time. Those who wait hear that the store is closed.
         drop((connection, waiting));
-        tell.into_iter().for_each(|tell| drop(tell.send(())));
+        for tell in tell {
+            let _ = tell.send(());
+        }
     }
 }
 
