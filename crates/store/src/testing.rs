@@ -72,12 +72,20 @@ pub async fn writing_thread(store: &Store) -> Result<std::thread::ThreadId> {
 
 /// Keeps whoever does it writing for a while: any caller, as if the disk were slow.
 pub async fn write_slowly(store: &Store, time: Duration) -> Result<()> {
-    store.write(None, async move |_writing| Ok(Done::Undo(std::thread::sleep(time)))).await
+    let sleep = async move |_writing: &mut Writing| {
+        std::thread::sleep(time);
+        Ok(Done::Undo(()))
+    };
+    store.write(None, sleep).await
 }
 
 /// Keeps the thread writing for a while.
 pub async fn occupy(store: &Store, time: Duration) -> Result<()> {
-    store.write_long(None, async move |_writing| Ok(Done::Undo(std::thread::sleep(time)))).await
+    let sleep = async move |_writing: &mut Writing| {
+        std::thread::sleep(time);
+        Ok(Done::Undo(()))
+    };
+    store.write_long(None, sleep).await
 }
 
 /// A mistake in a call, after it wrote an event.
