@@ -176,8 +176,25 @@ impl TestGuest {
         rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL).unwrap();
     }
 
-    /// Whether it has ended, or has been killed and is about to.
-    pub(crate) fn is_ending(&self) -> bool {
+    /// Whether it goes on. Waits until it waits itself, or is at its end: what was killed may be on its way there.
+    pub(crate) fn goes_on(&self) -> bool {
+        let begun = std::time::Instant::now();
+        let call = format!("/proc/{}/syscall", self.pid.as_raw_nonzero());
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "it neither waits nor ends");
+            let waits = std::fs::read_to_string(&call).is_ok_and(|call| call.starts_with("0 "));
+            if self.is_ending() {
+                return false;
+            }
+            if waits {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether it has ended, or has been killed and does not know yet.
+    fn is_ending(&self) -> bool {
         const KILLED: u64 = 1 << 8;
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero()));
         let Ok(status) = status else { return true };
