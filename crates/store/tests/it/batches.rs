@@ -236,7 +236,11 @@ async fn what_a_cell_costs() {
         let cell = ExecRow { context: Some(context.id), ..exec(&sandbox, number) };
         let mut changes = ContextChanges { cell_exec: Some(Some(cell.id)), ..ContextChanges::default() };
         case.store.begin_cell(&cell, &changes, &[json!("start")], &audit("cell")).await.unwrap();
-        let end = ExecEnd { status: "ok".into(), result: Some(json!({"stdout": "1\n"}).to_string()), at: at(number) };
+        let end = ExecEnd {
+            status: "ok".into(),
+            result: Some(json!({"stdout": "1\n"}).to_string()),
+            at: at(number),
+        };
         changes = ContextChanges {
             cell_exec: Some(None),
             execution_count: Some(number),

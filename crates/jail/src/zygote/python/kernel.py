@@ -102,6 +102,7 @@ NUMBERS = {
     "landlock_restrict_self": 446,
     **{
         "x86_64": {
+            "read": 0,
             "write": 1,
             "close": 3,
             "pipe2": 293,
@@ -132,6 +133,7 @@ NUMBERS = {
             "openat": 56,
             "pipe2": 59,
             "exit_group": 94,
+            "read": 63,
             "write": 64,
             "capget": 90,
             "capset": 91,
