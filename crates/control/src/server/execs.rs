@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
-use sandstorm_provider::{Command, Error, ExecSignal, Result, TtySize};
+use sandstorm_provider::{AttachFrom, Command, Error, ExecSignal, Result, TtySize};
 use sandstorm_store::{Audit, ExecRow};
 use sandstorm_types::{
     ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult,
@@ -325,10 +325,16 @@ impl Control {
         if execution.cell.is_none() {
             execution.wait_stage().await;
         }
-        match execution.input() {
-            Some(input) => input.write(bytes).await,
-            None => Err(conflict("the program takes no input")),
-        }
+        let stage = *execution.stage.borrow();
+        let input = match (execution.input(), stage) {
+            (Some(input), _) => input,
+            // Taken over from an earlier server, and whoever follows it is still on the way to it.
+            (None, Stage::Log { log, complaints: false }) => {
+                self.0.provider.attach(&caller.operation(), &log, AttachFrom::START).await?.input
+            }
+            (None, _) => return Err(conflict("the program takes no input")),
+        };
+        input.write(bytes).await
     }
 
     /// An exec of the caller's sandbox: its row, and itself while it is in flight.
