@@ -35,7 +35,7 @@ fn for_others() -> Rlimit {
 /// Before an exec: the null device at 0 to 2, the socket at 3, and nothing else, under a limit that is not the launcher's.
 /// What is open anywhere else belongs to the launcher.
 pub(crate) fn settle(socket: &OwnedFd, limit: Rlimit) -> Result<(), Failed> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(socket, 10).step("descriptors")?;
+    let socket = out_of_the_way(socket)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = out_of_the_way(null.step("null device")?)?;
     for number in 0..3 {
@@ -47,6 +47,6 @@ pub(crate) fn settle(socket: &OwnedFd, limit: Rlimit) -> Result<(), Failed> {
 }
 
 /// A copy at a number that nothing is going to be put at.
-pub(crate) fn out_of_the_way(descriptor: OwnedFd) -> Result<OwnedFd, Failed> {
-    rustix::io::fcntl_dupfd_cloexec(&descriptor, 10).step("descriptors")
+pub(crate) fn out_of_the_way(descriptor: impl AsFd) -> Result<OwnedFd, Failed> {
+    rustix::io::fcntl_dupfd_cloexec(descriptor, 10).step("descriptors")
 }

@@ -173,6 +173,8 @@ fn become_mold(
     if own_mounts {
         mounts::let_go()?;
     }
+    // Its number may be one of those that are about to be settled.
+    let program = descriptors::out_of_the_way(program)?;
     descriptors::settle(socket, limit)?;
     // What everybody inside sees as the name of PID 1.
     let argv = [CString::from(c"sandstorm-agent")];
