@@ -337,7 +337,8 @@ mod tests {
         let run = |range| Run { range, writable: true, empty: false };
         let mapping = |range| Mapping { range, protection: 3, shared: false, backing: Backing::Anonymous };
         let destination = Layout { mappings: vec![mapping(0..2), mapping(2..8)], heap_end: None };
-        let difference = || Difference { copy: vec![run(0..4), run(6..8)], discard: Vec::from([4..6]) };
+        let dropped = 4..6;
+        let difference = || Difference { copy: vec![run(0..4), run(6..8)], discard: vec![dropped.clone()] };
         assert_eq!(difference().leaving_out(&[], &destination), difference());
         let less = difference().leaving_out(&[1..3, 7..9], &destination);
         assert_eq!(less.copy, [run(0..1), run(3..4), run(6..7)]);
