@@ -217,11 +217,12 @@ impl Newborn {
             self;
         let mut given = vec![control];
         given.extend(captured);
-        // Without it the client asks for what it could read.
-        let counted = scratch.try_clone().map(|copy| given.push(copy)).is_ok();
         let hold = Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured: kept };
         let ward = Ward::new(watcher, serial, &spec, hold, cookie);
-        let meter = ward.meter().filter(|_| counted);
+        let meter = ward.meter().map(|(meter, scratch)| {
+            given.push(scratch);
+            meter
+        });
         let launched = Launched { name: spec.name, pid, report, meter };
         Outcome::Grown(Box::new(ward), Box::new(launched), given)
     }

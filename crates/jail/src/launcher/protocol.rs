@@ -74,7 +74,8 @@ pub enum Answer {
         paused: bool,
     },
     AllListed,
-    /// Comes with the agent's new socket, then the descriptors of a captured network, then one of the scratch file system.
+    /// Comes with the agent's new socket, then the descriptors of a captured network, then, with a
+    /// meter, one of the scratch file system.
     Adopted {
         name: JailId,
         meter: Option<Meter>,

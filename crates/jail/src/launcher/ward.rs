@@ -231,7 +231,6 @@ impl Ward {
         sandstorm_agent::knock(door.as_fd(), theirs.as_fd()).map_err(doing("knock at the agent's door"))?;
         let mut given = vec![ours];
         given.extend(copies(&self.captured)?);
-        given.push(self.scratch.try_clone().map_err(doing("copy a descriptor"))?);
         Ok(given)
     }
 
@@ -416,8 +415,9 @@ impl Ward {
     }
 
     /// Where whoever is told of it can read its counters.
-    pub(super) fn meter(&self) -> Option<Meter> {
-        self.leaf.as_ref().and_then(Leaf::meter)
+    pub(super) fn meter(&self) -> Option<(Meter, OwnedFd)> {
+        let meter = self.leaf.as_ref().and_then(Leaf::meter)?;
+        Some((meter, self.scratch.try_clone().ok()?))
     }
 
     /// What another jail can have of one that is gone.

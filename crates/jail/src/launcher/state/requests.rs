@@ -42,8 +42,12 @@ impl State {
             Request::List => self.list(),
             Request::Adopt { name } => {
                 let adopted = self.ward(&name).and_then(|ward| {
-                    let given = ward.adopt()?;
-                    Ok((Answer::Adopted { name: ward.name().to_owned(), meter: ward.meter() }, given))
+                    let mut given = ward.adopt()?;
+                    let meter = ward.meter().map(|(meter, scratch)| {
+                        given.push(scratch);
+                        meter
+                    });
+                    Ok((Answer::Adopted { name: ward.name().to_owned(), meter }, given))
                 });
                 self.answer(&name, adopted);
             }
