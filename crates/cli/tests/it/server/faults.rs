@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::http::{self, Request};
 use super::instance::Server;
-use crate::support::{PATIENCE, Who, eventually};
+use crate::support::{PATIENCE, Who, eventually, processes_with, promised};
 
 #[test]
 fn killing_the_server_loses_nothing() {
@@ -252,38 +252,48 @@ fn sandboxes(
 #[test]
 fn killing_an_agent_fails_its_sandbox_alone() {
     let server = Server::start(Who::Root);
-    let (victim, other) = (server.sandbox(&json!({})), server.sandbox(&json!({})));
-    server.exec(&victim, "true");
-    let marked = |sandbox: &str| {
-        let body = json!({ "command": "exec sleep 98765", "background": true });
-        server.post(&format!("{sandbox}/exec"), &body).expect(202);
-    };
-    marked(&victim);
-    eventually("its program runs", || !crate::support::processes_with("sleep 98765").is_empty());
-    let program = crate::support::processes_with("sleep 98765")[0];
-    kill(parent_of(program));
-    eventually("it is failed", || server.get(&victim).expect(200)["state"] == "failed");
-    let view = server.get(&victim).expect(200);
-    assert!(view["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{view:#}");
-    eventually("its programs are gone", || crate::support::processes_with("sleep 98765").is_empty());
+    let other = server.sandbox(&json!({}));
+    promised("its sandbox is failed and gone", Duration::from_secs(2), || {
+        let victim = server.sandbox(&json!({}));
+        server.exec(&victim, "true");
+        let program = marked(&server, &victim, "sleep 98765");
+        let killed = Instant::now();
+        kill(parent_of(program));
+        eventually("it is failed", || server.get(&victim).expect(200)["state"] == "failed");
+        eventually("its programs are gone", || processes_with("sleep 98765").is_empty());
+        let took = killed.elapsed();
+        let view = server.get(&victim).expect(200);
+        assert!(view["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{view:#}");
+        assert_eq!(server.delete(&victim).status, 204);
+        took
+    });
     assert_eq!(server.exec(&other, "echo here")["stdout"], "here\n");
-    assert_eq!(server.delete(&victim).status, 204);
 }
 
 #[test]
 fn killing_the_launcher_fails_its_sandboxes_and_the_server_recovers() {
     let server = Server::start(Who::Root);
-    let sandboxes: Vec<String> = (0..3).map(|_| server.sandbox(&json!({}))).collect();
-    let body = json!({ "command": "exec sleep 98764", "background": true });
-    server.post(&format!("{}/exec", sandboxes[0]), &body).expect(202);
-    eventually("its program runs", || !crate::support::processes_with("sleep 98764").is_empty());
-    let agent = parent_of(crate::support::processes_with("sleep 98764")[0]);
-    kill(parent_of(agent));
-    let failed = |path: &String| server.get(path).expect(200)["state"] == "failed";
-    eventually("all are failed", || sandboxes.iter().all(failed));
-    eventually("its programs are gone", || crate::support::processes_with("sleep 98764").is_empty());
-    // Another launcher takes over, and with it sandboxes can be made again.
-    eventually("sandboxes can be made again", || server.post("/v1/sandboxes", &json!({})).status == 201);
+    promised("its sandboxes are failed and gone", Duration::from_secs(2), || {
+        let sandboxes: Vec<String> = (0..3).map(|_| server.sandbox(&json!({}))).collect();
+        let agent = parent_of(marked(&server, &sandboxes[0], "sleep 98764"));
+        let killed = Instant::now();
+        kill(parent_of(agent));
+        let failed = |path: &String| server.get(path).expect(200)["state"] == "failed";
+        eventually("all are failed", || sandboxes.iter().all(failed));
+        eventually("its programs are gone", || processes_with("sleep 98764").is_empty());
+        let took = killed.elapsed();
+        // Another launcher takes over, and with it sandboxes can be made again.
+        eventually("sandboxes can be made again", || server.post("/v1/sandboxes", &json!({})).status == 201);
+        took
+    });
+}
+
+/// Starts a program in a sandbox that only this test has, and gives its process.
+fn marked(server: &Server, sandbox: &str, program: &str) -> i32 {
+    let body = json!({ "command": format!("exec {program}"), "background": true });
+    server.post(&format!("{sandbox}/exec"), &body).expect(202);
+    eventually("its program runs", || !processes_with(program).is_empty());
+    processes_with(program)[0]
 }
 
 #[test]
@@ -291,16 +301,17 @@ fn a_client_that_goes_takes_its_program_along() {
     let server = Server::start(Who::Root);
     let sandbox = server.sandbox(&json!({}));
     for accept in ["text/event-stream", "application/json"] {
-        let request = server
-            .request("POST", format!("{sandbox}/exec"))
-            .json(&json!({ "command": "exec sleep 98763" }))
-            .header("accept", accept);
-        let port = server.port;
-        // An answer in JSON begins only at the end of the program, so the client is a thread that is cut off.
-        let socket = cut_off(port, &request);
-        eventually("the program runs", || !crate::support::processes_with("sleep 98763").is_empty());
-        drop(socket);
-        eventually("it is gone", || crate::support::processes_with("sleep 98763").is_empty());
+        promised("its program is gone", Duration::from_secs(1), || {
+            let request = server
+                .request("POST", format!("{sandbox}/exec"))
+                .json(&json!({ "command": "exec sleep 98763" }))
+                .header("accept", accept);
+            // An answer in JSON begins only at the end of the program, so the client is a thread that is cut off.
+            let socket = cut_off(server.port, &request);
+            eventually("the program runs", || !processes_with("sleep 98763").is_empty());
+            drop(socket);
+            eventually("it is gone", || processes_with("sleep 98763").is_empty())
+        });
     }
 }
 
