@@ -1,5 +1,7 @@
 //! Terminals over WebSocket.
 
+use std::time::{Duration, Instant};
+
 use futures_util::{SinkExt, StreamExt};
 use sandstorm_types::TenantId;
 use tokio::net::TcpStream;
@@ -7,7 +9,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::world::{PATIENCE, World, eventually};
+use crate::world::{PATIENCE, World, eventually, promised};
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -91,14 +93,19 @@ async fn who_may_not_gets_no_socket() {
 #[tokio::test]
 async fn a_revoked_key_closes_its_terminal_within_about_a_second() {
     let world = World::new().await;
-    let key = world.make_key(TenantId::LOCAL, "sandbox", None).await;
     let sandbox = world.sandbox().await;
     let path = format!("/v1/sandboxes/{sandbox}/pty?cmd=cat");
-    let mut socket = open(&world, &path, &[("x-api-key", &key)]).await.unwrap();
-    let id = key.split('_').nth(1).unwrap();
-    world.control.revoke_key(&world.control.developer(), id).await.unwrap();
-    let (_, texts) = rest(&mut socket).await;
-    assert_eq!(texts, ["closed: the key is no longer good"]);
+    promised(Duration::from_millis(2500), async || {
+        let key = world.make_key(TenantId::LOCAL, "sandbox", None).await;
+        let mut socket = open(&world, &path, &[("x-api-key", &key)]).await.unwrap();
+        let id = key.split('_').nth(1).unwrap();
+        world.control.revoke_key(&world.control.developer(), id).await.unwrap();
+        let revoked = Instant::now();
+        let (_, texts) = rest(&mut socket).await;
+        assert_eq!(texts, ["closed: the key is no longer good"]);
+        revoked.elapsed()
+    })
+    .await;
     let running = format!("/v1/sandboxes/{sandbox}/execs?running=true");
     eventually("the program ends", || async {
         world.call("GET", &running, "").await.json()["items"] == serde_json::json!([])
