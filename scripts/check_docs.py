@@ -1,8 +1,9 @@
 """Runs the blocks of Markdown pages that are marked ```console run.
 
-Lines after `$ ` are commands and lines after `> ` continue them. What follows is their output, both streams together:
-`…` stands for anything within a line, and alone on a line for any number of lines. The blocks of a page share a folder,
-empty at first, and their commands share a shell within a block. Blocks marked ```console run root show limits that need
+Lines after `$ ` are commands and lines after `> ` continue them. What follows is their output, the lines of both streams
+merged in any way that keeps the order within each, since two pipes have none between them: `…` stands for anything within
+a line, and alone on a line for any number of lines. The blocks of a page share a folder, empty at first, and their
+commands share a shell within a block. Blocks marked ```console run root show limits that need
 control groups; for other users they are skipped, or fail where SANDSTORM_REQUIRE_ALL is set. Blocks marked ```console run
 server find a server of their page's own at SANDSTORM_URL, with a key in SANDSTORM_API_KEY.
 """
@@ -24,7 +25,7 @@ START, END = "```console run", "```"
 NEEDS = ("", "root", "server")
 MARK = "\x1e"
 # Every command gets a mark before its output; the exit code of the one before stays in `$?`.
-PRELUDE = f"mark() {{ local code=$?; printf '{MARK}'; return $code; }}\n"
+PRELUDE = f"mark() {{ local code=$?; printf '{MARK}'; printf '{MARK}' >&2; return $code; }}\n"
 
 
 def blocks(text):
@@ -51,17 +52,29 @@ def blocks(text):
         sys.exit(f"check-docs: line {start}: the block does not end")
 
 
-def pattern(lines):
-    parts = ["(?:.*\n)*?" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n" for line in lines]
-    return re.compile("".join(parts))
+def matches(expected, out, err):
+    """Whether the lines of both streams can be merged into what the page says."""
+    patterns = [None if line.strip() == "…" else re.compile(".*".join(map(re.escape, line.rstrip().split("…")))) for line in expected]
+    # How many lines of each stream the page's lines so far may have stood for.
+    reached = {(0, 0)}
+    for pattern in patterns:
+        if pattern is None:
+            reached = {(o, e) for first, second in reached for o in range(first, len(out) + 1) for e in range(second, len(err) + 1)}
+        else:
+            from_out = {(o + 1, e) for o, e in reached if o < len(out) and pattern.fullmatch(out[o])}
+            from_err = {(o, e + 1) for o, e in reached if e < len(err) and pattern.fullmatch(err[e])}
+            reached = from_out | from_err
+    return (len(out), len(err)) in reached
 
 
 def outputs(commands, folder, environment):
+    """Yields the lines of standard output and of standard error of each command."""
     script = PRELUDE + "".join(f"mark\n{command}\n" for command, _ in commands)
     run = ["bash", "-c", script]
-    done = subprocess.run(run, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
-    text = done.stdout.decode(errors="replace")
-    return ["".join(line.rstrip() + "\n" for line in part.splitlines()) for part in text.split(MARK)[1:]]
+    done = subprocess.run(run, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+    streams = (stream.decode(errors="replace").split(MARK)[1:] for stream in (done.stdout, done.stderr))
+    for parts in zip(*streams, strict=True):
+        yield tuple([line.rstrip() for line in part.splitlines()] for part in parts)
 
 
 @contextlib.contextmanager
@@ -113,13 +126,14 @@ def check(page, binary):
                 continue
             if need == "server" and "SANDSTORM_URL" not in environment:
                 environment |= stack.enter_context(server(binary))
-            for (command, expected), got in zip(commands, outputs(commands, work, environment), strict=True):
+            for (command, expected), (out, err) in zip(commands, outputs(commands, work, environment), strict=True):
                 count += 1
-                if pattern(expected).fullmatch(got):
+                if matches(expected, out, err):
                     continue
                 failures += 1
                 print(f"{page}:{number}: {command}\n  the page says:", *expected, sep="\n    ")
-                print("  it printed:", *got.splitlines(), sep="\n    ")
+                print("  it printed:", *out, sep="\n    ")
+                print("  and as errors:", *err, sep="\n    ")
     print(f"{page}: {count} commands, {failures} wrong")
     return failures, count
 
