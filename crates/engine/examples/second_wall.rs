@@ -101,5 +101,6 @@ fn program(argv: Vec<String>) -> Program {
         last: false,
         files: Vec::new(),
         guest: None,
+        held: false,
     }
 }

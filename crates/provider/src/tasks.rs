@@ -1,13 +1,17 @@
 //! Background work. Every task has a name and ends with its tracker: none outlives its owner.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use sandstorm_types::ErrorKind;
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Instrument;
 
-use crate::{Error, Result};
+use crate::Result;
 
 /// Starts tasks and ends them together.
 #[derive(Debug, Clone, Default)]
@@ -40,16 +44,15 @@ impl Tasks {
     }
 
     /// Runs `work` to its end, also when nobody waits for it any more, and gives what came of it.
+    ///
+    /// It runs in the task of who waits, which costs nothing; one that is dropped on the way leaves the rest to a task of
+    /// its own.
     pub async fn complete<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        match self.tracker.spawn(work.in_current_span()).await {
-            Ok(done) => done,
-            Err(error) => {
-                Err(Error::new(ErrorKind::Internal, "the work was not finished").with_source(error))
-            }
-        }
+        let work: BoxFuture<'static, _> = Box::pin(work.in_current_span());
+        Completing { work: Some(work), _counted: self.tracker.token(), tracker: &self.tracker }.await
     }
 
     /// Set when everything ends.
@@ -70,9 +73,57 @@ impl Tasks {
     }
 }
 
+/// Work that is under way in somebody's task.
+struct Completing<'a, T: Send + 'static> {
+    /// What is left of it.
+    work: Option<BoxFuture<'static, Result<T>>>,
+    _counted: TaskTrackerToken,
+    tracker: &'a TaskTracker,
+}
+
+impl<T: Send + 'static> Future for Completing<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Until it is put back there is none: a panic must not leave a broken half to anybody.
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        let done = work.as_mut().poll(cx);
+        if done.is_pending() {
+            self.work = Some(work);
+        }
+        done
+    }
+}
+
+impl<T: Send + 'static> Drop for Completing<'_, T> {
+    fn drop(&mut self) {
+        // Without a runtime everything ends anyway.
+        if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
+            self.tracker.spawn_on(work, &runtime);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_begun_is_completed_when_nobody_waits_any_more() {
+        let tasks = Tasks::default();
+        let (sender, done) = tokio::sync::oneshot::channel();
+        let work = async move {
+            tokio::task::yield_now().await;
+            let _ = sender.send(());
+            Ok(())
+        };
+        assert!(tasks.complete(work).now_or_never().is_none());
+        tasks.stop().await;
+        assert!(done.await.is_ok());
+        assert_eq!(tasks.complete(async { Ok(7) }).await.unwrap(), 7);
+    }
 
     #[tokio::test]
     async fn a_stop_drops_what_waits_and_waits_for_what_must_end() {

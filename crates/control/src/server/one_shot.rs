@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use sandstorm_provider::{Error, Result};
+use sandstorm_provider::{Error, Permit, Result};
 use sandstorm_store::{Audit, RunEnd, RunRow, UsageDelta};
 use sandstorm_types::{
     Event, EventBody, ExecId, Limits, Problem, RunId, RunResult, RunSpec, Status, Stream, TenantId,
@@ -14,7 +14,7 @@ use sandstorm_types::{
 };
 use serde_json::Value as Json;
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
@@ -31,6 +31,9 @@ use crate::run::{Finished, Phase, Remains, RunEvent, RunInput};
 /// Events that wait for who listens; past it the program waits.
 const LINE: usize = 64;
 
+/// How long the remains of a run are left alone.
+const AFTER_THE_ANSWER: Duration = Duration::from_millis(1);
+
 /// Everything about a run that is about to begin.
 #[derive(Debug)]
 pub(super) struct OneShot {
@@ -45,6 +48,14 @@ pub(super) struct OneShot {
     pub(super) limits: Limits,
     /// Others may wait for its result.
     pub(super) lead: Option<Lead>,
+}
+
+/// What is held until nothing of a run is left.
+struct Clearing {
+    id: RunId,
+    run: InFlightRun,
+    promise: Promise,
+    hold: RunGuard,
 }
 
 /// What is written down before anything happens.
@@ -77,8 +88,16 @@ impl Runs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    fn add(&self, id: RunId, run: InFlightRun) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, run);
+    /// A run that is in flight from now on, and what cancels it when it is dropped.
+    fn begin(&self, shot: &OneShot) -> (InFlightRun, DropGuard) {
+        let run = InFlightRun {
+            tenant: shot.caller.tenant,
+            cancel: CancellationToken::new(),
+            over: CancellationToken::new(),
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(shot.id, run.clone());
+        let guard = run.cancel.clone().drop_guard();
+        (run, guard)
     }
 
     fn remove(&self, id: RunId) {
@@ -86,48 +105,32 @@ impl Runs {
     }
 }
 
-/// Starts a run, which is on record by then unless it is `quiet`: then there are no events, and the result says all.
-/// Dropping the events, or the future before it gives them, cancels it.
-pub(super) async fn start(inner: &Arc<Inner>, shot: OneShot, quiet: bool) -> Result<Running> {
+/// Carries a run out and gives its result. Dropping the future cancels it; its end is recorded all the same.
+pub(super) async fn run(inner: &Arc<Inner>, shot: OneShot) -> Result<RunResult> {
+    let (run, _guard) = inner.runs.begin(&shot);
+    let work = Arc::clone(inner);
+    inner.tasks.complete(async move { work.carry_out_run(shot, run, None).await }).await
+}
+
+/// Starts a run, which is on record by then. Dropping the events, or the future before it gives them, cancels it.
+pub(super) async fn start(inner: &Arc<Inner>, shot: OneShot) -> Result<Running> {
     let id = shot.id;
     let (answer, result) = oneshot::channel();
-    let run = InFlightRun {
-        tenant: shot.caller.tenant,
-        cancel: CancellationToken::new(),
-        over: CancellationToken::new(),
-    };
-    inner.runs.add(id, run.clone());
-    let guard = run.cancel.clone().drop_guard();
+    let (run, guard) = inner.runs.begin(&shot);
     let work = Arc::clone(inner);
-    let (telling, events) = if quiet {
-        (None, None)
-    } else {
-        let (told, events) = mpsc::channel(LINE);
-        (Some(Telling::new(id, told, run.cancel.clone())), Some(events))
-    };
+    let (told, events) = mpsc::channel(LINE);
+    let telling = Telling::new(id, told, run.cancel.clone());
     let (recorded, on_record) = oneshot::channel();
     // Whoever asked may leave at any moment; a record that was begun is always followed by its end, so one task does both.
     inner.tasks.finish("carry out a run", async move {
-        match work.record_beginning(&shot).await {
-            Ok(()) => {
-                let _ = recorded.send(Ok(()));
-                work.carry_out_run(shot, &run, telling, answer).await;
-            }
-            Err(error) if quiet => {
-                let _ = answer.send(Err(error));
-            }
-            Err(error) => {
-                let _ = recorded.send(Err(error));
-            }
-        }
-        work.runs.remove(id);
-        run.over.cancel();
+        let _ = answer.send(work.carry_out_run(shot, run, Some((telling, recorded))).await);
     });
-    if !quiet {
-        on_record.await.map_err(|_| conflict("the server is stopping"))??;
+    if on_record.await.is_err() {
+        let refused = result.await.map_err(|_| conflict("the server is stopping"))?;
+        return Err(refused.err().unwrap_or_else(|| conflict("the run is not on record")));
     }
     let events = stream::unfold((events, guard), |(mut events, guard)| async move {
-        let event = events.as_mut()?.recv().await?;
+        let event = events.recv().await?;
         Some((event, (events, guard)))
     });
     Ok(Running { id, events: events.boxed(), result })
@@ -205,22 +208,30 @@ impl Telling {
 }
 
 impl Inner {
-    async fn record_beginning(&self, shot: &OneShot) -> Result<()> {
-        let Beginning { row, told, audit } = &shot.beginning;
-        let recording = self.store.insert_run(row, std::slice::from_ref(told), audit);
-        stored(recording.instrument(debug_span!("record_begin")).await)?;
-        self.events.wake(row.tenant);
-        Ok(())
+    /// Leave to run the program: its beginning is on record. `recorded` is told.
+    fn permit(self: &Arc<Self>, beginning: Beginning, recorded: Option<oneshot::Sender<()>>) -> Permit {
+        let inner = Arc::clone(self);
+        let recording = async move {
+            let Beginning { row, told, audit } = beginning;
+            stored(inner.store.insert_run(&row, &[told], &audit).await)?;
+            inner.events.wake(row.tenant);
+            if let Some(recorded) = recorded {
+                let _ = recorded.send(());
+            }
+            Ok(())
+        };
+        Permit::new(recording.instrument(debug_span!("record_begin")))
     }
 
     async fn carry_out_run(
         self: &Arc<Self>,
         shot: OneShot,
-        run: &InFlightRun,
-        mut telling: Option<Telling>,
-        answer: oneshot::Sender<Result<RunResult>>,
-    ) {
-        let OneShot { id, caller, mut spec, prepared, promise, hold, waited, limits, lead, .. } = shot;
+        run: InFlightRun,
+        listener: Option<(Telling, oneshot::Sender<()>)>,
+    ) -> Result<RunResult> {
+        let OneShot { id, caller, beginning, mut spec, prepared, promise, hold, waited, limits, lead } = shot;
+        let (mut telling, recorded) = listener.unzip();
+        let permit = self.permit(beginning, recorded);
         let cx = caller.operation().with_cancellation(run.cancel.clone());
         let began = Instant::now();
         let language = prepared.language.name.clone();
@@ -228,7 +239,7 @@ impl Inner {
         let input = if stdin.is_empty() { RunInput::Empty } else { RunInput::Bytes(stdin) };
         let (sender, mut events) = telling.is_some().then(|| mpsc::channel(LINE)).unzip();
         let finished = {
-            let running = self.runner.run(&cx, &spec, prepared, input, sender);
+            let running = self.runner.run(&cx, &spec, prepared, input, sender, Some(permit.clone()));
             tokio::pin!(running);
             match (&mut telling, &mut events) {
                 (Some(telling), Some(events)) => loop {
@@ -246,7 +257,13 @@ impl Inner {
                 telling.tell(event).await;
             }
         }
+        let clearing = Clearing { id, run, promise, hold };
         let (ended, failure, remains) = self.ended_run(id, finished, waited);
+        // A run that came to nothing before its program has a record all the same.
+        if let Err(refused) = permit.obtain().await {
+            self.clear_away(clearing, remains);
+            return Err(failure.unwrap_or(refused));
+        }
         let elapsed = began.elapsed();
         let recording = self.record_run(caller.tenant, id, &ended, failure.is_some());
         recording.instrument(debug_span!("record_end")).await;
@@ -265,23 +282,29 @@ impl Inner {
             UsageDelta { runs: 1, cpu_ms, memory_mib_seconds, ..UsageDelta::default() },
         );
         // Nobody has to wait for the clean-up to have the answer.
-        let telling = async {
-            if let Some(telling) = telling {
-                telling.end(&ended).await;
-            }
-            let _ = answer.send(failure.map_or(Ok(ended.result), Err));
-        };
-        let releasing = async {
-            // Whoever waits for the answer goes first.
-            tokio::task::yield_now().await;
+        self.clear_away(clearing, remains);
+        if let Some(telling) = telling {
+            telling.end(&ended).await;
+        }
+        failure.map_or(Ok(ended.result), Err)
+    }
+
+    /// Ends the sandbox of a run that is over; what it used is free again then.
+    fn clear_away(self: &Arc<Self>, clearing: Clearing, remains: Option<Remains>) {
+        let Clearing { id, run, promise, hold } = clearing;
+        let inner = Arc::clone(self);
+        self.tasks.finish("clear a run away", async move {
+            // The answer goes first, all the way to who waits for it: this keeps the same processors busy.
+            tokio::time::sleep(AFTER_THE_ANSWER).await;
             if let Some(remains) = remains
                 && let Err(error) = remains.release().await
             {
                 tracing::error!(run = %id, %error, "the sandbox of a run could not be ended");
             }
             drop((promise, hold));
-        };
-        tokio::join!(telling, releasing);
+            inner.runs.remove(id);
+            run.over.cancel();
+        });
     }
 
     /// What a run came to: its end, why the platform failed if it did, and what is left to release.

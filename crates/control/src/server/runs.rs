@@ -54,6 +54,23 @@ pub struct Running {
     pub result: tokio::sync::oneshot::Receiver<Result<RunResult>>,
 }
 
+impl Running {
+    /// Waits for the result, with no interest in the events.
+    async fn result(self) -> Result<RunResult> {
+        let result = self.result.await.map_err(|_| conflict("the server is stopping"))?;
+        // Until now: dropping them cancels the run.
+        drop(self.events);
+        result
+    }
+}
+
+/// A run that may be done.
+enum Admitted {
+    New(Box<OneShot>),
+    /// An earlier result does.
+    Made(Running),
+}
+
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("id", &self.id).finish_non_exhaustive()
@@ -63,21 +80,22 @@ impl fmt::Debug for Running {
 impl Control {
     /// Runs to the end. Dropping the future cancels the run.
     pub async fn run(&self, caller: &Caller, spec: RunSpec) -> Result<RunResult> {
-        let Running { events, result, .. } = self.begin_run(caller, spec, true).await?;
-        let result = result.await.map_err(|_| conflict("the server is stopping"))?;
-        // Until now: dropping it cancels the run.
-        drop(events);
-        result
+        match self.admit_run(caller, spec).await? {
+            Admitted::New(shot) => one_shot::run(&self.0, *shot).await,
+            Admitted::Made(running) => running.result().await,
+        }
     }
 
     /// Starts a run and gives its events as they happen.
     pub async fn start_run(&self, caller: &Caller, spec: RunSpec) -> Result<Running> {
-        self.begin_run(caller, spec, false).await
+        match self.admit_run(caller, spec).await? {
+            Admitted::New(shot) => one_shot::start(&self.0, *shot).await,
+            Admitted::Made(running) => Ok(running),
+        }
     }
 
-    /// `quiet`: nobody listens to its events.
-    #[tracing::instrument(skip_all, fields(run))]
-    async fn begin_run(&self, caller: &Caller, mut spec: RunSpec, quiet: bool) -> Result<Running> {
+    #[tracing::instrument(name = "begin_run", skip_all, fields(run))]
+    async fn admit_run(&self, caller: &Caller, mut spec: RunSpec) -> Result<Admitted> {
         caller.require(Scope::Run)?;
         self.0.accepts_work()?;
         let tenant = self.0.quotas.of(caller.tenant);
@@ -87,7 +105,9 @@ impl Control {
         let prepared = self.0.runner.prepare(&spec, None)?;
         tenant.count_run()?;
         let lead = match self.0.seek_result(caller, &spec, &prepared).await? {
-            Sought::Found(made) => return self.0.give_again(caller, &made, &prepared).await,
+            Sought::Found(made) => {
+                return self.0.give_again(caller, &made, &prepared).await.map(Admitted::Made);
+            }
             Sought::Lead(lead) => Some(lead),
             Sought::Wait(_) | Sought::Off => None,
         };
@@ -121,7 +141,7 @@ impl Control {
         }
         let caller = caller.clone();
         let shot = OneShot { id, caller, beginning, spec, prepared, promise, hold, waited, limits, lead };
-        one_shot::start(&self.0, shot, quiet).await
+        Ok(Admitted::New(Box::new(shot)))
     }
 
     pub async fn run_view(&self, caller: &Caller, id: RunId) -> Result<RunView> {

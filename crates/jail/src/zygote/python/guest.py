@@ -224,8 +224,9 @@ PACK_WALLS, PACK_THREE = struct.Struct("<4sIIIQBI").pack, struct.Struct("@3i").p
 ONLY_WRITE = os.O_WRONLY | os.O_CLOEXEC
 SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends.
-KEEP_SIDE, SAY_END = 1, 2
+# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends; it begins only after
+# one more byte.
+KEEP_SIDE, SAY_END, HELD = 1, 2, 4
 UNPACK_NUMBER = struct.Struct("<I").unpack_from
 FILE_NAMES, FILE_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
@@ -240,6 +241,7 @@ class Job:
         self.cwd = self.string()
         flags = self.byte()
         self.keeps_side, self.says_end = bool(flags & KEEP_SIDE), bool(flags & SAY_END)
+        self.held = bool(flags & HELD)
         self.files = [(self.string(), self.string()) for _ in range(self.number())]
         if len(self.argv) < 2 or self.at != len(body):
             raise ValueError("not a job")

@@ -482,6 +482,8 @@ def await_and_begin(zygote):
         settle(job)
         # What follows does not fail: whoever waits for this can go on meanwhile.
         write(SIDE, b"\0\0\0\0")
+        if job.held:
+            read_exactly(1)
     except Failed as failure:
         refuse_job(failure)
     except OSError:
