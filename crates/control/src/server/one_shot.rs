@@ -106,10 +106,10 @@ impl Runs {
 }
 
 /// Carries a run out and gives its result. Dropping the future cancels it; its end is recorded all the same.
-pub(super) async fn run(inner: &Arc<Inner>, shot: OneShot) -> Result<RunResult> {
+pub(super) async fn run(inner: &Arc<Inner>, shot: Box<OneShot>) -> Result<RunResult> {
     let (run, _guard) = inner.runs.begin(&shot);
     let work = Arc::clone(inner);
-    inner.tasks.complete(async move { work.carry_out_run(shot, run, None).await }).await
+    inner.tasks.complete(Box::pin(async move { work.carry_out_run(*shot, run, None).await })).await
 }
 
 /// Starts a run, which is on record by then. Dropping the events, or the future before it gives them, cancels it.
@@ -223,6 +223,7 @@ impl Inner {
         Permit::new(recording.instrument(debug_span!("record_begin")))
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn carry_out_run(
         self: &Arc<Self>,
         shot: OneShot,

@@ -81,7 +81,7 @@ impl Control {
     /// Runs to the end. Dropping the future cancels the run.
     pub async fn run(&self, caller: &Caller, spec: RunSpec) -> Result<RunResult> {
         match self.admit_run(caller, spec).await? {
-            Admitted::New(shot) => one_shot::run(&self.0, *shot).await,
+            Admitted::New(shot) => one_shot::run(&self.0, shot).await,
             Admitted::Made(running) => running.result().await,
         }
     }

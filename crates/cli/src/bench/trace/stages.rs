@@ -50,7 +50,7 @@ impl Stage {
             Self::Sandbox => "sandbox, from the pool or made",
             Self::Start => "program handed to the sandbox",
             Self::Program => "program, until its end is known",
-            Self::HandOver => "between tasks of the server",
+            Self::HandOver => "between the stages",
             Self::RecordEnd => "record of the end",
             Self::Answer => "answer",
         }
@@ -61,8 +61,8 @@ impl Stage {
         !matches!(self, Self::Prepare | Self::Admission | Self::Sandbox | Self::Start)
     }
 
-    /// By the name of its span and of the one around it. What is not listed belongs to the one around it.
-    fn of(span: &SpanRecord, spans: &[SpanRecord]) -> Option<Self> {
+    /// By the name of its span. What is not listed belongs to the one around it.
+    fn of(span: &SpanRecord) -> Option<Self> {
         Some(match span.name.as_str() {
             "request" => Self::Request,
             "authenticate" => Self::Key,
@@ -74,8 +74,7 @@ impl Stage {
             "program" => Self::Program,
             // Whoever waits for a cell, while none of its stages is under way.
             "exec_to_end" => Self::HandOver,
-            // The task that carries out the run. The engine has tasks too, each inside a stage.
-            "task" if around(span, spans).is_some_and(|around| around.name == "begin_run") => Self::HandOver,
+            "carry_out_run" => Self::HandOver,
             "record_end" => Self::RecordEnd,
             _ => return None,
         })
@@ -85,7 +84,7 @@ impl Stage {
 /// Gives every nanosecond between two moments to one stage: that of the innermost span that is open then.
 pub(super) fn divide(began: u64, ended: u64, spans: &[SpanRecord]) -> BTreeMap<Stage, u64> {
     let known: Vec<(Stage, usize, &SpanRecord)> =
-        spans.iter().filter_map(|span| Some((Stage::of(span, spans)?, depth(span, spans), span))).collect();
+        spans.iter().filter_map(|span| Some((Stage::of(span)?, depth(span, spans), span))).collect();
     let inner = known.iter().filter(|(stage, ..)| !matches!(stage, Stage::Request | Stage::Key));
     // The request's own time after the last of its work is the answer.
     let work_ended = inner.filter(|(.., span)| span.end <= ended).map(|(.., span)| span.end).max();
@@ -138,9 +137,9 @@ mod tests {
     fn stages_add_up_to_the_whole() {
         let spans = [
             span(1, 0, "request", 110, 190),
-            span(2, 1, "begin_run", 120, 140),
-            span(3, 2, "record_begin", 125, 135),
-            span(4, 2, "task", 140, 300),
+            span(2, 1, "begin_run", 120, 130),
+            span(4, 1, "carry_out_run", 130, 185),
+            span(3, 4, "record_begin", 130, 140),
             span(5, 4, "create_sandbox", 145, 150),
             span(6, 4, "program", 150, 170),
             span(7, 6, "something new", 155, 160),
@@ -151,7 +150,7 @@ mod tests {
         assert_eq!(times.values().sum::<u64>(), 100);
         assert_eq!(
             times[&Stage::Wire],
-            10,
+            20,
             "what nobody has a span for: the clean-up goes on behind the answer"
         );
         assert_eq!(times[&Stage::Request], 10);
@@ -159,8 +158,8 @@ mod tests {
         assert_eq!(times[&Stage::RecordBegin], 10);
         assert_eq!(times[&Stage::Program], 20, "a span that is not known belongs to the one around it");
         assert_eq!(times[&Stage::RecordEnd], 8);
-        assert_eq!(times[&Stage::HandOver], 7);
-        assert_eq!(times[&Stage::Answer], 20);
+        assert_eq!(times[&Stage::HandOver], 12);
+        assert_eq!(times[&Stage::Answer], 5);
     }
 
     #[test]
