@@ -133,8 +133,12 @@ impl Agent {
         }
         self.finish()?;
         self.flush()?;
-        // Only now: to let go of the pipes takes time in which the host could have heard of the end.
-        self.tasks.retain(|_, running| !running.is_over());
+        // Only now: all of this takes time in which the host could have heard of the end.
+        if !self.tasks.is_empty() {
+            let now = Instant::now();
+            self.tasks.values_mut().for_each(|running| running.clear_away(now));
+            self.tasks.retain(|_, running| !running.is_over());
+        }
         Ok(self.control.is_some() || self.door.is_some())
     }
 
@@ -181,7 +185,7 @@ impl Agent {
         self.decoder = Decoder::default();
         self.guests.dismiss_all();
         for (_, mut running) in self.tasks.extract_if(.., |_, running| !running.is_lasting()) {
-            running.signal(Signal::KILL.as_raw());
+            running.end();
             self.abandoned.extend(running.abandon());
         }
         for running in self.tasks.values_mut() {

@@ -2,6 +2,7 @@
 
 mod beginning;
 mod kept;
+mod remains;
 mod rest;
 mod streams;
 
@@ -11,12 +12,14 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use rustix::process::Signal;
 use sandstorm_sys::fork::Forked;
 use sandstorm_sys::process::Reaped;
 use serde_bytes::ByteBuf;
 
 use self::beginning::Beginning;
 use self::kept::Kept;
+use self::remains::Remains;
 use self::rest::Rest;
 use self::streams::{Input, Output, Streams};
 use crate::child::{self, Status};
@@ -47,7 +50,7 @@ pub(crate) struct Running {
     /// What the next host knows it by. `None`: it ends with the host that started it.
     tag: Option<Tag>,
     beginning: Beginning,
-    /// The socket of a guest that says how its program ends.
+    /// The socket of a guest that says how its program ends. One that said it waits there until it is ended.
     last_word: Option<OwnedFd>,
     walls: Option<PayloadWalls>,
     outputs: Vec<Output>,
@@ -60,6 +63,7 @@ pub(crate) struct Running {
     /// Whether its output is left alone now and then, so that pieces are passed on together.
     joins: bool,
     rest: Rest,
+    remains: Remains,
     ended: Option<Reaped>,
     /// Output of a lasting task that the host may have to be sent again.
     kept: Kept,
@@ -164,6 +168,7 @@ impl Running {
             last: false,
             joins: false,
             rest: Rest::default(),
+            remains: Remains::default(),
             ended: None,
             kept: Kept::default(),
             said: Vec::new(),
@@ -185,7 +190,7 @@ impl Running {
 
     /// When it has to be looked at even if nothing becomes ready until then.
     pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
-        self.rest.until(now)
+        self.rest.until(now).into_iter().chain(self.remains.until()).min()
     }
 
     /// Which descriptors to poll, and for what. `roomy`: there is space for more output on the way to the host.
@@ -195,7 +200,7 @@ impl Running {
         if let Some((status, events)) = self.beginning.interest() {
             interests.push((Port::Status, status, events));
         }
-        if let Some(side) = &self.last_word {
+        if let (Some(side), None) = (&self.last_word, self.ended) {
             interests.push((Port::LastWord, side.as_fd(), PollFlags::IN));
         }
         // While output waits for credit, the side channel waits too, or it would overtake it.
@@ -203,7 +208,7 @@ impl Running {
             self.outputs.iter().any(|o| o.stream != Stream::Side && o.fd.is_some() && !o.has_credit());
         for output in &self.outputs {
             let waits = if output.stream == Stream::Side { stuck } else { rests };
-            if let (Some(fd), true) = (&output.fd, roomy && output.has_credit() && !waits) {
+            if let (Some(fd), true) = (&output.fd, roomy && output.has_credit() && !waits && !self.drained) {
                 interests.push((Port::Output(output.stream), fd.as_fd(), PollFlags::IN));
             }
         }
@@ -273,14 +278,14 @@ impl Running {
         }
     }
 
-    /// A guest whose program is the last thing in here says how it ends, and is ended with everything else before
-    /// anybody hears of it. One that says nothing, or nonsense, is waited for.
+    /// A guest whose program is the last thing in here says how it ends, and then does nothing any more. One that says
+    /// nothing, or nonsense, is waited for.
     fn read_last_word(&mut self) {
-        let Some(side) = self.last_word.take() else { return };
+        let Some(side) = &self.last_word else { return };
         match guest::last_word(side.as_fd()) {
             Ok(Some(word)) if self.is_alive() => self.ended(Reaped { pid: self.pid, ..word }),
-            Ok(None) => self.last_word = Some(side),
-            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => self.last_word = None,
         }
     }
 
@@ -456,6 +461,12 @@ impl Running {
         }
     }
 
+    /// Its host is gone, and it does not last.
+    pub(crate) fn end(&mut self) {
+        self.signal(Signal::KILL.as_raw());
+        self.remains.end();
+    }
+
     /// Whether its process has not been collected: a pid means somebody else after that.
     pub(crate) fn is_alive(&self) -> bool {
         self.ended.is_none()
@@ -464,7 +475,7 @@ impl Running {
     /// The process is gone. What it wrote before is still in its pipes.
     pub(crate) fn ended(&mut self, reaped: Reaped) {
         if self.last {
-            sandstorm_sys::process::end_everything_else();
+            self.remains.leave(Instant::now());
         }
         self.ended = Some(reaped);
         self.rest.end();
@@ -483,6 +494,9 @@ impl Running {
         let streams: Vec<Stream> =
             self.outputs.iter().filter(|o| o.fd.is_some() && !o.empty).map(|o| o.stream).collect();
         let read: usize = streams.into_iter().map(|stream| self.read_output(stream)).sum();
+        if read > 0 {
+            self.remains.found_output();
+        }
         read > 0
     }
 
@@ -496,8 +510,8 @@ impl Running {
         }
         self.drained = true;
         if self.last && self.tag.is_none() {
-            // Whoever held the other ends was ended with it, so closing them hurts nobody. They go with the task, once the
-            // host has been told of its end, which says that they are closed.
+            // Whoever holds the other ends is ended before they are closed: they go with the task, once the host has been
+            // told of its end, which says that they are closed.
             return Vec::new();
         }
         self.abandon()
@@ -524,9 +538,14 @@ impl Running {
         self.abandon()
     }
 
-    /// Whether nothing of it has to be kept: one that does not last, once its end was told.
+    /// Ends whatever the last program left behind, if that is due.
+    pub(crate) fn clear_away(&mut self, now: Instant) {
+        self.remains.end_if_due(now);
+    }
+
+    /// Whether nothing of it has to be kept: one that does not last, once its end was told and nothing of it is left.
     pub(crate) fn is_over(&self) -> bool {
-        self.told && self.tag.is_none()
+        self.told && self.tag.is_none() && self.remains.until().is_none()
     }
 
     /// Starts anew with a host that knows nothing of it. `None`: it does not last.
