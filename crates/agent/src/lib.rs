@@ -18,7 +18,7 @@ mod terminal;
 mod watch;
 
 pub use door::knock;
-pub use serve::serve;
+pub use serve::{prepare, serve};
 
 /// The descriptor at which PID 1 finds its control socket.
 pub const CONTROL_DESCRIPTOR: i32 = 3;

@@ -22,6 +22,11 @@ use crate::task::{self, Running};
 /// Past this many unsent bytes, no more output is taken from programs.
 const BACKLOG: usize = 512 * 1024;
 
+/// Gets what every agent needs before long, so that copies of this process have it.
+pub fn prepare() {
+    task::prepare();
+}
+
 /// Serves hosts: the one at the control socket, then each that comes through the door. Without a host and without a
 /// launcher at the door it returns, which ends PID 1 and with it the sandbox.
 pub fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
@@ -79,7 +84,8 @@ struct Agent {
     decoder: Decoder,
     outbound: Vec<u8>,
     init: Option<Init>,
-    tasks: BTreeMap<TaskId, Running>,
+    /// Boxed: the map has room for several at once, and nearly always there is one.
+    tasks: BTreeMap<TaskId, Box<Running>>,
     /// Interpreters that wait for a program.
     guests: Guests,
     /// Pipes that outlived their task because a background process still holds the other end. They are read to
@@ -150,7 +156,7 @@ impl Agent {
                 self.lose_host();
                 rustix::io::ioctl_fionbio(&control, true)?;
                 self.control = Some(control);
-                let held: Vec<_> = self.tasks.values_mut().filter_map(Running::hold).collect();
+                let held: Vec<_> = self.tasks.values_mut().filter_map(|running| running.hold()).collect();
                 self.say(&FromAgent::Ready { version: VERSION, held: held.len() as u32 })?;
                 for task in held {
                     self.say(&FromAgent::Held(task))?;
@@ -301,7 +307,7 @@ impl Agent {
         };
         match started {
             Ok(running) => {
-                self.tasks.insert(id, running);
+                self.tasks.insert(id, Box::new(running));
                 Ok(())
             }
             Err(failure) => self.say(&FromAgent::Failed { id, failure }),

@@ -31,6 +31,8 @@ use crate::protocol::{
 };
 use crate::{connect, files, serve, terminal};
 
+pub(crate) use self::streams::prepare;
+
 /// A descriptor of a task that the loop polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Port {

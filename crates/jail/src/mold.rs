@@ -57,6 +57,7 @@ fn serve(launcher: &OwnedFd) -> io::Result<()> {
     // What is the same for all of them is done here, once.
     sandstorm_sys::process::reset_signals();
     rank_for_memory();
+    sandstorm_agent::prepare();
     let filter = seccomp::agent(Arch::host()).to_install();
     let home = File::open("/proc/self/ns/net")?;
     while let Some((Cast { into_group, into_network }, given)) = packet::receive(launcher.as_fd())? {

@@ -91,6 +91,11 @@ thread_local! {
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Gets that room.
+pub(crate) fn prepare() {
+    ROOM.with_borrow_mut(|room| room.reserve(CHUNK));
+}
+
 /// Reads at most so much, and no more than [`CHUNK`]. Nothing is the end.
 pub(super) fn read_piece(fd: &OwnedFd, most: usize) -> Result<Vec<u8>, Errno> {
     ROOM.with_borrow_mut(|room| {
