@@ -272,7 +272,10 @@ impl Shared {
         let wanted = key.zygote().map(|zygote| Wanted { zygote, owner: &owner });
         // A name of its own: whose it will be is not known yet.
         let jail = key.jail(SandboxId::random().bare());
-        let newborn = self.maker.make(jail, None, wanted).await?;
+        let mut newborn = self.maker.make(jail, None, wanted).await?;
+        if let Some(meter) = &mut newborn.meter {
+            meter.open();
+        }
         match wanted.is_some() && newborn.guest.is_none() {
             true => Err(Error::new(ErrorKind::Provider, "no interpreter was to be had")),
             false => Ok(newborn),

@@ -12,6 +12,7 @@ mod meter;
 mod spares;
 
 pub use counters::Counters;
+pub use gauge::Gauges;
 pub use hierarchy::{Controller, Hierarchies, Version};
 pub(crate) use leaf::{Leaf, sweep};
 pub use meter::{Extent, Meter};

@@ -82,9 +82,9 @@ fn meter(groups: &TempDir) -> JailMeter {
     let dir = groups.path();
     fs::write(dir.join("memory.oom_control"), "oom_kill 0\n").unwrap();
     fs::write(dir.join("memory.max_usage_in_bytes"), "4096\n").unwrap();
-    fs::create_dir(dir.join("own")).unwrap();
+    fs::write(dir.join("cgroup.events"), "populated 1\n").unwrap();
     let groups = serde_json::json!({
-        "own": dir.join("own"),
+        "own": dir.join("cgroup.events"),
         "memory": { "dir": dir, "on_v1": true },
         "processes": null,
         "cpu_time": null,
@@ -104,7 +104,7 @@ async fn nobody_is_asked_for_what_can_be_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_launcher_is_asked_for_what_cannot_be_read() {
     let world = World::new();
-    fs::remove_dir(world.groups.path().join("own")).unwrap();
+    fs::remove_file(world.groups.path().join("cgroup.events")).unwrap();
     assert_eq!(world.peak().await, Some(TOLD), "the groups may be another jail's");
     let world = World::new();
     world.write("memory.max_usage_in_bytes", "much");

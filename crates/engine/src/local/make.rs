@@ -91,7 +91,10 @@ impl LocalProvider {
                 (newborn, walls, None)
             }
         };
-        let Newborn { agent, meter, captured, ended, guest, unclaimed, .. } = newborn;
+        let Newborn { agent, mut meter, captured, ended, guest, unclaimed, .. } = newborn;
+        if let (Some(meter), false) = (&mut meter, options.ephemeral) {
+            meter.close();
+        }
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {
             id,

@@ -14,7 +14,7 @@ use rustix::event::EventfdFlags;
 
 use crate::cgroup::counters::keyed;
 use crate::cgroup::gauge::Gauges;
-use crate::cgroup::meter::{Home, Meter, memory_files};
+use crate::cgroup::meter::{Home, Meter, PROCESS_REFUSALS, all_cpu_time, memory_files};
 use crate::cgroup::{Controller, Counters, Hierarchies};
 use crate::error::{JailError, doing};
 use crate::spec::JailLimits;
@@ -225,24 +225,19 @@ impl Leaf {
 
     fn all_cpu_time(&self) -> Option<Duration> {
         let dir = self.homes.get(&Controller::CpuAccounting)?;
-        let gauge = &self.gauges.cpu_time;
-        if self.v1.contains_key(&Controller::CpuAccounting) {
-            gauge.number(dir, "cpuacct.usage").map(Duration::from_nanos)
-        } else {
-            gauge.keyed(dir, "cpu.stat", "usage_usec").map(Duration::from_micros)
-        }
+        all_cpu_time(&self.gauges, dir, self.v1.contains_key(&Controller::CpuAccounting)).ok()
     }
 
     /// Where others can read its counters. `None`: it has no group that is there for exactly as long as it is the jail's.
     pub(crate) fn meter(&self) -> Option<Meter> {
-        let unified = self.unified.as_ref().map(|(dir, _)| dir);
-        let named = self.v1.values().next().filter(|_| !self.lasts);
+        let unified = self.unified.as_ref().map(|(dir, _)| dir.join("cgroup.events"));
+        let named = self.v1.values().next().filter(|_| !self.lasts).map(|dir| dir.join("notify_on_release"));
         let home = |controller: Controller| {
             let dir = self.homes.get(&controller)?.clone();
             Some(Home { dir, on_v1: self.v1.contains_key(&controller) })
         };
         Some(Meter {
-            own: unified.or(named)?.clone(),
+            own: unified.or(named)?,
             memory: home(Controller::Memory),
             processes: home(Controller::Processes),
             cpu_time: home(Controller::CpuAccounting),
@@ -253,17 +248,17 @@ impl Leaf {
     /// Processes that the kernel ended because memory was used up.
     pub(crate) fn memory_kills(&self) -> Option<u64> {
         let (dir, (file, ..)) = self.memory_home()?;
-        self.gauges.memory_kills.keyed(dir, file, "oom_kill")
+        self.gauges.memory_kills.keyed(dir, file, "oom_kill").ok()
     }
 
     fn memory(&self) -> Option<u64> {
         let (dir, (_, _, file)) = self.memory_home()?;
-        self.gauges.memory.number(dir, file)
+        self.gauges.memory.number(dir, file).ok()
     }
 
     fn peak_memory(&self) -> Option<u64> {
         let (dir, (_, file, _)) = self.memory_home()?;
-        self.gauges.peak_memory.number(dir, file)
+        self.gauges.peak_memory.number(dir, file).ok()
     }
 
     fn memory_home(&self) -> Option<(&Path, (&'static str, &'static str, &'static str))> {
@@ -272,11 +267,12 @@ impl Leaf {
     }
 
     fn processes(&self) -> Option<u64> {
-        self.gauges.processes.number(self.homes.get(&Controller::Processes)?, "pids.current")
+        self.gauges.processes.number(self.homes.get(&Controller::Processes)?, "pids.current").ok()
     }
 
     fn process_refusals(&self) -> Option<u64> {
-        self.gauges.process_refusals.keyed(self.homes.get(&Controller::Processes)?, "pids.events", "max")
+        let dir = self.homes.get(&Controller::Processes)?;
+        self.gauges.process_refusals.keyed(dir, PROCESS_REFUSALS, "max").ok()
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -8,18 +8,15 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::counters::{Counters, keyed_in};
-
-/// More than any of these files ever holds.
-const LONGEST: usize = 4096;
+use crate::cgroup::counters::Counters;
+use crate::cgroup::gauge::Gauges;
 
 /// Where the counters of one jail are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
-    /// The group that is there for exactly as long as the jail.
+    /// A file of the group that is there for exactly as long as the jail.
     pub(super) own: PathBuf,
     pub(super) memory: Option<Home>,
     pub(super) processes: Option<Home>,
@@ -47,40 +44,71 @@ pub enum Extent {
 impl Meter {
     /// A reading. `scratch`: a descriptor of the jail's scratch file system. `None`: it cannot be read by this process, or the
     /// jail is gone; whoever keeps the jail knows more.
-    pub fn read(&self, scratch: BorrowedFd<'_>, extent: Extent) -> Option<Counters> {
-        let counters = self.read_groups(extent).ok()?.with_disk(scratch);
-        rustix::fs::access(&self.own, rustix::fs::Access::EXISTS).ok()?;
-        Some(counters)
+    pub fn read(&self, gauges: &Gauges, scratch: BorrowedFd<'_>, extent: Extent) -> Option<Counters> {
+        let counters = self.read_groups(gauges, extent).ok()?.with_disk(scratch);
+        gauges.own.is_there(&self.own).then_some(counters)
+    }
+
+    /// The files of a verdict, opened, so that they only have to be read when it is due. What cannot be opened is tried
+    /// again then.
+    pub fn open(&self) -> Gauges {
+        let gauges = Gauges::default();
+        let _ = gauges.own.open(&self.own);
+        if let Some(Home { dir, on_v1 }) = &self.cpu_time {
+            let _ = gauges.cpu_time.open(&dir.join(cpu_time_file(*on_v1)));
+        }
+        if let Some(Home { dir, on_v1 }) = &self.memory {
+            let (kills, peak, _) = memory_files(*on_v1);
+            let _ = gauges.memory_kills.open(&dir.join(kills));
+            let _ = gauges.peak_memory.open(&dir.join(peak));
+        }
+        if let Some(Home { dir, .. }) = &self.processes {
+            let _ = gauges.process_refusals.open(&dir.join(PROCESS_REFUSALS));
+        }
+        gauges
     }
 
     /// Whatever is missing was there once, unless this kernel never had it: half a reading is none.
-    fn read_groups(&self, extent: Extent) -> io::Result<Counters> {
+    fn read_groups(&self, gauges: &Gauges, extent: Extent) -> io::Result<Counters> {
         let mut counters = Counters::default();
-        if let Some(cpu_time) = &self.cpu_time {
-            let used = match cpu_time.on_v1 {
-                true => Duration::from_nanos(cpu_time.number("cpuacct.usage")?),
-                false => Duration::from_micros(cpu_time.keyed("cpu.stat", "usage_usec")?),
-            };
+        if let Some(Home { dir, on_v1 }) = &self.cpu_time {
+            let used = all_cpu_time(gauges, dir, *on_v1)?;
             counters.cpu_time = Some(used.saturating_sub(self.used_before));
         }
-        if let Some(memory) = &self.memory {
-            let (kills, peak, now) = memory_files(memory.on_v1);
-            counters.memory_kills = Some(memory.keyed(kills, "oom_kill")?);
-            counters.peak_memory_bytes = match memory.number(peak) {
+        if let Some(Home { dir, on_v1 }) = &self.memory {
+            let (kills, peak, now) = memory_files(*on_v1);
+            counters.memory_kills = Some(gauges.memory_kills.keyed(dir, kills, "oom_kill")?);
+            counters.peak_memory_bytes = match gauges.peak_memory.number(dir, peak) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => None,
                 read => Some(read?),
             };
             if extent == Extent::Everything {
-                counters.memory_bytes = Some(memory.number(now)?);
+                counters.memory_bytes = Some(gauges.memory.number(dir, now)?);
             }
         }
-        if let Some(processes) = &self.processes {
-            counters.process_refusals = Some(processes.keyed("pids.events", "max")?);
+        if let Some(Home { dir, .. }) = &self.processes {
+            counters.process_refusals = Some(gauges.process_refusals.keyed(dir, PROCESS_REFUSALS, "max")?);
             if extent == Extent::Everything {
-                counters.processes = Some(processes.number("pids.current")?);
+                counters.processes = Some(gauges.processes.number(dir, "pids.current")?);
             }
         }
         Ok(counters)
+    }
+}
+
+/// Which file tells how often a process could not be made.
+pub(super) const PROCESS_REFUSALS: &str = "pids.events";
+
+fn cpu_time_file(on_v1: bool) -> &'static str {
+    if on_v1 { "cpuacct.usage" } else { "cpu.stat" }
+}
+
+/// Processor time of a group since there is one.
+pub(super) fn all_cpu_time(gauges: &Gauges, dir: &Path, on_v1: bool) -> io::Result<Duration> {
+    let file = cpu_time_file(on_v1);
+    match on_v1 {
+        true => gauges.cpu_time.number(dir, file).map(Duration::from_nanos),
+        false => gauges.cpu_time.keyed(dir, file, "usage_usec").map(Duration::from_micros),
     }
 }
 
@@ -90,24 +118,6 @@ pub(super) fn memory_files(on_v1: bool) -> (&'static str, &'static str, &'static
         true => ("memory.oom_control", "memory.max_usage_in_bytes", "memory.usage_in_bytes"),
         false => ("memory.events", "memory.peak", "memory.current"),
     }
-}
-
-impl Home {
-    fn number(&self, file: &str) -> io::Result<u64> {
-        read(&self.dir.join(file), |text| text.trim().parse().ok())
-    }
-
-    fn keyed(&self, file: &str, key: &str) -> io::Result<u64> {
-        read(&self.dir.join(file), |text| keyed_in(text, key))
-    }
-}
-
-fn read(path: &Path, find: impl FnOnce(&str) -> Option<u64>) -> io::Result<u64> {
-    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut buffer = [0; LONGEST];
-    let length = rustix::io::read(&file, &mut buffer)?;
-    let text = std::str::from_utf8(&buffer[..length]).map_err(io::Error::other)?;
-    find(text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]

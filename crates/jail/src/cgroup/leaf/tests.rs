@@ -164,16 +164,21 @@ fn a_meter_is_good_for_one_jail_only() {
     for controller in ["memory", "pids", "cpu", "cpuacct"] {
         write(&format!("{controller}/sandstorm/me/groups_1/cgroup.procs"), "");
     }
+    write("unified/sandstorm/me/first/cgroup.events", "populated 1\n");
     let scratch = fs::File::open(root.path()).unwrap();
     let first = leaf.meter().unwrap();
-    let used =
-        |meter: &Meter| meter.read(scratch.as_fd(), Extent::Verdict).map(|read| read.cpu_time.unwrap());
+    let used = |meter: &Meter| {
+        meter.read(&Gauges::default(), scratch.as_fd(), Extent::Verdict).map(|read| read.cpu_time.unwrap())
+    };
     assert_eq!(used(&first), Some(Duration::from_nanos(700)));
     // A folder is not removed with its files as a group is.
-    fs::remove_file(root.path().join("unified/sandstorm/me/first/cgroup.max.descendants")).unwrap();
+    for file in ["cgroup.max.descendants", "cgroup.events"] {
+        fs::remove_file(root.path().join("unified/sandstorm/me/first").join(file)).unwrap();
+    }
     assert!(leaf.rest());
     assert_eq!(used(&first), None, "it rests");
     assert!(leaf.wake(&hierarchies, parent, "second"));
+    write("unified/sandstorm/me/second/cgroup.events", "populated 1\n");
     write("cpuacct/sandstorm/me/groups_1/cpuacct.usage", "900\n");
     assert_eq!(used(&first), None, "another jail has it");
     assert_eq!(used(&leaf.meter().unwrap()), Some(Duration::from_nanos(200)));

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use tempfile::TempDir;
 
 use super::*;
+use crate::cgroup::Hierarchies;
 
 fn v1(root: &TempDir) -> Meter {
     let home = |name: &str| {
@@ -13,16 +14,16 @@ fn v1(root: &TempDir) -> Meter {
         fs::create_dir_all(&dir).unwrap();
         Some(Home { dir, on_v1: true })
     };
-    let own = root.path().join("unified/jail");
-    fs::create_dir_all(&own).unwrap();
+    fs::create_dir_all(root.path().join("unified/jail")).unwrap();
     let meter = Meter {
-        own,
+        own: root.path().join("unified/jail/cgroup.events"),
         memory: home("memory"),
         processes: home("pids"),
         cpu_time: home("cpuacct"),
         used_before: Duration::from_nanos(400),
     };
     let write = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
+    write("unified/jail/cgroup.events", "populated 1\nfrozen 0\n");
     write("memory/groups_1/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
     write("memory/groups_1/memory.max_usage_in_bytes", "8192\n");
     write("memory/groups_1/memory.usage_in_bytes", "4096\n");
@@ -33,7 +34,7 @@ fn v1(root: &TempDir) -> Meter {
 }
 
 fn read(meter: &Meter, extent: Extent) -> Option<Counters> {
-    meter.read(fs::File::open("/").unwrap().as_fd(), extent)
+    meter.read(&Gauges::default(), fs::File::open("/").unwrap().as_fd(), extent)
 }
 
 #[test]
@@ -55,9 +56,44 @@ fn what_is_asked_for_is_read_and_counts_from_where_the_jail_began() {
 fn a_group_that_may_be_another_jails_is_not_read_for_this_one() {
     let root = tempfile::tempdir().unwrap();
     let meter = v1(&root);
-    fs::remove_dir(root.path().join("unified/jail")).unwrap();
+    fs::remove_dir_all(root.path().join("unified/jail")).unwrap();
     fs::create_dir(root.path().join("unified/next")).unwrap();
     assert_eq!(read(&meter, Extent::Verdict), None);
+}
+
+#[test]
+fn what_was_opened_ahead_is_read_anew_each_time() {
+    let root = tempfile::tempdir().unwrap();
+    let meter = v1(&root);
+    let gauges = meter.open();
+    let read = || meter.read(&gauges, fs::File::open("/").unwrap().as_fd(), Extent::Verdict).unwrap();
+    assert_eq!(read().peak_memory_bytes, Some(8192));
+    fs::write(root.path().join("memory/groups_1/memory.max_usage_in_bytes"), "12288\n").unwrap();
+    // By another way than its path, since that leads somewhere else by now.
+    fs::rename(root.path().join("memory/groups_1"), root.path().join("memory/groups_2")).unwrap();
+    assert_eq!(read().peak_memory_bytes, Some(12_288));
+}
+
+/// Only a real group forgets its files while somebody holds them.
+#[test]
+fn a_group_that_is_gone_cannot_be_read_through_what_was_opened() {
+    let Some(mount) = Hierarchies::detect().unified else { return };
+    let group = mount.join(format!("sandstorm-meter-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        eprintln!("skipped: this user makes no groups");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let meter = Meter { own: group.join("cgroup.events"), ..v1(&root) };
+    let gauges = meter.open();
+    let read = || meter.read(&gauges, fs::File::open("/").unwrap().as_fd(), Extent::Verdict);
+    let lived = read();
+    fs::remove_dir(&group).unwrap();
+    assert!(lived.is_some() && read().is_none());
+    fs::create_dir(&group).unwrap();
+    let named_alike = read();
+    fs::remove_dir(&group).unwrap();
+    assert_eq!(named_alike, None);
 }
 
 #[test]
