@@ -244,16 +244,8 @@ fn close_others(status: &OwnedFd, first: u32) -> Result<(), Broken> {
 }
 
 fn install_filter(init: &Init) -> Result<(), Broken> {
-    let program: Vec<Instruction> = init
-        .filter
-        .iter()
-        .map(|i| Instruction {
-            code: i.code,
-            jump_true: i.jump_true,
-            jump_false: i.jump_false,
-            operand: i.operand,
-        })
-        .collect();
+    let program: Vec<Instruction> =
+        init.filter.as_chunks().0.iter().copied().map(Instruction::read).collect();
     sandstorm_sys::filter::install(&program).step("seccomp filter")
 }
 

@@ -125,19 +125,11 @@ pub struct Init {
     /// Who the payload is, inside.
     pub uid: u32,
     pub gid: u32,
-    /// The payload's seccomp filter.
-    pub filter: Vec<FilterInstruction>,
+    /// The payload's seccomp filter: its instructions as the kernel reads them from memory, eight bytes each.
+    #[serde(with = "serde_bytes")]
+    pub filter: Vec<u8>,
     /// `(resource, soft, hard)` as `setrlimit` takes them.
     pub rlimits: Vec<(Rlimit, u64, u64)>,
-}
-
-/// One BPF instruction; the twin of `sandstorm_sys::filter::Instruction` on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilterInstruction {
-    pub code: u16,
-    pub jump_true: u8,
-    pub jump_false: u8,
-    pub operand: u32,
 }
 
 /// Limits of a process that a sandbox sets.

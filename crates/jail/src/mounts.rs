@@ -1,7 +1,9 @@
 //! Detached mounts: made or cloned out of sight, dressed, then attached by descriptor. No step follows a path that a
 //! sandbox could have prepared.
 
+use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::CWD;
@@ -50,6 +52,12 @@ pub(crate) fn clone_tree_without_links(path: &Path) -> Result<OwnedFd, Errno> {
 pub(crate) fn tighten(mount: &OwnedFd, attributes: MountAttributes) -> Result<(), Errno> {
     set_attributes(mount.as_fd(), c"", attributes, true)
         .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+}
+
+/// Tightens the mount that is seen at a path relative to the current directory.
+pub(crate) fn tighten_at(place: &Path, attributes: MountAttributes) -> Result<(), Errno> {
+    let path = CString::new(place.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    set_attributes(CWD, &path, attributes, true).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 /// Attaches a detached tree at a path relative to the current directory.

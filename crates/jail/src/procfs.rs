@@ -1,17 +1,17 @@
 //! `/proc`: a fresh instance of the jail's own pid namespace, with the host-wide parts masked or read-only.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 use sandstorm_sys::mount::MountAttributes;
 
 use crate::devices::NULL;
-use crate::mounts::{attach, file_system, tighten};
+use crate::mounts::{attach, clone_tree, file_system, tighten, tighten_at};
 use crate::step::{Failed, Step};
 
 /// Files that tell about the host or act on it: covered by the null device.
@@ -65,19 +65,22 @@ pub(crate) fn mount() -> Result<OwnedFd, Failed> {
 /// Attaches it below the current directory, which is the new root and has a place for it and its devices, and covers what
 /// is not for guests.
 pub(crate) fn attach_masked(proc: &OwnedFd) -> Result<NamespaceBan, Failed> {
-    attach(proc, Path::new("proc")).step("proc")?;
-    let ban = NamespaceBan::prepare()?;
-    let proc = Path::new("proc");
+    let place = Path::new("proc");
+    // The place itself is an empty directory of the root: a mask that needs no file system of its own.
+    let empty = clone_tree(CWD, place).step("empty directory")?;
+    let sealed = MountAttributes::NO_SUID | MountAttributes::NO_DEV | MountAttributes::NO_EXEC;
+    tighten(&empty, sealed | MountAttributes::READ_ONLY).step("empty directory")?;
+    attach(proc, place).step("proc")?;
+    let ban = NamespaceBan::prepare(proc)?;
+    let proc = place;
     for name in MASKED_FILES {
         cover(Path::new(NULL), &proc.join(name)).step_with(|| format!("mask {name}"))?;
     }
-    mask_directories()?;
+    mask_directories(&empty)?;
     for name in READ_ONLY {
         let (path, step) = (proc.join(name), || format!("read-only {name}"));
         if cover(&path, &path).step_with(step)? {
-            let same =
-                rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step_with(step)?;
-            tighten(&same, MountAttributes::READ_ONLY).step_with(step)?;
+            tighten_at(&path, MountAttributes::READ_ONLY).step_with(step)?;
         }
     }
     Ok(ban)
@@ -87,23 +90,27 @@ pub(crate) fn attach_masked(proc: &OwnedFd) -> Result<NamespaceBan, Failed> {
 /// other thing, which needs no cover then. In one call, which is a third of what a detached copy takes; there is nobody
 /// yet who could have put a link anywhere.
 fn cover(what: &Path, place: &Path) -> Result<bool, Errno> {
-    match rustix::mount::mount_bind(what, place) {
+    if_there(rustix::mount::mount_bind(what, place))
+}
+
+fn if_there(done: Result<(), Errno>) -> Result<bool, Errno> {
+    match done {
         Err(Errno::NOENT) => Ok(false),
         done => done.map(|()| true),
     }
 }
 
-fn mask_directories() -> Result<(), Failed> {
-    let proc = Path::new("proc");
-    let present: Vec<_> = MASKED_DIRECTORIES.iter().filter(|name| proc.join(name).is_dir()).collect();
-    let Some((first, others)) = present.split_first() else { return Ok(()) };
-    let step = |name| format!("mask {name}");
-    let options = [("mode", "0555"), ("size", "4k"), ("nr_inodes", "2")];
-    let attributes = SEALED | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    let empty = file_system("tmpfs", &options, attributes).step_with(|| step(first))?;
-    attach(&empty, &proc.join(first)).step_with(|| step(first))?;
-    for name in others {
-        cover(&proc.join(first), &proc.join(name)).step_with(|| step(name))?;
+fn mask_directories(empty: &OwnedFd) -> Result<(), Failed> {
+    let mut mask: Option<PathBuf> = None;
+    for name in MASKED_DIRECTORIES {
+        let place = Path::new("proc").join(name);
+        let covered = match &mask {
+            Some(mask) => cover(mask, &place),
+            None => if_there(attach(empty, &place)),
+        };
+        if covered.step_with(|| format!("mask {name}"))? && mask.is_none() {
+            mask = Some(place);
+        }
     }
     Ok(())
 }
@@ -116,14 +123,14 @@ fn mask_directories() -> Result<(), Failed> {
 pub(crate) struct NamespaceBan(Vec<(&'static str, File)>);
 
 impl NamespaceBan {
-    fn prepare() -> Result<Self, Failed> {
+    fn prepare(proc: &OwnedFd) -> Result<Self, Failed> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let limits = rustix::fs::openat(proc, "sys/user", flags, Mode::empty()).step("no more namespaces")?;
         let open = |kind| {
-            let path = format!("proc/sys/user/max_{kind}_namespaces");
-            let opened = OpenOptions::new()
-                .write(true)
-                .open(path)
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let opened = rustix::fs::openat(&limits, format!("max_{kind}_namespaces"), flags, Mode::empty())
                 .step_with(|| format!("no more {kind} namespaces"))?;
-            Ok((kind, opened))
+            Ok((kind, File::from(opened)))
         };
         ["user", "pid", "net", "mnt", "ipc", "uts", "cgroup", "time"]
             .into_iter()

@@ -228,11 +228,10 @@ fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Faile
         )
         .step_with(step)?;
         let part = clone_tree(scratch.as_fd(), Path::new(name)).step_with(step)?;
-        let mut attributes = MountAttributes::NO_SUID | MountAttributes::NO_DEV;
+        // It has the rest from the file system's own mount.
         if no_exec {
-            attributes = attributes | MountAttributes::NO_EXEC;
+            tighten(&part, MountAttributes::NO_EXEC).step_with(step)?;
         }
-        tighten(&part, attributes).step_with(step)?;
         attach(&part, relative(Path::new(path))).step_with(step)?;
     }
     Ok(())

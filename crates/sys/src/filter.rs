@@ -12,6 +12,13 @@ pub struct Instruction {
     pub operand: u32,
 }
 
+impl Instruction {
+    /// One as it lies in memory.
+    pub fn read([a, b, jump_true, jump_false, operand @ ..]: [u8; 8]) -> Self {
+        Self { code: u16::from_ne_bytes([a, b]), jump_true, jump_false, operand: u32::from_ne_bytes(operand) }
+    }
+}
+
 /// Puts every thread of this process behind the filter. There is no way back, and no privilege is needed once
 /// `no_new_privs` is set.
 pub fn install(program: &[Instruction]) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use sandstorm_agent::protocol::{FilterInstruction, Init, Rlimit, ToAgent};
+use sandstorm_agent::protocol::{Init, Rlimit, ToAgent};
 
 use crate::error::{JailError, doing};
 use crate::seccomp::Program;
@@ -14,16 +14,11 @@ pub(super) type Limit = (Rlimit, u64, u64);
 
 /// The first message to the agent: what the launcher decided for everything that will run.
 pub(super) fn introduce(control: &OwnedFd, filter: &Program, rlimits: Vec<Limit>) -> Result<(), JailError> {
-    let filter = filter
-        .instructions()
-        .iter()
-        .map(|i| FilterInstruction { code: i.code, jump_true: i.jt, jump_false: i.jf, operand: i.k })
-        .collect();
     let init = Init {
         version: sandstorm_agent::protocol::VERSION,
         uid: PAYLOAD_ID,
         gid: PAYLOAD_ID,
-        filter,
+        filter: filter.bytes(),
         rlimits,
     };
     let frame = sandstorm_agent::frame::encode(&ToAgent::Init(init))

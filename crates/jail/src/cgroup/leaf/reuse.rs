@@ -5,8 +5,8 @@
 //! are written the same, empty groups and counters that can be set back or never moved will do.
 
 use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use super::Leaf;
 use crate::cgroup::meter::memory_files;
@@ -51,12 +51,9 @@ impl Leaf {
     pub(crate) fn rest(&mut self) -> bool {
         let untouched = [self.memory_kills(), self.process_refusals(), self.processes()] == [Some(0); 3];
         let Some((dir, _)) = &self.unified else { return false };
-        if !self.lasts
-            || !untouched
-            || self.was_frozen.get()
-            || !self.is_empty()
-            || fs::remove_dir(dir).is_err()
-        {
+        // Whoever is in one of the groups is in the unified one, too, since they are born there; and that one does not go
+        // while there is anybody.
+        if !self.lasts || !untouched || self.was_frozen.get() || fs::remove_dir(dir).is_err() {
             return false;
         }
         self.unified = None;
@@ -89,15 +86,5 @@ impl Leaf {
         let dir = self.v1.get(&Controller::Memory).ok_or(io::ErrorKind::NotFound)?;
         let (_, peak, _) = memory_files(true);
         fs::write(dir.join(peak), "0")
-    }
-
-    /// Whether there is no process in any of the v1 groups; the unified one would not go if there were. A list that was
-    /// opened before may be an old one.
-    fn is_empty(&self) -> bool {
-        let has_nobody = |dir: &PathBuf| {
-            let read = |mut list: fs::File| list.read(&mut [0; 1]);
-            fs::File::open(dir.join("cgroup.procs")).and_then(read).is_ok_and(|length| length == 0)
-        };
-        self.v1_directories().into_iter().all(has_nobody)
     }
 }
