@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use sandstorm_config::Config;
-use sandstorm_jail::launcher::ZygoteConfig;
-use sandstorm_language::{Catalogue, Toolchain};
+use sandstorm_jail::launcher::{KnownScript, ZygoteConfig};
+use sandstorm_language::{Catalogue, SupportFile, Toolchain};
 
 use crate::local;
 
@@ -24,7 +24,8 @@ pub(crate) fn configured(config: &Config) -> Result<Vec<ZygoteConfig>, String> {
     if !interpreter.starts_with("/usr") {
         return Err(format!("{} is not in /usr", interpreter.display()));
     }
-    let known = plan.iter().flat_map(|plan| &plan.files).map(|file| file.text.as_bytes()).collect();
+    let script = |file: &SupportFile| KnownScript { path: file.path.clone(), text: file.text.as_bytes() };
+    let known = plan.iter().flat_map(|plan| &plan.files).map(script).collect();
     let lean = ZygoteConfig {
         name: PYTHON.to_owned(),
         interpreter: interpreter.clone(),

@@ -82,8 +82,16 @@ pub struct ZygoteConfig {
     pub interpreter: PathBuf,
     /// Modules to import before the first fork; what is not installed is left out.
     pub preload: Vec<String>,
-    /// Scripts to compile before the first fork: a guest that is given one of them needs not compile it.
-    pub known: Vec<&'static [u8]>,
+    pub known: Vec<KnownScript>,
+}
+
+/// A script to begin before the first fork. All but its last statement, which may do no more than define, is run in the
+/// zygote; a guest that is given just these bytes under this name goes on from there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownScript {
+    /// Where jails have it.
+    pub path: String,
+    pub text: &'static [u8],
 }
 
 /// A forked launcher, seen from its client.

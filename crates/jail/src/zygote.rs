@@ -23,7 +23,7 @@ const PROGRAM: &str = concat!(
     include_str!("zygote/python/warm.py"),
 );
 
-/// Where the program is in the zygote's root, and what it has been told to compile ahead.
+/// Where the program is in the zygote's root, and what it has been told to begin ahead.
 const HOME: &str = "/zygote";
 
 /// Memory that a zygote may use, its imports included.

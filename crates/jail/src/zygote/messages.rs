@@ -26,12 +26,17 @@ pub(crate) struct Hello<'a> {
     filter: String,
     preload: &'a [String],
     landlock: bool,
-    /// Scripts to compile ahead.
-    known: &'a [String],
+    /// Scripts to begin ahead: where they are, and what they are called in jails.
+    known: &'a [(String, String)],
 }
 
 impl<'a> Hello<'a> {
-    pub(crate) fn new(filter: &Program, preload: &'a [String], landlock: bool, known: &'a [String]) -> Self {
+    pub(crate) fn new(
+        filter: &Program,
+        preload: &'a [String],
+        landlock: bool,
+        known: &'a [(String, String)],
+    ) -> Self {
         let bytes: Vec<u8> = filter
             .instructions()
             .iter()

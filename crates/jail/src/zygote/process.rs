@@ -72,8 +72,9 @@ pub(crate) fn start(config: &ZygoteConfig, leaf: Option<&Leaf>, limit: Rlimit) -
         .map_err(doing("fork a zygote"))?;
     match side {
         Side::Parent { pid, pidfd } => {
-            let known: Vec<String> =
-                (0..config.known.len()).map(|i| root::known(i).display().to_string()).collect();
+            let place = |index| root::known(index).display().to_string();
+            let known: Vec<_> =
+                config.known.iter().enumerate().map(|(i, known)| (place(i), known.path.clone())).collect();
             let filter = seccomp::payload(Arch::host(), false);
             let hello = Hello::new(&filter, &config.preload, landlock::kernel_abi() > 0, &known);
             // It is read when the interpreter is up; one that never comes up closes the socket.

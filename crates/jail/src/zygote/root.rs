@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 
 use super::{HOME, PROGRAM};
+use crate::launcher::KnownScript;
 use crate::mounts::{attach, file_system};
 use crate::step::{Failed, Step};
 use crate::{devices, root, template};
@@ -14,18 +15,18 @@ pub(super) fn program() -> PathBuf {
     Path::new(HOME).join("python.py")
 }
 
-/// Where a script is that has to be compiled ahead.
+/// Where a script is that has to be begun ahead.
 pub(super) fn known(index: usize) -> PathBuf {
     Path::new(HOME).join(format!("known-{index}.py"))
 }
 
 /// Builds it in a mount namespace of this process's own and moves into it.
-pub(super) fn enter(scripts: &[&'static [u8]]) -> Result<(), Failed> {
+pub(super) fn enter(scripts: &[KnownScript]) -> Result<(), Failed> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step("private mounts")?;
     let mut spec = template::host(0, 0, template::Additions::default());
     spec.files.push((program(), PROGRAM.as_bytes().to_vec()));
-    spec.files.extend(scripts.iter().enumerate().map(|(i, script)| (known(i), script.to_vec())));
+    spec.files.extend(scripts.iter().enumerate().map(|(i, script)| (known(i), script.text.to_vec())));
     let null = devices::take_null()?;
     let trees = root::take(&spec, true)?;
     let base = file_system(

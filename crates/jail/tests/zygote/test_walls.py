@@ -382,9 +382,9 @@ class Jobs(Case):
         known = os.path.join(self.place, "known.py")
         with open(known, "wb") as file:
             file.write(source)
-        zygote = Zygote(known=[known])
-        guest = zygote.join(self.jail)
         path = self.place + "/kernel/python.py"
+        zygote = Zygote(known=[(known, path)])
+        guest = zygote.join(self.jail)
         guest.start([INTERPRETER, path], {**ENVIRONMENT, "SANDSTORM_KERNEL_FD": "3"}, "/", [(path, source)], True)
         self.assertIsNone(guest.status())
 

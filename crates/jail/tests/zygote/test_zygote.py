@@ -98,19 +98,33 @@ class Preload(Case):
         self.assertEqual((status, output, errors), (0, b"[1]\n", b""))
         zygote.end()
 
-    def test_known_program_of_other_bytes_is_not_used(self):
-        known = os.path.join(self.place, "known.py")
+    def test_known_program_begins_with_its_last_statement(self):
+        known, main = (os.path.join(self.place, name) for name in ("known.py", "main.py"))
+        source = "import os\nmade_by = os.getpid()\ndef tell(): print(__name__, __file__, tell.__code__.co_filename, made_by == os.getpid())\ntell()\n"
         with open(known, "w") as file:
-            file.write("print(__file__, (lambda: 0).__code__.co_filename)\n")
-        zygote = Zygote(known=[known])
-        source = "print(__file__, (lambda: 0).__code__.co_filename)\n"
-        main = os.path.join(self.place, "main.py").encode()
-        self.assertEqual(self.run_in(zygote.join(self.jail), source), (0, main + b" " + main + b"\n", b""))
-        self.assertEqual(self.run_in(zygote.join(self.jail), "print(1)" + source), (1, b"", unittest.mock.ANY))
+            file.write(source)
+        words = "__main__ %s %s %s\n"
+        zygote = Zygote(known=[(known, main)])
+        self.assertEqual(self.run_in(zygote.join(self.jail), source), (0, (words % (main, main, False)).encode(), b""))
+        # Other bytes, or another name, and it is a program like any other.
+        self.assertEqual(self.run_in(zygote.join(self.jail), source + "\n"), (0, (words % (main, main, True)).encode(), b""))
+        zygote.end()
+        zygote = Zygote(known=[(known, known)])
+        self.assertEqual(self.run_in(zygote.join(self.jail), source), (0, (words % (main, main, True)).encode(), b""))
+        zygote.end()
+
+    def test_known_program_does_not_remember_a_guest(self):
+        known, main = (os.path.join(self.place, name) for name in ("known.py", "main.py"))
+        source = "seen = []\ndef tell(): seen.append(1); print(seen)\ntell()\n"
+        with open(known, "w") as file:
+            file.write(source)
+        zygote = Zygote(known=[(known, main)])
+        for _ in range(2):
+            self.assertEqual(self.run_in(zygote.join(self.jail), source), (0, b"[1]\n", b""))
         zygote.end()
 
     def test_known_program_that_is_missing(self):
-        zygote = Zygote(known=["/not/there.py"])
+        zygote = Zygote(known=[("/not/there.py", "/main.py")])
         self.assertEqual(zygote.answer, {"failed": 0, "step": "known program", "errno": errno.ENOENT})
         zygote.end()
 

@@ -56,6 +56,7 @@ sys.path[0] = os.path.dirname(__file__)
 
 import _socket
 import _thread
+import ast
 import atexit
 import base64
 import collections

@@ -25,20 +25,23 @@ def start_program(zygote, job):
     if hides_a_module([own_folder, *first]):
         return None
     set_search_path(own_folder, first)
-    code = zygote.code.get(source)
-    if code is None:
+    main, code = zygote.known.get((filename, source), NOT_KNOWN)
+    if main is None:
         try:
             code = compile(source, filename, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
             # The interpreter reads a file in another way than `compile`, and some of its messages differ.
             return None
-    elif code.co_filename != filename:
-        sys.modules["_imp"]._fix_co_filename(code, filename)
+        main = new_main(filename)
     sys.argv = job.argv[1:]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = job.argv
     restart_clock_of_logging()
-    return code, fresh_main(filename)
+    MODULES["__main__"] = main
+    return code, main.__dict__
+
+
+NOT_KNOWN = None, None
 
 
 def absolute(path):
@@ -141,7 +144,7 @@ def restart_clock_of_logging():
         LOGGING["_startTime"] = now_ns() if isinstance(LOGGING["_startTime"], int) else now()
 
 
-def fresh_main(filename):
+def new_main(filename):
     """A `__main__` with just what the interpreter itself puts there."""
     main = MODULE("__main__")
     names = main.__dict__
@@ -151,8 +154,7 @@ def fresh_main(filename):
         names["__annotations__"] = {}
     names["__loader__"] = LOADER("__main__", filename)
     names["__file__"] = filename
-    MODULES["__main__"] = main
-    return names
+    return main
 
 
 class Stage:

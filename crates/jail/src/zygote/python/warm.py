@@ -203,10 +203,10 @@ def fill_holes():
             pools[block // POOL] += 1
             if pools[block // POOL] > POOL // size - 12:
                 break
-        for other in blocks[:at]:
+        # The lowest is the first to be given out again: it is on the page that the pool's own record is on.
+        for other in sorted(blocks[: at + 1], reverse=True):
             if other // POOL == block // POOL:
                 free(other)
-        free(block)
     fill_holes_of_libc()
 
 
@@ -273,9 +273,9 @@ def usual(name):
 def rehearse(program):
     """Runs a program once: what is touched now is not touched for the first time when somebody waits for it."""
     code = compile(program, "<rehearsal>", "exec", dont_inherit=True)
-    names = fresh_main("<rehearsal>")
+    MODULES["__main__"] = main = new_main("<rehearsal>")
     try:
-        STAGE.perform(exec, code, names)
+        STAGE.perform(exec, code, main.__dict__)
     finally:
         MODULES["__main__"] = OWN_MAIN
 

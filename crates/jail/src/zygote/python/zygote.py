@@ -27,15 +27,21 @@ class Zygote:
         self.empty_bounding_set = [
             described("prctl", PR_CAPBSET_DROP, number) for number in range(known_capabilities())
         ]
-        self.code = {}
-        for path in hello.get("known", ()):
-            take_step("known program", self.learn, path)
+        self.known = {}
+        for place, filename in hello.get("known", ()):
+            take_step("known program", self.learn, place, filename)
 
-    def learn(self, path):
-        """Compiles a program ahead. A script of exactly these bytes then needs no compiling."""
-        with open(path, "rb") as file:
+    def learn(self, place, filename):
+        """Begins a program ahead: all but its last statement, which may do no more than define, is done here, once. A guest
+        that finds exactly these bytes under this name goes on from there, and shares what was defined with the others."""
+        with open(place, "rb") as file:
             source = file.read()
-        self.code[source] = compile(source, path, "exec", dont_inherit=True)
+        tree = ast.parse(source, filename)
+        last = ast.Module([tree.body.pop()], [])
+        definitions, rest = (compile(part, filename, "exec", dont_inherit=True) for part in (tree, last))
+        main = new_main(filename)
+        exec(definitions, main.__dict__)
+        self.known[filename, source] = main, rest
 
     def serve(self, command):
         """Forks guests until the launcher is gone. Gives the join in a guest, nothing in the zygote.
