@@ -13,6 +13,7 @@ import __future__
 import ast
 import binascii
 import builtins
+import fcntl
 import json
 import linecache
 import os
@@ -21,6 +22,9 @@ import struct
 import sys
 import traceback
 import types
+
+# Of the module in C: what is around it turns numbers into enumerations and back, before each cell.
+from _signal import signal as set_signal
 from _thread import RLock, get_ident
 
 PROTOCOL = 1
@@ -31,6 +35,8 @@ MAX_LINE = 24 << 10
 READ = 16 << 10
 MORE = 1 << 31
 CO_COROUTINE = 0x80
+SIGINT = int(signal.SIGINT)
+OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 FUTURES = [getattr(__future__, name) for name in __future__.all_feature_names]
 
 RICH_METHODS = {
@@ -113,6 +119,9 @@ class Channel:
         body = encode(message)
         if len(body) > MAX_MESSAGE:
             body = encode(without_payload(message, len(body)))
+        self.send_encoded(body, hold)
+
+    def send_encoded(self, body, hold=False):
         with self.lock:
             for start in range(0, len(body), MAX_FRAME):
                 piece = body[start : start + MAX_FRAME]
@@ -145,8 +154,6 @@ class Channel:
 
 def move_away(fd):
     """Moves a descriptor out of the numbers that programs use by habit, closed on exec."""
-    import fcntl
-
     for lowest in (200, 60, 10):
         try:
             moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
@@ -179,7 +186,7 @@ class Interrupts:
         self.main_thread = get_ident()
 
     def install(self):
-        signal.signal(signal.SIGINT, self._arrived)
+        set_signal(SIGINT, self._arrived)
 
     def _arrived(self, _signum, _frame):
         if not self.in_user_code:
@@ -309,35 +316,32 @@ class PyplotHook:
         return spec
 
 
+READY = encode({"type": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
+
+
 class Kernel:
-    def __init__(self, channel):
+    def __init__(self, channel, namespace):
         self.channel = channel
+        self.namespace = namespace
         self.interrupts = Interrupts()
-        self.pid = os.getpid()
         self.cell = None
         self.cells = 0
         self.count = 0
         self.compile_flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self.loop = None
-        self.namespace = self._become_main()
 
-    def _become_main(self):
-        """A fresh `__main__`, so that pickle, dataclasses and `import __main__` meet the user's names and not ours."""
-        module = types.ModuleType("__main__")
-        module.__builtins__ = builtins
-        self.own_main = sys.modules["__main__"]
-        sys.modules["__main__"] = module
+    def settle(self):
+        """What user code finds of the kernel."""
         builtins.display = self.display
         sys.meta_path.insert(0, PyplotHook(self.show_figures))
         os.register_at_fork(after_in_child=self._forked)
-        return module.__dict__
 
     def _forked(self):
         """A child of the user's owns neither the conversation nor our handling of SIGINT."""
         channel, self.channel = self.channel, None
         if channel is not None:
             channel.close()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            set_signal(SIGINT, signal.default_int_handler)
 
     def send(self, message, hold=False):
         if self.channel is not None:
@@ -345,7 +349,7 @@ class Kernel:
 
     def serve(self):
         self.interrupts.install()
-        self.send({"type": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
+        self.interrupts.masking(self.channel.send_encoded, READY)
         while True:
             self._wait()
             message = self.channel.receive()
@@ -736,13 +740,24 @@ def read_now(fd, size):
         return b""
 
 
+# What is behind `os.environ`. Its methods are of Python, and each context would have to copy what they touch.
+VARIABLES = os.environ._data
+
+
+def take_variable(name, otherwise=None):
+    if name not in VARIABLES:
+        return otherwise
+    os.unsetenv(name)
+    return VARIABLES.pop(name)
+
+
 def open_channel():
-    nonce = os.environ.pop("SANDSTORM_KERNEL_NONCE", None)
-    both = os.environ.pop("SANDSTORM_KERNEL_FD", None)
-    read_fd = os.environ.pop("SANDSTORM_KERNEL_IN", both)
-    write_fd = os.environ.pop("SANDSTORM_KERNEL_OUT", both)
+    nonce = take_variable(b"SANDSTORM_KERNEL_NONCE")
+    both = take_variable(b"SANDSTORM_KERNEL_FD")
+    read_fd = take_variable(b"SANDSTORM_KERNEL_IN", both)
+    write_fd = take_variable(b"SANDSTORM_KERNEL_OUT", both)
     if nonce:
-        read_fd = write_fd = Relay(nonce).split()
+        read_fd = write_fd = Relay(nonce.decode("ascii")).split()
     if read_fd is None or write_fd is None:
         sys.exit("this is the kernel of a context: it needs SANDSTORM_KERNEL_FD, _IN and _OUT, or _NONCE")
     return Channel(int(read_fd), int(write_fd))
@@ -750,21 +765,60 @@ def open_channel():
 
 def prepare_interpreter():
     """What user code sees should look like an interactive interpreter, not like a script called kernel."""
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
+    if b"MPLBACKEND" not in VARIABLES:
+        VARIABLES[b"MPLBACKEND"] = b"Agg"
+        os.putenv(b"MPLBACKEND", b"Agg")
+    if sys.path and sys.path[0] == OWN_FOLDER:
         sys.path[0] = ""
     sys.argv[:] = [""]
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        # Line by line, as on a terminal: output is followed while the cell runs.
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    if sys.stdin is not None:
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    # Line by line, as on a terminal: output is followed while the cell runs.
+    change_stream(sys.stdout, "backslashreplace", line_buffering=True)
+    change_stream(sys.stderr, "backslashreplace", line_buffering=True)
+    change_stream(sys.stdin, "surrogateescape")
+
+
+def change_stream(stream, errors, **others):
+    if stream is None:
+        return
+    if stream.encoding != "utf-8" or stream.errors != errors:
+        stream.reconfigure(encoding="utf-8", errors=errors)
+    if others and not stream.write_through:
+        stream.reconfigure(**others)
+
+
+def new_main():
+    """A fresh `__main__`, so that pickle, dataclasses and `import __main__` meet the user's names and not ours."""
+    module = types.ModuleType("__main__")
+    module.__builtins__ = builtins
+    return module
+
+
+def rehearse():
+    """For a warm interpreter, before it is copied: the life of a context with one cell, so that code which adapts itself to
+    what it does has done so. Nothing is left of it."""
+    import socket
+
+    ours, theirs = socket.socketpair()
+    VARIABLES[b"SANDSTORM_KERNEL_FD"] = b"%d" % theirs.detach()
+    kernel = Kernel(open_channel(), new_main().__dict__)
+    for message in ({"type": "execute", "id": 1, "code": "print('', end='')", "late_start": True}, {"type": "shutdown"}):
+        body = encode(message)
+        ours.sendall(struct.pack("<I", len(body)) + body)
+    kernel.serve()
+    set_signal(SIGINT, signal.default_int_handler)
+    linecache.cache.pop("<cell 1>")
+    kernel.channel.close()
+    ours.close()
 
 
 def main():
     channel = open_channel()
     prepare_interpreter()
-    kernel = Kernel(channel)
+    # Kept, as long as this runs.
+    own, module = sys.modules["__main__"], new_main()
+    sys.modules["__main__"] = module
+    kernel = Kernel(channel, module.__dict__)
+    kernel.settle()
     code = 0
     try:
         kernel.serve()

@@ -8,20 +8,25 @@ guest makes one after the other before it runs any Python, which would copy page
 def become_guest(join):
     """The rest of the way, when the calls of the kernel are made. Never returns if one of them failed."""
     try:
-        if join.made < join.calls.count:
-            raise join.calls.failure(join.made)
-        if join.pipes[:] != PIPES:
-            raise Failed("streams", errno.EBADF)
+        check_way(join)
         take_step("randomness", RENEWAL.renew, getpid())
         take_step("hooks", RENEWAL.run_hooks)
-        take_step("rehearsal", rehearse_job)
-        take_step("report", report_warm, join)
+        take_step("rehearsal", rehearse_life)
+        write_report(join)
+        send_report()
     except Failed as failure:
         say_failure(join, failure)
         _exit(125)
     except BaseException:
         say_failure(join, Failed("an error of the zygote's program", errno.EIO))
         _exit(125)
+
+
+def check_way(join):
+    if join.made < join.calls.count:
+        raise join.calls.failure(join.made)
+    if join.pipes[:] != PIPES:
+        raise Failed("streams", errno.EBADF)
 
 
 def say_failure(join, failure):
@@ -201,22 +206,35 @@ class Renewal:
                 pass
 
 
-def report_warm(join):
-    """Says what the kernel says of this process, and hands over the far ends of the streams."""
+WALLS = struct.Struct("<4sIIIQBI")
+REPORT, PACK_REPORT = ctypes.create_string_buffer(WALLS.size), WALLS.pack_into
+
+
+def write_report(join):
+    """What the kernel says of this process."""
     pid, uid, gid, no_new_privileges, filtered = join.calls.results(5)
-    walls = PACK_WALLS(b"WARM", pid, uid, gid, held_capabilities(), no_new_privileges, filtered)
-    # The socket of C, which has less around it.
-    side = CONNECTION(AF_UNIX, SOCK_STREAM, 0, SIDE)
-    try:
-        side.sendmsg((walls,), ((SOL_SOCKET, SCM_RIGHTS, PACK_THREE(*FAR_ENDS)),))
-    finally:
-        side.detach()
-    for descriptor in FAR_ENDS:
-        close(descriptor)
+    PACK_REPORT(REPORT, 0, b"WARM", pid, uid, gid, held_capabilities(), no_new_privileges, filtered)
 
 
-CONNECTION = _socket.socket
-PACK_WALLS, PACK_THREE = struct.Struct("<4sIIIQBI").pack, struct.Struct("@3i").pack
+def way_of_the_report():
+    """Sends it with the far ends of the streams, which the guest then closes."""
+    # Length, level, kind and content of the one message beside it; where it is and how much; then all of that together.
+    beside = ctypes.create_string_buffer(struct.pack("@Lii3i", 28, SOL_SOCKET, SCM_RIGHTS, *FAR_ENDS), 32)
+    piece = ctypes.create_string_buffer(struct.pack("@PL", ctypes.addressof(REPORT), WALLS.size))
+    places = ctypes.addressof(piece), 1, ctypes.addressof(beside), 32
+    message = ctypes.create_string_buffer(struct.pack("@PIPLPLi", 0, 0, *places, 0))
+    calls = Calls(
+        ("report", [described("sendmsg", SIDE, message)]), ("streams", [described("close", end) for end in FAR_ENDS])
+    )
+    calls.kept = beside, piece, message
+    return calls
+
+
+def send_report():
+    made = REPORT_WAY.make()
+    if made < REPORT_WAY.count:
+        raise REPORT_WAY.failure(made)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The job.
@@ -235,33 +253,35 @@ class Job:
     """What the agent wants to be run."""
 
     def __init__(self, body):
-        self.body, self.at = body, 0
-        self.argv = [self.string().decode(FILE_NAMES, FILE_ERRORS) for _ in range(self.number())]
-        self.env = [(self.string(), self.string()) for _ in range(self.number())]
-        self.cwd = self.string()
-        flags = self.byte()
-        self.keeps_side, self.says_end = bool(flags & KEEP_SIDE), bool(flags & SAY_END)
-        self.held = bool(flags & HELD)
-        self.files = [(self.string(), self.string()) for _ in range(self.number())]
-        if len(self.argv) < 2 or self.at != len(body):
+        words, at = take_strings(body, 0, 1)
+        self.env, at = take_strings(body, at, 2)
+        self.cwd, at = take_string(body, at)
+        flags = body[at]
+        self.keeps_side, self.says_end, self.held = flags & KEEP_SIDE, flags & SAY_END, flags & HELD
+        self.files, at = take_strings(body, at + 1, 2)
+        if len(words) < 2 or at != len(body):
             raise ValueError("not a job")
-        del self.body
+        self.argv = [word.decode(FILE_NAMES, FILE_ERRORS) for word in words]
+        # The script, and if it came with the job, its content and its folder.
+        self.script, self.source, self.folder = words[1], None, None
 
-    def byte(self):
-        self.at += 1
-        return self.body[self.at - 1]
 
-    def number(self):
-        (value,) = UNPACK_NUMBER(self.body, self.at)
-        self.at += 4
-        return value
+def take_strings(body, at, each):
+    """A list of so many strings for each entry, and where it ends."""
+    (count,) = UNPACK_NUMBER(body, at)
+    at, found = at + 4, []
+    while len(found) < count * each:
+        string, at = take_string(body, at)
+        found.append(string)
+    return found, at
 
-    def string(self):
-        size = self.number()
-        start, self.at = self.at, self.at + size
-        if self.at > len(self.body):
-            raise ValueError("not a job")
-        return self.body[start : self.at]
+
+def take_string(body, at):
+    (size,) = UNPACK_NUMBER(body, at)
+    start = at + 4
+    if start + size > len(body):
+        raise ValueError("not a job")
+    return body[start : start + size], start + size
 
 
 def read_job():
@@ -288,9 +308,21 @@ def read_exactly(size):
 def settle(job):
     """Everything before the program that may fail: environment, working directory, files."""
     take_step("environment", set_environment, job.env)
-    take_step("working directory", enter_directory, job.cwd)
-    for path, content in job.files:
-        take_step("files", place, path, content)
+    folder = take_step("working directory", enter_directory, job.cwd)
+    files = job.files
+    for at in range(0, len(files), 2):
+        take_step("files", place, files[at], files[at + 1])
+    job.script = absolute(job.script, folder)
+    if len(files) == 2 and absolute(files[0], folder) == job.script:
+        # What was just written needs not be read, and as the kernel names a folder there are no links in its path.
+        job.source = files[1]
+        if job.script.rpartition(b"/")[0] == folder:
+            job.folder = folder.decode(FILE_NAMES, FILE_ERRORS)
+
+
+def absolute(path, folder):
+    """As the interpreter does it: in front of the path, and nothing else about it is changed."""
+    return path if path.startswith(b"/") else folder + b"/" + path
 
 
 POSIX_ENVIRONMENT, ENVIRONMENT = sys.modules["posix"].environ, os.environ._data
@@ -300,42 +332,45 @@ LIBC_ENVIRONMENT, KEPT_ENVIRONMENT = POINTER.in_dll(LIBC, "environ"), []
 BYTES_BEGIN, PACK_ADDRESS = bytes.__basicsize__ - 1, struct.Struct("@P").pack
 
 
-def set_environment(pairs):
+def set_environment(strings):
     """Exactly these variables, for Python and for libc. The mapping stays the same object, since modules keep it.
 
     Libc gets them as a new process does, in one piece: one by one they would cost it several blocks of memory each."""
     POSIX_ENVIRONMENT.clear()
     ENVIRONMENT.clear()
-    for name, value in pairs:
+    for at in range(0, len(strings), 2):
+        name, value = strings[at], strings[at + 1]
         # `in` would try it with a number first, which raises.
         if not name or name.find(b"=") >= 0:
             raise ValueError("not a name of a variable")
         if name not in ENVIRONMENT:
             POSIX_ENVIRONMENT[name] = ENVIRONMENT[name] = value
     texts = [name + b"=" + value for name, value in ENVIRONMENT.items()]
-    strings, addresses = b"\0".join(texts), []
-    if strings.count(b"\0") >= max(len(texts), 1):
+    block, addresses = b"\0".join(texts), []
+    if block.count(b"\0") >= max(len(texts), 1):
         raise ValueError("a zero within a variable")
-    at = id(strings) + BYTES_BEGIN
+    at = id(block) + BYTES_BEGIN
     for text in texts:
         addresses.append(at)
         at += len(text) + 1
     pointers = b"".join(map(PACK_ADDRESS, addresses)) + PACK_ADDRESS(0)
     LIBC_ENVIRONMENT.value = id(pointers) + BYTES_BEGIN
     # They live as long as the process.
-    KEPT_ENVIRONMENT[:] = strings, pointers
+    KEPT_ENVIRONMENT[:] = block, pointers
     if b"TZ" in ENVIRONMENT:
         time.tzset()
 
 
 def enter_directory(path):
+    """Gives its name."""
     chdir(path)
     try:
-        inside = getcwdb().startswith(b"/")
+        folder = getcwdb()
     except FileNotFoundError:
-        inside = False
-    if not inside:
+        folder = b""
+    if not folder.startswith(b"/"):
         raise OSError(errno.EXDEV, "outside the root")
+    return folder
 
 
 def place(path, content):
@@ -348,9 +383,9 @@ def place(path, content):
         os.makedirs(os.path.dirname(path) or b".", 0o755, exist_ok=True)
         fd = open_file(path, FILE_FLAGS, 0o644)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[write(fd, view) :]
+        written = write(fd, content)
+        while written < len(content):
+            written += write(fd, memoryview(content)[written:])
     finally:
         close(fd)
 

@@ -82,7 +82,7 @@ from stat import ST_INO, ST_MODE, ST_SIZE
 
 # What a guest calls is called by a name of this file's. To look a name up in a module or an object touches the module,
 # the name and the interpreter's caches, and each page that a guest touches is copied for it.
-from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwd, getcwdb, getpid, listdir, read
+from posix import F_OK, _exit, access, chdir, close, dup2, fstat, getcwdb, getpid, listdir, read
 from posix import open as open_file
 from posix import write
 
@@ -108,6 +108,7 @@ NUMBERS = {
             "close": 3,
             "pipe2": 293,
             "openat": 257,
+            "sendmsg": 46,
             "exit_group": 231,
             "getpid": 39,
             "umask": 95,
@@ -146,6 +147,7 @@ NUMBERS = {
             "setgroups": 159,
             "umask": 166,
             "prctl": 167,
+            "sendmsg": 211,
             "getpid": 172,
             "geteuid": 175,
             "getegid": 177,
@@ -294,6 +296,7 @@ class Calls:
 
 unshare = libc_function("unshare", ctypes.c_int)
 flush_libc = libc_function("fflush", POINTER)
+trim_libc = libc_function("malloc_trim", ctypes.c_size_t)
 real_path_of = LIBC["realpath"]
 real_path_of.restype = POINTER
 WORD_AT, NUMBER_AT = ctypes.c_uint64.from_address, ctypes.c_int.from_address

@@ -15,11 +15,13 @@ threads_alive, reference_to = _thread._count, weakref.ref
 def start_program(zygote, job):
     """Puts the interpreter into the state in which `python3 script args…` would run the script: its code and its
     `__main__`. Nothing when this is a start that only the real interpreter can make."""
-    filename = absolute(job.argv[1])
-    source = ordinary_source(filename)
+    filename, source, own_folder = job.script.decode(FILE_NAMES, FILE_ERRORS), job.source, job.folder
     if source is None:
+        source = content_of(filename)
+    if own_folder is None:
+        own_folder = real_path(filename).rpartition("/")[0] or "/"
+    if source is None or not is_source_text(filename, source):
         return None
-    own_folder = real_path(filename).rpartition("/")[0] or "/"
     given = ENVIRONMENT.get(b"PYTHONPATH")
     first = [os.path.abspath(entry) for entry in os.fsdecode(given).split(":")] if given else []
     if hides_a_module([own_folder, *first]):
@@ -44,11 +46,6 @@ def start_program(zygote, job):
 NOT_KNOWN = None, None
 
 
-def absolute(path):
-    """As the interpreter does it: in front of the path, and nothing else about it is changed."""
-    return path if path.startswith("/") else getcwd() + "/" + path
-
-
 PATH_BUFFER = ctypes.create_string_buffer(4097)
 
 
@@ -58,8 +55,8 @@ def real_path(path):
     return PATH_BUFFER.value.decode(FILE_NAMES, FILE_ERRORS) if found else path
 
 
-def ordinary_source(filename):
-    """The bytes of a script that is a plain file of source text."""
+def content_of(filename):
+    """The bytes of a script that is a plain file."""
     try:
         fd = open_file(filename, SCRIPT_FLAGS)
     except OSError:
@@ -74,9 +71,14 @@ def ordinary_source(filename):
             source += more
     finally:
         close(fd)
+    return source
+
+
+def is_source_text(filename, source):
+    """And neither compiled nor an archive, which the interpreter runs too."""
     compiled = filename.endswith(".pyc") or source[2:4] == b"\r\n" and source[:4] == MAGIC_NUMBER
     archive = source.rfind(b"PK\x05\x06", -65557) >= 0
-    return None if compiled or archive or not is_decodable(source) else source
+    return not compiled and not archive and is_decodable(source)
 
 
 def is_decodable(source):
@@ -319,12 +321,9 @@ def end_program(status):
     except BaseException:
         # It has been printed.
         pass
-    flushed = flush_streams()
-    STAGE.perform(collect)
-    forget_modules()
-    flushed = flush_streams() and flushed
-    flush_libc(None)
-    if not flushed:
+    if len(LOG_HANDLERS) != OWN_LOG_HANDLERS:
+        end_logging()
+    if not let_go():
         status = 120
     if status == UNHANDLED_INTERRUPT:
         # So that whoever waits sees that it was interrupted, and not that it chose to end.
@@ -334,6 +333,16 @@ def end_program(status):
     LAST_WORD.say(status)
     # `_exit` of libc, which would be looked up first.
     SYSTEM_CALL(EXIT_GROUP, status, 0, 0, 0, 0)
+
+
+def let_go():
+    """Whether everything that was written is out, with all that objects of the program still wrote at their end."""
+    flushed = flush_streams()
+    STAGE.perform(collect)
+    forget_modules()
+    flushed = flush_streams() and flushed
+    flush_libc(None)
+    return flushed
 
 
 class LastWord:
@@ -361,12 +370,13 @@ class LastWord:
             close(self.NUMBER)
             self.pid = None
 
+    def is_ours(self):
+        """A child of the program's comes by here too, and the number may be another file's by now."""
+        return self.pid == getpid() and fstat(self.NUMBER)[ST_INO] == self.inode
+
     def say(self, status):
-        # A child of the program's comes by here too, and the number may be another file's by now.
-        if self.pid != getpid():
-            return
         try:
-            if fstat(self.NUMBER)[ST_INO] == self.inode:
+            if self.is_ours():
                 write(self.NUMBER, self.describe(status))
                 # Who hears it ends this process with everything else. Until then it stays out of the way: to be taken
                 # apart takes a while, and the same processor may be needed to pass the word on. No thread runs meanwhile.
@@ -477,7 +487,7 @@ def execute_interpreter(job):
     os._exit(127)
 
 
-def await_and_begin(zygote):
+def await_and_begin():
     """Gives the code and the `__main__` of the program, when all of its job that may fail is done."""
     try:
         job = take_step("job", read_job)
@@ -491,11 +501,15 @@ def await_and_begin(zygote):
     except OSError:
         # The agent is gone: nobody wants the program any more.
         os._exit(0)
-    program = start_program(zygote, job)
-    if not job.keeps_side:
+    program = start_program(KEPT[0], job)
+    if program is None:
+        execute_interpreter(job)
+    if job.keeps_side:
+        # It stays for long, and of its job nothing is needed any more.
+        del job
+        trim_libc(0)
+    else:
         if job.says_end:
             LAST_WORD.keep()
         close(SIDE)
-    if program is None:
-        execute_interpreter(job)
     return program

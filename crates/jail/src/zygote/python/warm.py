@@ -126,18 +126,21 @@ def warm_up(command):
     # From here on nothing is made that guests do not use.
     gc.collect()
     fill_holes()
-    global RENEWAL, SYSTEM, THREADING, LOGGING, ZYGOTE_MODULES, LAST_MODULE, HIDEABLE, perform
+    global RENEWAL, SYSTEM, THREADING, LOGGING, ZYGOTE_MODULES, LAST_MODULE, HIDEABLE, REPORT_WAY, KEPT, perform
     lay_out_functions()
     perform = take_step("machine code", machine_code, os.uname().machine)
     zygote = take_step("hello", Zygote, hello)
-    RENEWAL = Renewal(hooks)
+    # Guests never let go of them: that would be one more thing that copies pages.
+    KEPT = zygote, command
+    RENEWAL, REPORT_WAY = Renewal(hooks), way_of_the_report()
     SYSTEM, THREADING = sys.__dict__, sys.modules["threading"].__dict__
     LOGGING = sys.modules["logging"].__dict__ if "logging" in sys.modules else {}
     ZYGOTE_MODULES = frozenset(sys.modules) - {"__main__"}
     LAST_MODULE = next(reversed(sys.modules))
     HIDEABLE = ZYGOTE_MODULES - FRESH_MODULES - frozenset(sys.builtin_module_names)
-    for _ in range(REHEARSALS):
-        rehearse_in_the_zygote()
+    rehearse_in_the_zygote(zygote)
+    for main, _ in zygote.known.values():
+        take_step("known program", rehearse_known, main.__dict__)
     # What lives now is never looked at by a collector again, so it stays shared with every guest.
     # Guests have others, and to let go of these would touch them.
     sys.argv = []
@@ -156,16 +159,27 @@ def warm_up(command):
 REHEARSALS = 24
 
 
-def rehearse_in_the_zygote():
+def rehearse_in_the_zygote(zygote):
     """As much of a guest's life as can be lived here, so that nothing is written in each guest that could have been
     written once: code that the interpreter adapts, caches that it fills."""
-    rehearse_job()
-    RENEWAL.renew(getpid())
-    held_capabilities()
-    wait_for_threads()
-    flush_streams()
-    restart_clock_of_logging()
-    list(modules_of_the_program())
+    request = {"uid": 1, "gid": 1, "rlimits": [], "fds": [*NEEDED, *["landlock"] * zygote.landlock]}
+    join = Join(request, [0] * len(request["fds"]), zygote)
+    join.made, join.pipes[:] = join.calls.count, PIPES
+    for _ in range(REHEARSALS):
+        check_way(join)
+        RENEWAL.renew(getpid())
+        rehearse_life()
+        write_report(join)
+
+
+LOG_HANDLERS, OWN_LOG_HANDLERS = [], 0
+
+
+def rehearse_known(names):
+    """A known program may have a rehearsal of its own."""
+    if "rehearse" in names:
+        for _ in range(REHEARSALS):
+            names["rehearse"]()
 
 
 def end_logging_only_if_used():
@@ -173,16 +187,19 @@ def end_logging_only_if_used():
     logging = sys.modules.get("logging")
     if logging is None:
         return
-    global LOGGING_END
-    LOGGING_END = logging._handlerList, list(logging._handlerList), logging.shutdown
+    global LOG_HANDLERS, OWN_LOG_HANDLERS
+    LOG_HANDLERS, OWN_LOG_HANDLERS = logging._handlerList, len(logging._handlerList)
     atexit.unregister(logging.shutdown)
-    atexit.register(end_logging)
 
 
 def end_logging():
-    handlers, known, shutdown = LOGGING_END
-    if handlers != known:
-        shutdown()
+    """After all other functions, as it was registered before them."""
+    atexit.register(sys.modules["logging"].shutdown)
+    try:
+        STAGE.perform(run_exit_functions)
+    except BaseException:
+        # It has been printed.
+        pass
 
 
 POOL = 1 << (14 if sys.version_info >= (3, 10) else 12)
@@ -280,24 +297,30 @@ def rehearse(program):
         MODULES["__main__"] = OWN_MAIN
 
 
-def rehearse_job():
-    """The same for the way to the program. Nothing of this is left when the job comes."""
+def rehearse_life():
+    """The same for the whole life of a program. Nothing of this is left when the job comes."""
     job = Job(REHEARSAL_JOB)
     settle(job)
-    ordinary_source(absolute(KNOWN_FILE))
+    content_of(KNOWN_FILE)
     real_path("/")
-    hides_a_module(["/"])
-    set_search_path("/", [])
+    job.source, job.folder = SHORT_REHEARSAL, "/"
+    try:
+        code, names = start_program(KEPT[0], job)
+        LAST_WORD.keep()
+        run_program(code, names)
+        del code, names
+        wait_for_threads()
+        # They are not run: the zygote's own would be forgotten. To name them touches them.
+        run_exit_functions, len(LOG_HANDLERS)
+        let_go()
+        if LAST_WORD.is_ours():
+            LAST_WORD.describe(0)
+    finally:
+        LAST_WORD.forget()
+        # It is nobody's now, so nothing is said.
+        LAST_WORD.say(0)
+        MODULES["__main__"] = OWN_MAIN
     del sys.path[0]
-    restart_clock_of_logging()
-    rehearse(SHORT_REHEARSAL)
-    wait_for_threads()
-    flush_streams()
-    STAGE.perform(collect)
-    flush_libc(None)
-    LAST_WORD.keep()
-    LAST_WORD.describe(0)
-    LAST_WORD.forget()
 
 
 # A small file that is there wherever the interpreter is.
@@ -314,11 +337,12 @@ REHEARSAL_JOB = (
     + struct.pack("<I", 2)
     + packed(b"HOME", ZYGOTE_HOME or b"/", b"A", b"B")
     + packed(b"/")
-    + struct.pack("<BI", 0, 0)
+    + struct.pack("<BI", 0, 1)
+    + packed(os.devnull.encode(), b"nothing")
 )
 
 # Each page that a guest touches is copied for it, so a guest rehearses only what every program does.
-SHORT_REHEARSAL = "print('', end='')"
+SHORT_REHEARSAL = b"print('', end='')"
 LONG_REHEARSAL = """
 import json, sys, traceback
 class Point:
@@ -345,12 +369,8 @@ def main():
     join = zygote.serve(command)
     if join is None:
         os._exit(0)
-    command.detach()
-    # To let go of all this would be one more thing that copies pages.
-    global KEPT
-    KEPT = zygote, join, command
     become_guest(join)
-    return await_and_begin(zygote)
 
 
-end_program(run_program(*main()))
+main()
+end_program(run_program(*await_and_begin()))
