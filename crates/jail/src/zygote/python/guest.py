@@ -185,7 +185,7 @@ class Renewal:
         generator.seed()
         self.seeds = [functools.partial(modules["_random"].Random.seed, generator)]
         if "numpy.random" in modules:
-            self.seeds.append(modules["numpy.random"].seed)
+            self.seeds.append(seed_of_numpy(modules["numpy.random"]))
         self.ssl = modules.get("_ssl")
         self.main_thread = modules["threading"].main_thread().__dict__
 
@@ -204,6 +204,25 @@ class Renewal:
                 hook()
             except Exception:
                 pass
+
+
+NUMPY_STATE = 624 * 4
+
+
+def seed_of_numpy(module):
+    """Its own function computes with arrays, and so touches a hundred pages. The numbers that it begins with are overwritten
+    by the kernel instead, where they are found to be; what else it sets is set once, here."""
+    module.seed()
+    generator = module.mtrand._rand._bit_generator
+    try:
+        place = generator.ctypes.state_address
+        if ctypes.string_at(place, NUMPY_STATE) != generator.state["state"]["key"].tobytes():
+            return module.seed
+    except (AttributeError, KeyError, TypeError):
+        return module.seed
+    fill = functools.partial(SYSTEM_CALL, NUMBERS["getrandom"], place, NUMPY_STATE, 0, 0, 0)
+    # A signal may cut it short.
+    return lambda: fill() == NUMPY_STATE or module.seed()
 
 
 WALLS = struct.Struct("<4sIIIQBI")

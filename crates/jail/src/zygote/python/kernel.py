@@ -128,6 +128,7 @@ NUMBERS = {
             "prlimit64": 302,
             "setns": 308,
             "seccomp": 317,
+            "getrandom": 318,
         },
         "aarch64": {
             "dup3": 24,
@@ -155,6 +156,7 @@ NUMBERS = {
             "prlimit64": 261,
             "setns": 268,
             "seccomp": 277,
+            "getrandom": 278,
         },
     }.get(os.uname().machine, {}),
 }
