@@ -301,7 +301,6 @@ flush_libc = libc_function("fflush", POINTER)
 trim_libc = libc_function("malloc_trim", ctypes.c_size_t)
 real_path_of = LIBC["realpath"]
 real_path_of.restype = POINTER
-WORD_AT, NUMBER_AT = ctypes.c_uint64.from_address, ctypes.c_int.from_address
 
 
 def prctl(option, value=0, third=0):

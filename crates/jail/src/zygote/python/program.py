@@ -1,7 +1,5 @@
 """The program, from the start of an interpreter to its end."""
 
-# As the interpreter computed it, without the folder of this file.
-LIBRARY_PATH = sys.path[1:]
 ZYGOTE_HOME, ZYGOTE_USER_SITE = os.environb.get(b"HOME"), site.getusersitepackages()
 DISPLAY = sys.__excepthook__
 OWN_MAIN = sys.modules["__main__"]
@@ -18,16 +16,17 @@ def start_program(zygote, job):
     filename, source, own_folder = job.script.decode(FILE_NAMES, FILE_ERRORS), job.source, job.folder
     if source is None:
         source = content_of(filename)
-    if own_folder is None:
-        own_folder = real_path(filename).rpartition("/")[0] or "/"
     if source is None or not is_source_text(filename, source):
         return None
+    main, code = zygote.known.get((filename, source), NOT_KNOWN)
+    if own_folder is None:
+        # A known program does not care how its folder is called.
+        own_folder = (filename if main else real_path(filename)).rpartition("/")[0] or "/"
     given = ENVIRONMENT.get(b"PYTHONPATH")
     first = [os.path.abspath(entry) for entry in os.fsdecode(given).split(":")] if given else []
     if hides_a_module([own_folder, *first]):
         return None
     set_search_path(own_folder, first)
-    main, code = zygote.known.get((filename, source), NOT_KNOWN)
     if main is None:
         try:
             code = compile(source, filename, "exec", dont_inherit=True)
@@ -93,9 +92,9 @@ def is_decodable(source):
 
 
 def set_search_path(own_folder, first):
-    """`sys.path`: the script's folder, then `PYTHONPATH`, then the libraries."""
-    sys.path[:] = first + LIBRARY_PATH
+    """`sys.path`: the script's folder, then `PYTHONPATH`, then the libraries, which are there already."""
     if first:
+        sys.path[:0] = first
         site.removeduppaths()
     changed = add_user_site() or bool(first)
     sys.path.insert(0, own_folder)
@@ -168,7 +167,8 @@ class Stage:
     frames can be seen, nothing worse."""
 
     def __init__(self):
-        self.frame_slot = self.depth_slot = None
+        # What is read and written as `frames[at]` and `depth[0]`; what the count is when there is nothing below.
+        self.frames, self.at, self.depth, self.nothing = None, 0, None, 0
         PYTHON.PyThreadState_Get.restype = POINTER
         self.call = PYTHON.PyObject_Call
         self.call.argtypes = (ctypes.py_object, ctypes.py_object, POINTER)
@@ -176,69 +176,68 @@ class Stage:
 
     def find(self):
         thread = PYTHON.PyThreadState_Get()
-        self.frame_slot = self.find_frame(thread)
-        self.depth_slot = self.find_depth(thread)
-        if self.frame_slot is None:
+        self.frames, self.at = self.find_frame(thread)
+        self.depth, self.nothing = self.find_depth(thread)
+        if self.frames is None:
             return
-        names = {"sys": sys, "depth": ctypes.c_int.from_address(self.depth_slot[0] if self.depth_slot else thread)}
-        look = compile("alone, depth = sys._getframe().f_back is None, depth.value", "<stage>", "exec")
+        names = {"sys": sys, "depth": self.depth or [0]}
+        look = compile("alone, depth = sys._getframe().f_back is None, depth[0]", "<stage>", "exec")
         self.perform(exec, look, names)
         if not names["alone"]:
-            self.frame_slot = None
-        if self.depth_slot is not None:
+            self.frames = None
+        if self.depth is not None:
             # The way to the program counts too; without it, this would have been the first frame.
-            address, nothing = self.depth_slot
-            first = nothing + (1 if nothing == 0 else -1)
-            self.depth_slot = address, nothing + first - names["depth"]
+            first = self.nothing + (1 if self.nothing == 0 else -1)
+            self.nothing += first - names["depth"]
 
     def find_frame(self, thread):
-        """A function that gives the address of the record."""
-        frame, word = sys._getframe(), WORD_AT
+        """The record as something with an index. Made once: whatever is made for a call touches more."""
+        frame, word = sys._getframe(), ctypes.c_uint64
         if sys.version_info < (3, 11):
             # PyThreadState { prev, next, interp, frame }
-            return (lambda: thread + 24) if word(thread + 24).value == id(frame) else None
+            place, inner = (word * 4).from_address(thread), id(frame)
+            return (place, 3) if place[3] == inner else (None, 0)
         # PyFrameObject { head (2 words), f_back, f_frame }
-        inner = word(id(frame) + 24).value
+        inner = word.from_address(id(frame) + 24).value
         if sys.version_info < (3, 13):
             # PyThreadState.cframe points to { current_frame }, behind a flag in 3.11.
-            within = 8 if sys.version_info < (3, 12) else 0
-            place = lambda: WORD_AT(thread + 56).value + within
-            return place if word(place()).value == inner else None
-        found = [at for at in range(thread, thread + 256, 8) if word(at).value == inner]
-        return (lambda: found[0]) if len(found) == 1 else None
+            place, at = ctypes.POINTER(word).from_address(thread + 56), 1 if sys.version_info < (3, 12) else 0
+            return (place, at) if place[at] == inner else (None, 0)
+        place = (word * 32).from_address(thread)
+        found = [at for at in range(32) if place[at] == inner]
+        return (place, found[0]) if len(found) == 1 else (None, 0)
 
     def find_depth(self, thread):
-        """The address of the count, and what it is when there is nothing below."""
-        number, limit = ctypes.c_int.from_address, sys.getrecursionlimit()
+        """The count, likewise, and what it is when there is nothing below."""
+        number, limit = ctypes.c_int, sys.getrecursionlimit()
         if sys.version_info < (3, 11):
             # Upwards from zero, kept behind the frame.
-            return (thread + 32, 0) if 0 < number(thread + 32).value < 64 else None
-        # Downwards from the limit, kept before it.
-        found = [
-            at
-            for at in range(thread + 24, thread + 128, 4)
-            if number(at + 4).value == limit and 0 < limit - number(at).value < 64
-        ]
-        return (found[0], limit) if len(found) == 1 else None
+            found = [thread + 32] if 0 < number.from_address(thread + 32).value < 64 else []
+            limit = 0
+        else:
+            # Downwards from the limit, kept before it.
+            found = [
+                at
+                for at in range(thread + 24, thread + 128, 4)
+                if number.from_address(at + 4).value == limit and 0 < limit - number.from_address(at).value < 64
+            ]
+        return ((number * 1).from_address(found[0]), limit) if len(found) == 1 else (None, 0)
 
     def perform(self, function, *arguments):
-        if self.frame_slot is None:
+        frames, at, depth, change = self.frames, self.at, self.depth, 0
+        if frames is None:
             return function(*arguments)
-        running = WORD_AT(self.frame_slot())
-        depth, change = None, 0
-        if self.depth_slot is not None:
-            address, fresh = self.depth_slot
-            depth = NUMBER_AT(address)
-            change = fresh - depth.value
-            depth.value += change
-        kept, running.value = running.value, 0
+        if depth is not None:
+            change = self.nothing - depth[0]
+            depth[0] += change
+        kept, frames[at] = frames[at], 0
         try:
             return self.call(function, arguments, None)
         finally:
-            running.value = kept
+            frames[at] = kept
             if depth is not None:
                 # The program may have changed the limit, and with it the count.
-                depth.value -= change
+                depth[0] -= change
 
 
 STAGE = Stage()

@@ -138,6 +138,8 @@ def warm_up(command):
     ZYGOTE_MODULES = frozenset(sys.modules) - {"__main__"}
     LAST_MODULE = next(reversed(sys.modules))
     HIDEABLE = ZYGOTE_MODULES - FRESH_MODULES - frozenset(sys.builtin_module_names)
+    # The folder of this file; what is left is as the interpreter computed it.
+    del sys.path[0]
     rehearse_in_the_zygote(zygote)
     for main, _ in zygote.known.values():
         take_step("known program", rehearse_known, main.__dict__)
@@ -168,6 +170,8 @@ def rehearse_in_the_zygote(zygote):
     for _ in range(REHEARSALS):
         check_way(join)
         RENEWAL.renew(getpid())
+        content_of(KNOWN_FILE)
+        real_path("/")
         rehearse_life()
         write_report(join)
 
@@ -301,8 +305,6 @@ def rehearse_life():
     """The same for the whole life of a program. Nothing of this is left when the job comes."""
     job = Job(REHEARSAL_JOB)
     settle(job)
-    content_of(KNOWN_FILE)
-    real_path("/")
     job.source, job.folder = SHORT_REHEARSAL, "/"
     try:
         code, names = start_program(KEPT[0], job)
