@@ -236,8 +236,8 @@ class Guest:
         assert self.word[:4] == b"FAIL", self.word
         return self.word[8:].decode(), struct.unpack("<I", self.word[4:8])[0]
 
-    def start(self, argv, env=None, cwd="/", files=(), held=False):
-        self.side.sendall(encode_job(argv, ENVIRONMENT if env is None else env, cwd, files, HELD if held else 0))
+    def start(self, argv, env=None, cwd="/", files=(), flags=0):
+        self.side.sendall(encode_job(argv, ENVIRONMENT if env is None else env, cwd, files, flags))
 
     def go(self):
         """Lets a program that is held begin."""

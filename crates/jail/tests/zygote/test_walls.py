@@ -385,7 +385,7 @@ class Jobs(Case):
         path = self.place + "/kernel/python.py"
         zygote = Zygote(known=[(known, path)])
         guest = zygote.join(self.jail)
-        guest.start([INTERPRETER, path], {**ENVIRONMENT, "SANDSTORM_KERNEL_FD": "3"}, "/", [(path, source)], True)
+        guest.start([INTERPRETER, path], {**ENVIRONMENT, "SANDSTORM_KERNEL_FD": "3"}, "/", [(path, source)], KEEP_SIDE)
         self.assertIsNone(guest.status())
 
         def say(message):

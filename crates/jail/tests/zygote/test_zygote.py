@@ -8,7 +8,7 @@ import time
 import unittest
 import unittest.mock
 
-from harness import ENVIRONMENT, INTERPRETER, PROGRAM, Jail, Zygote, folder, skip
+from harness import ENVIRONMENT, HELD, INTERPRETER, PROGRAM, Jail, Zygote, folder, skip
 
 RANDOM = """
 import os, random, secrets, sys, tempfile, uuid
@@ -69,7 +69,7 @@ class Held(Case):
         path = os.path.join(self.place, "main.py")
         env = {**ENVIRONMENT, "HOME": self.place}
         placed = [(os.path.join(self.place, name), content) for name, content in files.items()]
-        guest.start([INTERPRETER, path], env=env, cwd=self.place, files=placed, held=True)
+        guest.start([INTERPRETER, path], env=env, cwd=self.place, files=placed, flags=HELD)
         self.assertIsNone(guest.status())
         return guest
 
