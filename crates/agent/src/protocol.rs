@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// Version of this protocol; the first thing that both sides compare.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 3;
 
 /// Bytes that may be in flight on one stream.
 pub const WINDOW: u32 = 256 * 1024;
@@ -55,8 +55,6 @@ pub enum ToAgent {
     Init(Init),
     /// Starts a task. A lasting one has a tag by which the next host knows it.
     Start { id: TaskId, lasting: Option<Tag>, task: Task },
-    /// A program that is held may begin.
-    Go { id: TaskId },
     /// Bytes for one of the task's input streams. Those of a side channel are kept back until [`ToAgent::Commit`].
     Input { id: TaskId, to: InputStream, bytes: ByteBuf },
     /// Nothing more will come on that input stream.
@@ -183,8 +181,6 @@ pub struct Program {
     pub files: Vec<(ByteBuf, ByteBuf)>,
     /// The guest that runs it, instead of a process that is started for it.
     pub guest: Option<Guest>,
-    /// The guest prepares everything and begins at [`ToAgent::Go`].
-    pub held: bool,
 }
 
 /// A guest interpreter, by its number, and what becomes of it.

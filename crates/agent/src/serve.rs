@@ -276,7 +276,6 @@ impl Agent {
                 Some(running) => Ok(running.input(to, &bytes)?),
                 None => Ok(()),
             },
-            ToAgent::Go { id } => self.with(id, |t| t.go()),
             ToAgent::Commit { id } => self.with(id, |t| t.commit()),
             ToAgent::CloseInput { id, to } => self.with(id, |t| t.close_input(to)),
             ToAgent::Credit { id, stream, bytes } => self.with(id, |t| t.credit(stream, bytes)),

@@ -291,13 +291,6 @@ impl Running {
         }
     }
 
-    /// The program may begin, if it is held.
-    pub(crate) fn go(&mut self) {
-        self.beginning.go();
-        // It may have been ready before.
-        self.read_status();
-    }
-
     /// A job goes before what is for the program that it brings.
     fn must_wait(&self, to: InputStream) -> bool {
         to == InputStream::Side && self.beginning.is_sending()

@@ -80,7 +80,7 @@ async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) ->
     let (events, received) = mpsc::channel(64);
     let mut screen = Screen::start(received, command.json, stop.clone(), limits);
     let input = request.take_input();
-    let running = runner.run(&cx, &request.spec, prepared, input, Some(events), None);
+    let running = runner.run(&cx, &request.spec, prepared, input, Some(events));
     tokio::pin!(running);
     let finished = loop {
         tokio::select! {

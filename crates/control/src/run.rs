@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sandstorm_language::Roots;
 use sandstorm_provider::{
-    ByteStream, CreateOptions, EndCause, Error, ExecRequest, FileOp, FileReply, OpContext, Permit, Provider,
-    Result, Stdin,
+    ByteStream, CreateOptions, EndCause, Error, ExecRequest, FileOp, FileReply, OpContext, Provider, Result,
+    Stdin,
 };
 use sandstorm_types::{
     Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec,
@@ -138,7 +138,7 @@ impl Runner {
         Prepared::new(spec, main, &self.limits, &self.toolchains)
     }
 
-    /// Runs to the end, and nothing before it is permitted. Cancelling the context ends the program and gives its result so far; dropping the future leaves
+    /// Runs to the end. Cancelling the context ends the program and gives its result so far; dropping the future leaves
     /// sandboxes for the provider's own clean-up.
     pub async fn run(
         &self,
@@ -147,13 +147,8 @@ impl Runner {
         mut prepared: Prepared,
         input: RunInput,
         events: Option<mpsc::Sender<RunEvent>>,
-        permit: Option<Permit>,
     ) -> Result<Finished> {
         let began = Instant::now();
-        if let (Some(permit), true) = (&permit, prepared.compile.is_some() || prepared.recipe.is_some()) {
-            // Compilers and installers are programs, too.
-            permit.obtain().await?;
-        }
         let enforcement = spec.enforcement.unwrap_or(Enforcement::Strict);
         let mut times = Times::default();
         let mut artifact = None;
@@ -180,9 +175,8 @@ impl Runner {
             ..CreateOptions::default()
         };
         let id = options.id;
-        let ran = self
-            .run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), permit, &mut times)
-            .await;
+        let ran =
+            self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;
         times.total = milliseconds(began);
         match ran {
             Ok((executed, sandbox)) => {
@@ -216,7 +210,6 @@ impl Runner {
         artifact: Option<Bytes>,
         input: RunInput,
         events: Option<&mpsc::Sender<RunEvent>>,
-        permit: Option<Permit>,
         times: &mut Times,
     ) -> Result<(crate::execute::Executed, sandstorm_provider::Sandbox)> {
         let provider = &*self.provider;
@@ -241,7 +234,6 @@ impl Runner {
         let mut request = ExecRequest::program(prepared.run.argv.clone());
         request.files = prepared.user_files();
         request.last = true;
-        request.permit = permit;
         request.env = environment(&prepared.run.env)?;
         request.env.extend(&spec.env).map_err(|e| {
             Error::new(ErrorKind::InvalidRequest, "the environment is too large").with_source(e)

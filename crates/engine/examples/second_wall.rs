@@ -101,6 +101,5 @@ fn program(argv: Vec<String>) -> Program {
         last: false,
         files: Vec::new(),
         guest: None,
-        held: false,
     }
 }

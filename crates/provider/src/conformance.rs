@@ -16,7 +16,6 @@ mod background_and_attach;
 mod cancel_create;
 mod destroy_twice;
 mod exec_channel;
-mod exec_permit;
 mod exec_stdin;
 mod exec_streams;
 mod exec_tty;
@@ -85,7 +84,6 @@ fn cases() -> impl Iterator<Item = &'static Case> {
     [
         lifecycle::CASES,
         exec_streams::CASES,
-        exec_permit::CASES,
         exec_stdin::CASES,
         exec_tty::CASES,
         exec_channel::CASES,

@@ -10,7 +10,6 @@ use sandstorm_types::{
 };
 use tokio::sync::mpsc;
 
-use crate::permit::Permit;
 use crate::{Error, Result, Usage};
 
 /// A program that writes more than this many times its output limit is ended; below that the surplus is
@@ -50,8 +49,6 @@ pub struct ExecRequest {
     /// Whether output is kept for those who attach later. Otherwise it has no limit and is gone once the listener has
     /// it (if `lasting`: once it is forgotten by [`ExecSignal::Forget`]): for programs that live long and write much.
     pub replay: bool,
-    /// Nothing of the program is executed before it is given; what can be prepared meanwhile is.
-    pub permit: Option<Permit>,
 }
 
 /// What to run.
@@ -223,7 +220,6 @@ impl ExecRequest {
             output: None,
             last: false,
             replay: true,
-            permit: None,
         }
     }
 

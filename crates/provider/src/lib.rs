@@ -16,7 +16,6 @@ mod ext;
 mod files;
 pub mod layers;
 pub mod memory;
-mod permit;
 mod provider;
 mod registry;
 mod sandbox;
@@ -33,7 +32,6 @@ pub use exec::{
 pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored};
 pub use ext::{Collected, ProviderExt};
 pub use files::{FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, WatchOptions};
-pub use permit::Permit;
 pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{

@@ -160,9 +160,6 @@ impl Provider for MemoryProvider {
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         let work = async {
-            if let Some(permit) = &req.permit {
-                permit.obtain().await?;
-            }
             let (process, exec) = self.prepare(id, req)?;
             self.spawn(process);
             Ok(exec)

@@ -13,9 +13,6 @@ const SIDE_CHANNEL: u8 = 1;
 /// The flag of a job that says: the guest tells the status of its program before it is taken apart.
 const SAY_END: u8 = 2;
 
-/// The flag of a job that says: one more byte comes before the program may begin.
-const HELD: u8 = 4;
-
 /// Longest word about a job.
 const WORD: usize = 4096;
 
@@ -28,8 +25,6 @@ pub(crate) struct Handing {
     sent: usize,
     /// What it answered so far.
     word: Vec<u8>,
-    /// Whether the guest waits for a byte before it begins.
-    held: bool,
 }
 
 /// What a guest said to its job.
@@ -50,17 +45,9 @@ impl Handing {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(_) => return None,
         };
-        let mut handing = Self { side, job, sent, word: Vec::new(), held: program.held };
+        let mut handing = Self { side, job, sent, word: Vec::new() };
         handing.send();
         Some(handing)
-    }
-
-    /// Lets a guest that is held begin.
-    pub(crate) fn go(&mut self) {
-        if std::mem::take(&mut self.held) {
-            self.job.push(0);
-            self.send();
-        }
     }
 
     pub(crate) fn side(&self) -> &OwnedFd {
@@ -72,17 +59,13 @@ impl Handing {
         self.side
     }
 
-    /// Whether some of the job has to wait, for room or for the word to begin.
+    /// Whether some of the job has to wait for room.
     pub(crate) fn is_sending(&self) -> bool {
-        self.held || self.has_unsent()
-    }
-
-    pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.job.len()
     }
 
     fn send(&mut self) {
-        while self.has_unsent() {
+        while self.is_sending() {
             match rustix::io::write(&self.side, &self.job[self.sent..]) {
                 Ok(n) => self.sent += n,
                 Err(Errno::INTR) => {}
@@ -102,7 +85,6 @@ impl Handing {
             let length = self.word.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
             let whole = match length {
                 None => 4,
-                Some(0) if self.held => return self.heard_while_held(),
                 Some(0) => return Heard::Begun,
                 Some(length @ 4..=WORD) => 4 + length,
                 Some(_) => return Heard::Failed(failure("guest", Errno::PROTO.raw_os_error())),
@@ -123,18 +105,6 @@ impl Handing {
     }
 }
 
-impl Handing {
-    /// A guest that is ready and held has nothing more to say, unless it is gone.
-    fn heard_while_held(&self) -> Heard {
-        let errno = match rustix::io::read(&self.side, &mut [0]) {
-            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-            Ok(n) if n > 0 => Errno::PROTO,
-            Ok(_) | Err(_) => Errno::PIPE,
-        };
-        Heard::Failed(failure("guest", errno.raw_os_error()))
-    }
-}
-
 /// A program in the words of a guest: its length, then arguments, variables, working directory, flags and files.
 fn job(program: &Program) -> Vec<u8> {
     let mut job = vec![0; 4];
@@ -148,13 +118,12 @@ fn job(program: &Program) -> Vec<u8> {
         string(&mut job, value.as_bytes());
     }
     string(&mut job, program.cwd.as_bytes());
-    let kind = match (program.side_channel, program.last) {
+    job.push(match (program.side_channel, program.last) {
         (true, _) => SIDE_CHANNEL,
         // Nothing of it may go on afterwards, so that its word is as good as its end.
         (false, true) => SAY_END,
         (false, false) => 0,
-    };
-    job.push(kind | if program.held { HELD } else { 0 });
+    });
     number(&mut job, program.files.len());
     for (path, content) in &program.files {
         string(&mut job, path);

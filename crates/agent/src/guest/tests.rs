@@ -89,7 +89,6 @@ fn program(side_channel: bool) -> Program {
         last: false,
         files: vec![(ByteBuf::from("/workspace/a.py"), ByteBuf::from("print(1)"))],
         guest: None,
-        held: false,
     }
 }
 
@@ -169,43 +168,6 @@ fn a_program_is_handed_over_and_followed_to_its_end() {
     let Some(FromAgent::Exited { ending, usage, .. }) = said.last() else { panic!("no end in {said:?}") };
     assert_eq!((*ending, usage.user_microseconds, usage.peak_memory_bytes), (Ending::Code(3), 7, 9));
     assert!(running.is_over());
-}
-
-#[test]
-fn a_program_that_is_held_begins_when_it_may() {
-    for ready_first in [true, false] {
-        let mut guests = Guests::default();
-        let mut played = Played::waiting(&mut guests, 1);
-        let mut running = run(&mut guests, 1, &Program { held: true, ..program(false) }).unwrap();
-        played.read_job();
-        if ready_first {
-            played.say(&0u32.to_le_bytes());
-            assert_eq!(turn(&mut running), [], "it is ready, and has no leave");
-            running.go();
-        } else {
-            running.go();
-            assert_eq!(turn(&mut running), [], "it has leave, and is not ready");
-            played.say(&0u32.to_le_bytes());
-        }
-        assert_eq!(turn(&mut running), [FromAgent::Started { id: 5, walls: WALLS }]);
-        played.side.read_exact(&mut [0]).unwrap();
-        running.go();
-        assert_eq!(played.side.read(&mut [0]).unwrap(), 0, "leave is given once");
-    }
-}
-
-#[test]
-fn a_guest_that_ends_while_it_is_held_has_failed() {
-    let mut guests = Guests::default();
-    let mut played = Played::waiting(&mut guests, 1);
-    let mut running = run(&mut guests, 1, &Program { held: true, ..program(false) }).unwrap();
-    played.read_job();
-    played.say(&0u32.to_le_bytes());
-    assert_eq!(turn(&mut running), []);
-    drop(played);
-    let said = turn(&mut running);
-    let Some(FromAgent::Failed { failure, .. }) = said.first() else { panic!("{said:?}") };
-    assert_eq!((failure.step.as_str(), failure.errno), ("guest", Errno::PIPE.raw_os_error()));
 }
 
 #[test]

@@ -29,16 +29,10 @@ impl Beginning {
         matches!(self, Self::Guest(handing, _) if handing.is_sending())
     }
 
-    pub(super) fn go(&mut self) {
-        if let Self::Guest(handing, _) = self {
-            handing.go();
-        }
-    }
-
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match self {
             Self::Child(status, _) => Some((status.as_fd(), PollFlags::IN)),
-            Self::Guest(handing, _) if handing.has_unsent() => {
+            Self::Guest(handing, _) if handing.is_sending() => {
                 Some((handing.side().as_fd(), PollFlags::IN | PollFlags::OUT))
             }
             Self::Guest(handing, _) => Some((handing.side().as_fd(), PollFlags::IN)),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, StartFailure, Tag, Task, ToAgent};
+use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, StartFailure, Tag, Task};
 use sandstorm_provider::{
-    ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, Keep, Permit, Result, Stdin, Tasks,
+    ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, Keep, Result, Stdin, Tasks,
 };
 use sandstorm_types::{ByteSize, ErrorKind, ExecId, User};
 use serde_bytes::ByteBuf;
@@ -46,7 +46,7 @@ pub(crate) async fn start(
     let (input, channel, mut feeding) = input::of_request(request.stdin, request.channel);
     let guest = guest::for_program(living, &program, tasks).await;
     let before = Before::ask(living);
-    let begun = plan.begin(living, program, guest, before.known(), &mut feeding, request.permit).await?;
+    let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
     let began = before.settle(living);
     tracing::debug!(sandbox = %living.id, exec = %plan.id, way = begun.way.name(), "exec began");
     metrics::counter!("sandstorm_guests_total", "way" => begun.way.name()).increment(1);
@@ -84,10 +84,8 @@ pub(crate) async fn start_copy(
         last: false,
         files: Vec::new(),
         guest: Some(Guest::Transplanted(guest)),
-        held: false,
     };
-    let attempt = plan.attempt(living, program, Some(guest), Tally::default(), &mut feeding, None);
-    let starting = match attempt.await {
+    let starting = match plan.attempt(living, program, Some(guest), Tally::default(), &mut feeding).await {
         Ok(starting) => starting,
         Err(Missed::Guest) => return Err(Error::new(ErrorKind::Provider, "the copied interpreter is gone")),
         Err(Missed::Failed(error)) => return Err(error),
@@ -173,8 +171,7 @@ impl Plan {
         Ok(Followed::new(living, (began, begun.guest), log, journal, ends))
     }
 
-    /// Begins in the guest, if there is one: it prepares the program while the permit is sought. One that is gone by now
-    /// was given nothing: then as without one.
+    /// Begins in the guest, if there is one. One that is gone by now was given nothing: then as without one.
     async fn begin(
         &self,
         living: &Arc<Living>,
@@ -182,12 +179,10 @@ impl Plan {
         guest: Option<(u32, Way)>,
         known: Tally,
         feeding: &mut Feeding,
-        permit: Option<Permit>,
     ) -> Result<Begun> {
         if let Some((number, way)) = guest {
-            let handed =
-                Program { guest: Some(Guest::Run(number)), held: permit.is_some(), ..program.clone() };
-            match self.attempt(living, handed, Some(number), known, feeding, permit.as_ref()).await {
+            let handed = Program { guest: Some(Guest::Run(number)), ..program.clone() };
+            match self.attempt(living, handed, Some(number), known, feeding).await {
                 Ok(starting) => return Ok(Begun { starting, way, guest: Some(number) }),
                 Err(Missed::Guest) => {
                     tracing::warn!(sandbox = %living.id, exec = %self.id, "a guest interpreter was lost");
@@ -197,10 +192,7 @@ impl Plan {
         }
         // They would count as its processes.
         living.dismiss_guests();
-        if let Some(permit) = permit {
-            permit.obtain().await?;
-        }
-        match self.attempt(living, program, None, known, feeding, None).await {
+        match self.attempt(living, program, None, known, feeding).await {
             Ok(starting) => Ok(Begun { starting, way: Way::Cold, guest: None }),
             Err(Missed::Guest) => Err(lost(AgentError::Protocol("a guest that nobody asked for"))),
             Err(Missed::Failed(error)) => Err(error),
@@ -214,17 +206,12 @@ impl Plan {
         guest: Option<u32>,
         known: Tally,
         feeding: &mut Feeding,
-        held: Option<&Permit>,
     ) -> Result<Starting, Missed> {
         let mut starting = Starting { handle: None, journal: self.journal(living, known, guest)? };
         // Without a journal the next host would not know it.
         let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
         let started = feeding.start(&living.agent, Task::Program(program), tag).map_err(lost);
         let handle = starting.handle.insert(started?);
-        if let Some(permit) = held {
-            permit.obtain().await?;
-            handle.input.say(ToAgent::Go { id: handle.id }).map_err(lost)?;
-        }
         wait_for_start(handle).await?;
         feeding.started();
         Ok(starting)
@@ -343,7 +330,6 @@ fn program(living: &Living, request: &mut ExecRequest) -> Program {
             })
             .collect(),
         guest: None,
-        held: false,
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sandstorm_provider::{
-    AttachFrom, Collected, CreateOptions, EndCause, Error, ExecEvent, ExecRequest, ExecSignal, ExecStatus,
-    Permit, Provider, ProviderExt, Stdin,
+    AttachFrom, Collected, CreateOptions, EndCause, ExecEvent, ExecRequest, ExecSignal, ExecStatus, Provider,
+    ProviderExt, Stdin,
 };
 use sandstorm_types::{
     ByteSize, Enforcement, ErrorKind, ExecId, LimitName, LimitSet, Limits, SandboxId, SandboxSpec, State,
@@ -20,7 +20,6 @@ pub(crate) const CASES: &[Case] = &[
     ("a_guest_runs_a_program_as_a_process_of_its_own_does", as_a_process_of_its_own),
     ("what_a_guest_cannot_run_runs_as_ever", what_a_guest_cannot_run_runs_as_ever),
     ("a_guest_is_signalled_and_ended", a_guest_is_signalled_and_ended),
-    ("a_guest_prepares_and_waits_for_its_permit", a_guest_prepares_and_waits_for_its_permit),
     ("a_guest_has_a_channel_of_its_own", a_guest_has_a_channel_of_its_own),
     ("a_guest_that_lasts_is_taken_over", a_guest_that_lasts_is_taken_over),
     ("a_guest_stands_still_with_its_sandbox", a_guest_stands_still_with_its_sandbox),
@@ -206,36 +205,6 @@ fn a_guest_is_signalled_and_ended(place: &Place) {
         while !matches!(exec.events.next().await.unwrap().unwrap(), ExecEvent::Output { .. }) {}
         drop(exec);
         ends_without_a_trace(host, &sandbox).await;
-    }));
-}
-
-fn a_guest_prepares_and_waits_for_its_permit(place: &Place) {
-    const MARK: &str = "import os\nopen('mark', 'w').close()\nprint(os.getppid())";
-    if !can_be_had(place) {
-        return;
-    }
-    place.live(life!(|host| {
-        let sandbox = warm(host, Limits::default()).await;
-        let held = |permit| ExecRequest { permit: Some(permit), ..request(MARK) };
-        let (give, given) = tokio::sync::oneshot::channel();
-        let permit = Permit::new(async move { Ok(given.await.unwrap()) });
-        let looking = async {
-            // Its file is there before it has leave, and stays all that is there.
-            while text(&collect(host, &sandbox, ExecRequest::shell("ls")).await.stdout) != "main.py\n" {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            assert_eq!(text(&collect(host, &sandbox, ExecRequest::shell("ls")).await.stdout), "main.py\n");
-            give.send(()).unwrap();
-        };
-        let (done, ()) = tokio::join!(collect(host, &sandbox, held(permit)), looking);
-        assert_eq!(text(&done.stdout), "0\n", "a guest ran it");
-        collect(host, &sandbox, ExecRequest::shell("rm mark")).await;
-        let permit = Permit::new(async { Err(Error::new(ErrorKind::Quota, "not today")) });
-        let refused = host.provider.exec(&host.cx, &sandbox, held(permit)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Quota);
-        ends_without_a_trace(host, &sandbox).await;
-        assert_eq!(text(&collect(host, &sandbox, ExecRequest::shell("ls")).await.stdout), "main.py\n");
     }));
 }
 

@@ -236,12 +236,8 @@ class Guest:
         assert self.word[:4] == b"FAIL", self.word
         return self.word[8:].decode(), struct.unpack("<I", self.word[4:8])[0]
 
-    def start(self, argv, env=None, cwd="/", files=(), flags=0):
-        self.side.sendall(encode_job(argv, ENVIRONMENT if env is None else env, cwd, files, flags))
-
-    def go(self):
-        """Lets a program that is held begin."""
-        self.side.sendall(b"\0")
+    def start(self, argv, env=None, cwd="/", files=(), keep_side=False):
+        self.side.sendall(encode_job(argv, ENVIRONMENT if env is None else env, cwd, files, keep_side))
 
     def status(self):
         """Nothing when the program is about to run, else (step, errno)."""
@@ -327,11 +323,7 @@ def read_both(outs, err):
     return b"".join(parts[outs[0]]) if outs else b"", b"".join(parts[err])
 
 
-# Flags of a job.
-KEEP_SIDE, HELD = 1, 4
-
-
-def encode_job(argv, env, cwd, files, flags=0):
+def encode_job(argv, env, cwd, files, keep_side):
     def string(value):
         data = os.fsencode(value)
         return struct.pack("<I", len(data)) + data
@@ -339,7 +331,7 @@ def encode_job(argv, env, cwd, files, flags=0):
     body = struct.pack("<I", len(argv)) + b"".join(map(string, argv))
     pairs = list(env.items() if isinstance(env, dict) else env)
     body += struct.pack("<I", len(pairs)) + b"".join(string(name) + string(value) for name, value in pairs)
-    body += string(cwd) + bytes([flags])
+    body += string(cwd) + bytes([1 if keep_side else 0])
     body += struct.pack("<I", len(files)) + b"".join(string(path) + string(content) for path, content in files)
     return struct.pack("<I", len(body)) + body
 

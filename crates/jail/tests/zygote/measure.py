@@ -36,7 +36,7 @@ def main():
         if turn % 2:
             time.sleep(0.002)
             start = time.perf_counter()
-            side.sendall(encode_job([INTERPRETER, "main.py"], ENVIRONMENT, place, ()))
+            side.sendall(encode_job([INTERPRETER, "main.py"], ENVIRONMENT, place, (), False))
             assert os.read(streams[1], 100)
             byte = time.perf_counter()
             # Nobody closes the streams of a program that still writes.

@@ -11,7 +11,7 @@ import struct
 import time
 import unittest
 
-from harness import ENVIRONMENT, INTERPRETER, KEEP_SIDE, NAMESPACES, PROGRAM, Jail, Zygote, encode_job, folder, skip
+from harness import ENVIRONMENT, INTERPRETER, NAMESPACES, PROGRAM, Jail, Zygote, encode_job, folder, skip
 
 LOOK = r"""
 import ctypes, json, os, resource, signal, stat, sys
@@ -122,7 +122,7 @@ class Walls(Case):
         with open(path, "w") as file:
             file.write(source)
         # What follows the job at once is the program's, not the guest's.
-        guest.side.sendall(encode_job([INTERPRETER, path], ENVIRONMENT, "/", (), KEEP_SIDE) + b"abc")
+        guest.side.sendall(encode_job([INTERPRETER, path], ENVIRONMENT, "/", (), True) + b"abc")
         self.assertIsNone(guest.status())
         self.assertEqual(guest.side.recv(9), b"cba")
         status, output, errors = guest.finish()
@@ -319,7 +319,7 @@ class Jobs(Case):
         script = "import os\nprint(os.getcwd(), len(open('deep/er/big').read()), oct(os.stat('deep/er').st_mode), oct(os.stat('deep/er/big').st_mode))\n"
         files = [(self.place + "/made/main.py", script), (self.place + "/made/deep/er/big", big)]
         # In pieces, as a socket gives them; the folder of the script does not exist yet, so it runs above it.
-        data = encode_job([INTERPRETER, "made/main.py"], ENVIRONMENT, self.place, files)
+        data = encode_job([INTERPRETER, "made/main.py"], ENVIRONMENT, self.place, files, False)
         guest.side.sendall(data[:2])
         time.sleep(0.05)
         guest.side.sendall(data[2:])
@@ -385,7 +385,7 @@ class Jobs(Case):
         path = self.place + "/kernel/python.py"
         zygote = Zygote(known=[(known, path)])
         guest = zygote.join(self.jail)
-        guest.start([INTERPRETER, path], {**ENVIRONMENT, "SANDSTORM_KERNEL_FD": "3"}, "/", [(path, source)], KEEP_SIDE)
+        guest.start([INTERPRETER, path], {**ENVIRONMENT, "SANDSTORM_KERNEL_FD": "3"}, "/", [(path, source)], True)
         self.assertIsNone(guest.status())
 
         def say(message):

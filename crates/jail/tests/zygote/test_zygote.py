@@ -4,11 +4,10 @@ import errno
 import os
 import shutil
 import signal
-import time
 import unittest
 import unittest.mock
 
-from harness import ENVIRONMENT, HELD, INTERPRETER, PROGRAM, Jail, Zygote, folder, skip
+from harness import INTERPRETER, PROGRAM, Jail, Zygote, folder, skip
 
 RANDOM = """
 import os, random, secrets, sys, tempfile, uuid
@@ -49,61 +48,6 @@ class Case(unittest.TestCase):
         guest.start([INTERPRETER, path], cwd=self.place)
         self.assertIsNone(guest.status())
         return guest.finish()
-
-
-class Held(Case):
-    """A guest prepares a program that is held, and runs nothing of it before it may."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.zygote = Zygote()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.zygote.end()
-        super().tearDownClass()
-
-    def begin(self, files):
-        guest = self.zygote.join(self.jail)
-        path = os.path.join(self.place, "main.py")
-        env = {**ENVIRONMENT, "HOME": self.place}
-        placed = [(os.path.join(self.place, name), content) for name, content in files.items()]
-        guest.start([INTERPRETER, path], env=env, cwd=self.place, files=placed, flags=HELD)
-        self.assertIsNone(guest.status())
-        return guest
-
-    def marked(self):
-        return os.path.exists(os.path.join(self.place, "mark"))
-
-    def test_it_begins_when_it_may(self):
-        version = ".".join(self.zygote.answer["ready"]["version"].split(".")[:2])
-        mark = f"open({self.place!r} + '/mark', 'w').close()\n"
-        ways = {
-            "by the guest": {"main.py": mark},
-            # A module of that name hides one of the zygote's, so this is left to the real interpreter.
-            "by the interpreter": {"main.py": mark, "random.py": ""},
-            "before its first line": {
-                "main.py": "",
-                f".local/lib/python{version}/site-packages/usercustomize.py": mark,
-            },
-        }
-        for way, files in ways.items():
-            with self.subTest(way):
-                guest = self.begin(files)
-                time.sleep(0.2)
-                self.assertFalse(self.marked())
-                guest.go()
-                guest.finish()
-                self.assertTrue(self.marked())
-                for name in os.listdir(self.place):
-                    path = os.path.join(self.place, name)
-                    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-
-    def test_one_that_never_may_ends(self):
-        guest = self.begin({"main.py": f"open({self.place!r} + '/mark', 'w').close()\n"})
-        self.assertEqual(guest.abandon(), 0)
-        self.assertFalse(self.marked())
 
 
 class Preload(Case):

@@ -261,9 +261,8 @@ def send_report():
 ONLY_WRITE = os.O_WRONLY | os.O_CLOEXEC
 SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends; it begins only after
-# one more byte.
-KEEP_SIDE, SAY_END, HELD = 1, 2, 4
+# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends.
+KEEP_SIDE, SAY_END = 1, 2
 UNPACK_NUMBER = struct.Struct("<I").unpack_from
 FILE_NAMES, FILE_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
@@ -276,7 +275,7 @@ class Job:
         self.env, at = take_strings(body, at, 2)
         self.cwd, at = take_string(body, at)
         flags = body[at]
-        self.keeps_side, self.says_end, self.held = flags & KEEP_SIDE, flags & SAY_END, flags & HELD
+        self.keeps_side, self.says_end = flags & KEEP_SIDE, flags & SAY_END
         self.files, at = take_strings(body, at + 1, 2)
         if len(words) < 2 or at != len(body):
             raise ValueError("not a job")

@@ -9,9 +9,9 @@ Three lives of one program:
     program  the guest once it has its job: from then on it behaves as `python3 script args…` does.
 
 A guest runs the program in this very process, so everything that an interpreter does around a script is done here by
-hand: see `prepare_program`, `start_program` and `end_program`. Whatever is not an ordinary start (a folder or an archive
-as the script, source that does not compile, a module of the program's that hides one of ours) is left to the real
-interpreter, which the guest then executes in its own place, behind the same walls.
+hand: see `start_program` and `end_program`. Whatever is not an ordinary start (a folder or an archive as the script,
+source that does not compile, a module of the program's that hides one of ours) is left to the real interpreter, which
+the guest then executes in its own place, behind the same walls.
 
 Standard library only; Python 3.9 and later, Linux on x86_64 and aarch64, glibc.
 

@@ -10,9 +10,9 @@ run_exit_functions, collect = atexit._run_exitfuncs, gc.collect
 threads_alive, reference_to = _thread._count, weakref.ref
 
 
-def prepare_program(zygote, job):
-    """The code of the script, its `__main__` and where its modules are looked for first. Nothing when this is a start that
-    only the real interpreter can make. No code of the program's runs here."""
+def start_program(zygote, job):
+    """Puts the interpreter into the state in which `python3 script args…` would run the script: its code and its
+    `__main__`. Nothing when this is a start that only the real interpreter can make."""
     filename, source, own_folder = job.script.decode(FILE_NAMES, FILE_ERRORS), job.source, job.folder
     if source is None:
         source = content_of(filename)
@@ -26,6 +26,7 @@ def prepare_program(zygote, job):
     first = [os.path.abspath(entry) for entry in os.fsdecode(given).split(":")] if given else []
     if hides_a_module([own_folder, *first]):
         return None
+    set_search_path(own_folder, first)
     if main is None:
         try:
             code = compile(source, filename, "exec", dont_inherit=True)
@@ -33,16 +34,9 @@ def prepare_program(zygote, job):
             # The interpreter reads a file in another way than `compile`, and some of its messages differ.
             return None
         main = new_main(filename)
-    return code, main, own_folder, first
-
-
-def start_program(argv, code, main, own_folder, first):
-    """Puts the interpreter into the state in which `python3 script args…` would run the script: its code and its
-    `__main__`."""
-    set_search_path(own_folder, first)
-    sys.argv = argv[1:]
+    sys.argv = job.argv[1:]
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv = argv
+        sys.orig_argv = job.argv
     restart_clock_of_logging()
     MODULES["__main__"] = main
     return code, main.__dict__
@@ -504,13 +498,9 @@ def await_and_begin():
     except OSError:
         # The agent is gone: nobody wants the program any more.
         os._exit(0)
-    prepared = prepare_program(KEPT[0], job)
-    if job.held:
-        # Nothing of the program may run before this comes; one for which it never comes ends here.
-        read_exactly(1)
-    if prepared is None:
+    program = start_program(KEPT[0], job)
+    if program is None:
         execute_interpreter(job)
-    program = start_program(job.argv, *prepared)
     if job.keeps_side:
         # It stays for long, and of its job nothing is needed any more.
         del job

@@ -307,7 +307,7 @@ def rehearse_life():
     settle(job)
     job.source, job.folder = SHORT_REHEARSAL, "/"
     try:
-        code, names = start_program(job.argv, *prepare_program(KEPT[0], job))
+        code, names = start_program(KEPT[0], job)
         LAST_WORD.keep()
         run_program(code, names)
         del code, names
