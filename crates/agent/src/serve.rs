@@ -201,15 +201,16 @@ impl Agent {
 
     /// Waits until something is ready, or has rested long enough.
     fn wait(&self) -> io::Result<Vec<(Source, PollFlags)>> {
-        let mut sources = vec![Source::Children];
+        let mut sources = Vec::with_capacity(16);
+        sources.push((Source::Children, PollFlags::empty()));
         let mut fds = vec![PollFd::new(&self.children, PollFlags::IN)];
         if let Some(control) = &self.control {
             let out = if self.outbound.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-            sources.push(Source::Control);
+            sources.push((Source::Control, PollFlags::empty()));
             fds.push(PollFd::new(control, PollFlags::IN | out));
         }
         if let Some(door) = &self.door {
-            sources.push(Source::Door);
+            sources.push((Source::Door, PollFlags::empty()));
             fds.push(PollFd::new(door, PollFlags::IN));
         }
         let roomy = self.outbound.len() < BACKLOG;
@@ -218,16 +219,16 @@ impl Agent {
         let patience = look.and_then(|at| Timespec::try_from(at.duration_since(now)).ok());
         for (id, running) in &self.tasks {
             for (port, fd, events) in running.interests(roomy, now) {
-                sources.push(Source::Task(*id, port));
+                sources.push((Source::Task(*id, port), PollFlags::empty()));
                 fds.push(PollFd::from_borrowed_fd(fd, events));
             }
         }
         for (number, fd) in self.guests.interests() {
-            sources.push(Source::Guest(number));
+            sources.push((Source::Guest(number), PollFlags::empty()));
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         for (index, fd) in self.abandoned.iter().enumerate() {
-            sources.push(Source::Abandoned(index));
+            sources.push((Source::Abandoned(index), PollFlags::empty()));
             fds.push(PollFd::new(fd, PollFlags::IN));
         }
         loop {
@@ -237,11 +238,12 @@ impl Agent {
                 Err(e) => return Err(e.into()),
             }
         }
-        Ok(sources
-            .into_iter()
-            .zip(fds.iter().map(PollFd::revents))
-            .filter(|(_, events)| !events.is_empty())
-            .collect())
+        // In the room that is there already: this is done for every message.
+        for ((_, events), fd) in sources.iter_mut().zip(&fds) {
+            *events = fd.revents();
+        }
+        sources.retain(|(_, events)| !events.is_empty());
+        Ok(sources)
     }
 
     /// Reads what the host sent.

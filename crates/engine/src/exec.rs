@@ -7,6 +7,7 @@ mod clock;
 mod follower;
 mod guest;
 mod input;
+mod side;
 mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};

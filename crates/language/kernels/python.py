@@ -37,7 +37,7 @@ MORE = 1 << 31
 CO_COROUTINE = 0x80
 SIGINT = int(signal.SIGINT)
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
-FUTURES = [getattr(__future__, name) for name in __future__.all_feature_names]
+FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 RICH_METHODS = {
     "_repr_html_": "text/html",
@@ -186,6 +186,7 @@ class Interrupts:
         self.main_thread = get_ident()
 
     def install(self):
+        # Not by way of `signal`, which first looks for the handler's name among its constants.
         set_signal(SIGINT, self._arrived)
 
     def _arrived(self, _signum, _frame):
@@ -412,8 +413,7 @@ class Kernel:
 
     def _compile(self, tree, filename, mode):
         code = compile(tree, filename, mode, self.compile_flags, dont_inherit=True)
-        for feature in FUTURES:
-            self.compile_flags |= code.co_flags & feature.compiler_flag
+        self.compile_flags |= code.co_flags & FUTURES
         return code
 
     async def _run_in_loop(self, parts):

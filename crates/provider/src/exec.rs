@@ -1,8 +1,10 @@
 //! Running a program in a sandbox: what is asked for, what comes back, how it is steered.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use sandstorm_types::{
@@ -284,13 +286,40 @@ pub const CHANNEL_MESSAGE: usize = 4 << 20;
 
 /// The way to a program's descriptor 3. Clones write to the same place.
 #[derive(Debug, Clone)]
-pub struct ChannelInput(mpsc::Sender<InputFrame>);
+pub struct ChannelInput(Arc<dyn Messages>);
+
+/// Where a backend takes messages to a program: each whole, in the order in which they were sent. Both fail only when
+/// the program takes no more, and dropping a future leaves a message sent or not, never half of it.
+#[async_trait]
+pub trait Messages: fmt::Debug + Send + Sync {
+    async fn send(&self, message: Bytes) -> Result<(), NoMore>;
+    async fn close(&self) -> Result<(), NoMore>;
+}
+
+/// The program takes no more messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMore;
+
+#[async_trait]
+impl Messages for mpsc::Sender<InputFrame> {
+    async fn send(&self, message: Bytes) -> Result<(), NoMore> {
+        self.send(InputFrame::Data(message)).await.map_err(|_| NoMore)
+    }
+
+    async fn close(&self) -> Result<(), NoMore> {
+        self.send(InputFrame::Close).await.map_err(|_| NoMore)
+    }
+}
 
 impl ChannelInput {
+    pub fn new(messages: impl Messages + 'static) -> Self {
+        Self(Arc::new(messages))
+    }
+
     /// An input and the end that a backend reads from. Each `Data` there is one message.
     pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<InputFrame>) {
         let (sender, receiver) = mpsc::channel(capacity);
-        (Self(sender), receiver)
+        (Self::new(sender), receiver)
     }
 
     /// Sends one message of at most [`CHANNEL_MESSAGE`] bytes: all of it reaches the program or nothing, even if this
@@ -302,12 +331,12 @@ impl ChannelInput {
                 .with("limit", CHANNEL_MESSAGE));
         }
         let gone = || Error::new(ErrorKind::Conflict, "the program takes no more messages");
-        self.0.send(InputFrame::Data(message)).await.map_err(|_| gone())
+        self.0.send(message).await.map_err(|NoMore| gone())
     }
 
     /// Lets the program see the end of the channel. A program that has ended has none left, which is as good.
     pub async fn close(&self) {
-        let _ = self.0.send(InputFrame::Close).await;
+        let _ = self.0.close().await;
     }
 }
 

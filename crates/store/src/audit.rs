@@ -20,6 +20,7 @@ mod verify;
 use std::path::Path;
 
 use sandstorm_types::{TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 pub use key::AuditKey;
 pub use report::{AuditReport, Tampering};
@@ -36,7 +37,7 @@ use crate::{Json, Result, Store, StoreError};
 
 /// What to record of an act, or of one that was refused. Fields are made safe to print and bounded in size when they
 /// are stored; what looks like a secret is taken out.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Audit {
     pub tenant: TenantId,
     /// The public id of a key, or a name in angle brackets such as `<cli>`.
@@ -51,7 +52,7 @@ pub struct Audit {
     pub detail: Option<Json>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Decision {
     Allowed,
     Denied,

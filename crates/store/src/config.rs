@@ -16,6 +16,8 @@ pub struct StoreConfig {
     pub audit_key: AuditKey,
     /// The side file that checkpoints are anchored in, outside the database.
     pub audit_anchor: PathBuf,
+    /// The side file for what is about to be done; made when it is needed first.
+    pub intents: PathBuf,
     /// A checkpoint is made every so many audit records.
     pub checkpoint_every: u32,
     /// Connections that read, or all connections with PostgreSQL.
@@ -36,13 +38,14 @@ pub enum Durability {
 }
 
 impl StoreConfig {
-    /// The usual files in a state directory: `sandstorm.db`, `audit.anchor`.
+    /// The usual files in a state directory: `sandstorm.db`, `audit.anchor`, `intents`.
     pub fn in_directory(state: &Path, url: Option<String>, audit_key: AuditKey) -> Self {
         Self {
             url,
             path: state.join("sandstorm.db"),
             audit_key,
             audit_anchor: state.join("audit.anchor"),
+            intents: state.join("intents"),
             checkpoint_every: 100,
             connections: 8,
             durability: Durability::default(),

@@ -1,12 +1,13 @@
 //! Programs and pieces of code in sandboxes.
 
 use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::database::{Row, sql};
 use crate::writing::{Done, Writing};
 use crate::{Audit, Json, Result, Store};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecRow {
     pub id: ExecId,
     pub tenant: TenantId,

@@ -2,7 +2,8 @@
 //!
 //! One [`Store`] with one set of queries; the two databases differ in how they connect and in their migrations alone.
 //! Everything that belongs to a tenant is looked up by tenant *and* id. What a principal does is written together
-//! with its [`Audit`] record in one transaction: no record, no act.
+//! with its [`Audit`] record in one transaction: no record, no act. A cell's beginning is on file before it acts and in a
+//! transaction right after; see [`Store::announce_cell`].
 //!
 //! What survives what is [`Durability`]. SQLite runs in WAL mode with `synchronous=NORMAL`, or `FULL` when asked to. Calls
 //! are written one after the other, many in one transaction, and each is answered when that is committed. A caller who
@@ -17,6 +18,7 @@ mod events;
 mod execs;
 mod files;
 mod idempotency;
+mod intents;
 mod keys;
 mod names;
 mod retention;
@@ -38,6 +40,7 @@ pub use events::EventRow;
 pub use execs::{ExecEnd, ExecRow};
 pub use files::NotedFile;
 pub use idempotency::{Begun, StoredAnswer};
+pub use intents::Announced;
 pub use keys::KeyRow;
 pub use names::{Claimed, NameRow};
 pub use retention::{Retention, Swept};

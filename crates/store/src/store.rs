@@ -9,6 +9,7 @@ use sandstorm_types::Timestamp;
 
 use crate::audit::{Chain, random_name};
 use crate::database::{Database, NEWEST, sql};
+use crate::intents::Intents;
 use crate::writing::Writer;
 use crate::{Result, StoreConfig};
 
@@ -24,6 +25,7 @@ struct Inner {
     database: Database,
     chain: Arc<Chain>,
     writer: Writer,
+    intents: Arc<Intents>,
     /// Tells this opening from all others; see the idempotency keys.
     instance: String,
     /// When this server last said that it lives, in milliseconds.
@@ -45,6 +47,7 @@ impl Store {
             database,
             chain,
             writer,
+            intents: Intents::new(config),
             instance: random_name(),
             last_beat: AtomicI64::new(i64::MIN),
         })))
@@ -77,6 +80,10 @@ impl Store {
 
     pub(crate) fn writer(&self) -> &Writer {
         &self.0.writer
+    }
+
+    pub(crate) fn intents(&self) -> &Arc<Intents> {
+        &self.0.intents
     }
 
     pub(crate) fn chain(&self) -> &Chain {

@@ -3,6 +3,7 @@
 //! ```text
 //! sandstorm.db      the database, unless PostgreSQL is configured
 //! audit.anchor      the latest checkpoints of the audit chain, beside the database on purpose
+//! intents           what is about to be done and not in the database yet
 //! secrets/          pepper, audit key
 //! serve/journal/    what execs wrote, until their sandbox ends
 //! serve/cache/      layers and compiled programs of this server's runs

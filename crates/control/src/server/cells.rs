@@ -101,12 +101,7 @@ impl Control {
         let mut placed = self.place_cell(caller, living, context, new, Awaits::End).await?;
         placed.told().await?;
         let ended = placed.execution.end().ok_or_else(|| conflict("the server is stopping"))?;
-        match &ended.problem {
-            Some(problem) => {
-                Err(Error::new(problem.code, problem.detail.clone()).with("exec", placed.execution.id()))
-            }
-            None => Ok(ended.result.clone()),
-        }
+        Ok(ended.result.clone())
     }
 
     async fn place_cell(
@@ -201,7 +196,7 @@ impl Inner {
         }
     }
 
-    /// Runs a cell to its end and records it. `false`: the interpreter is gone.
+    /// Runs a cell to its end and records it, while `beginning` records that it began. `false`: the interpreter is gone.
     pub(super) async fn run_cell(
         self: &Arc<Self>,
         interpreter: &Arc<Interpreter>,
@@ -209,13 +204,24 @@ impl Inner {
         execution: &Arc<Execution>,
         work: Work<'_>,
         timeout: Duration,
+        beginning: impl Future<Output = Result<()>>,
     ) -> bool {
         interpreter.set_running(Some(execution));
         let began = std::time::Instant::now();
         let log = execution.cell.as_ref().expect("a cell has a log");
         log.start(execution.id());
         let course = self.course(interpreter, context, execution, work, timeout);
-        let (course, timed_out) = course.instrument(debug_span!("program")).await;
+        let beginning = async {
+            let begun = beginning.await;
+            if begun.is_err() {
+                // Nobody will hear of what it does: it is not to do more of it.
+                execution.cancel.cancel();
+            }
+            begun
+        };
+        // In this order: the interpreter has the code and works while its beginning is written.
+        let course = course.instrument(debug_span!("program"));
+        let ((course, timed_out), begun) = tokio::join!(biased; course, beginning);
         interpreter.set_running(None);
         let mut result = empty(execution.id(), Status::Killed, self.provider.info(), walls(execution));
         let (mut problem, mut alive) = (None, true);
@@ -268,6 +274,9 @@ impl Inner {
                     _ => problem = self.lost(execution, &error).problem,
                 }
             }
+        }
+        if let Err(error) = begun {
+            problem = self.lost(execution, &error).problem;
         }
         result.success = result.status == Status::Ok;
         result.metrics.exec_ms = began.elapsed().as_secs_f64() * 1000.0;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sandstorm_provider::ExecInput;
+use sandstorm_provider::{Error, ExecInput};
 use sandstorm_store::ExecRow;
 use sandstorm_types::{ExecId, SandboxId, Timestamp};
 use tokio::sync::watch;
@@ -108,6 +108,13 @@ impl Execution {
 
     pub(super) fn end(&self) -> Option<Arc<Ended>> {
         self.ended.borrow().clone()
+    }
+
+    /// What the platform failed in, once it has ended.
+    pub(super) fn problem(&self) -> Option<Error> {
+        let ended = self.end()?;
+        let problem = ended.problem.as_ref()?;
+        Some(Error::new(problem.code, problem.detail.clone()).with("exec", self.id()))
     }
 
     pub(super) async fn wait_end(&self) -> Arc<Ended> {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sandstorm_provider::{ExecInput, Result};
+use futures_util::future::Either;
+use sandstorm_provider::{Error, ExecInput, Result};
 use sandstorm_store::{Audit, ContextChanges};
 use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId};
 use tokio::sync::{mpsc, oneshot};
@@ -227,7 +228,16 @@ impl Inner {
     ) {
         let mut alive = true;
         if let Some(Left { execution, number, timeout }) = left {
-            alive = self.run_cell(interpreter, &mut context, &execution, Work::Left(number), timeout).await;
+            alive = self
+                .run_cell(
+                    interpreter,
+                    &mut context,
+                    &execution,
+                    Work::Left(number),
+                    timeout,
+                    std::future::ready(Ok(())),
+                )
+                .await;
             forget_ended(interpreter, &mut context, alive).await;
             interpreter.cells.fetch_sub(1, Ordering::AcqRel);
         }
@@ -286,45 +296,49 @@ impl Inner {
             let _ = told.send(Ok(()));
             return true;
         }
+        let mut told = Some(told);
+        let started = [body(&EventBodyView::ExecuteStart { exec: Some(execution.id()), run: None })];
+        let row = &execution.row;
+        let announce = |audit| self.store.announce_cell(row, &changes, &started, audit);
+        let announced = audit.as_ref().and_then(announce);
+        let is_announced = announced.is_some();
         let recording = async {
-            match &audit {
-                Some(audit) => {
-                    let started =
-                        body(&EventBodyView::ExecuteStart { exec: Some(execution.id()), run: None });
-                    self.store.begin_cell(&execution.row, &changes, &[started], audit).await.map(drop)
-                }
+            let recorded = match &audit {
+                Some(audit) => self.store.begin_cell(row, &changes, &started, audit).await.map(drop),
                 None => {
                     self.store.update_context(interpreter.tenant, interpreter.id, &changes).await.map(drop)
                 }
+            };
+            stored(recorded)?;
+            if let Some(announced) = announced {
+                announced.recorded();
             }
-        };
-        let recorded = recording.instrument(debug_span!("record_begin")).await;
-        self.events.wake(interpreter.tenant);
-        if let Err(error) = stored(recorded) {
-            // Nothing was begun. One that waited has a record, which gets an end.
-            if audit.is_none() {
-                let ended = self.lost(&execution, &error);
-                self.record_cell(&execution, ended, None).await;
-            } else {
-                self.executions.remove(execution.id());
-                let ended = self.lost(&execution, &error);
-                execution.tell_end(ended);
-            }
-            let _ = told.send(Err(error));
-            return true;
-        }
-        let end = match awaits {
-            Awaits::Beginning => {
+            self.events.wake(interpreter.tenant);
+            if awaits == Awaits::Beginning
+                && let Some(told) = told.take()
+            {
                 let _ = told.send(Ok(()));
-                None
             }
-            Awaits::End => Some(told),
+            Ok(())
         };
-        let alive = self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout).await;
+        let recording = recording.instrument(debug_span!("record_begin"));
+        let beginning = if is_announced {
+            Either::Left(recording)
+        } else {
+            // What is not on file is recorded before it is done.
+            if let Err(error) = recording.await {
+                self.not_begun(&execution, audit.is_some(), &error).await;
+                let _ = told.take().map(|told| told.send(Err(error)));
+                return true;
+            }
+            Either::Right(std::future::ready(Ok(())))
+        };
+        let alive =
+            self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout, beginning).await;
         // Who hears of the end may ask again at once, and is not to find a line.
         drop(counted);
-        if let Some(end) = end {
-            let _ = end.send(Ok(()));
+        if let Some(told) = told {
+            let _ = told.send(execution.problem().map_or(Ok(()), Err));
             // Whoever waits answers first, then what is left here is tidied up.
             tokio::task::yield_now().await;
         }
@@ -332,17 +346,21 @@ impl Inner {
         alive
     }
 
+    /// Ends a cell that was not begun. One that waited in line has a record, which gets an end.
+    async fn not_begun(self: &Arc<Self>, execution: &Arc<Execution>, is_new: bool, error: &Error) {
+        let ended = self.lost(execution, error);
+        if is_new {
+            self.executions.remove(execution.id());
+            execution.tell_end(ended);
+        } else {
+            self.record_cell(execution, ended, None).await;
+        }
+    }
+
     /// Ends a cell whose turn never comes.
     async fn refuse(self: &Arc<Self>, turn: Turn) {
         let error = conflict("the context is lost: restart it or delete it");
-        let ended = self.lost(&turn.execution, &error);
-        match turn.audit {
-            None => self.record_cell(&turn.execution, ended, None).await,
-            Some(_) => {
-                self.executions.remove(turn.execution.id());
-                turn.execution.tell_end(ended);
-            }
-        }
+        self.not_begun(&turn.execution, turn.audit.is_some(), &error).await;
         let _ = turn.told.send(Err(error));
     }
 }

@@ -31,6 +31,10 @@ impl Inner {
     /// Settles everything. Adopted sandboxes stay, lost ones fail, strangers end.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<()> {
         let began = std::time::Instant::now();
+        let missed = stored(self.store.catch_up().await)?;
+        if missed > 0 {
+            tracing::info!(missed, "recorded what an earlier server began and did not live to record");
+        }
         let own = &self.provider.info().name;
         let rows = stored(self.store.living_sandboxes().await)?;
         // Of a store that several servers share, the others' are the others'.

@@ -57,6 +57,17 @@ impl TaskInput {
         self.link.say_all(&[last, ToAgent::Commit { id: self.id }])
     }
 
+    /// Sends one message at once. `false`: it is too long for that, or there is no room for it now, or nobody to take it.
+    pub(crate) fn try_send(&self, message: &[u8]) -> bool {
+        let Some(gate) = self.link.gate(self.id, self.to).filter(|_| message.len() <= CHUNK) else {
+            return false;
+        };
+        let Ok(room) = gate.0.try_acquire_many(message.len() as u32) else { return false };
+        room.forget();
+        let input = ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(message) };
+        self.link.say_all(&[input, ToAgent::Commit { id: self.id }]).is_ok()
+    }
+
     /// A piece that there is room for now.
     async fn piece(&self, bytes: &[u8]) -> Result<ToAgent, AgentError> {
         let gate = self.link.gate(self.id, self.to).ok_or(AgentError::Gone)?;

@@ -5,13 +5,14 @@ use sandstorm_agent::protocol::{CHUNK, InputStream, Tag, Task};
 use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin, Tasks};
 use tokio::sync::mpsc;
 
+use super::side::{self, Line};
 use crate::agent::{AgentClient, AgentError, TaskHandle, TaskInput};
 
 /// What waits to be passed on to a program, until its task is there.
 #[derive(Debug)]
 pub(super) struct Feeding {
     main: Main,
-    messages: Option<mpsc::Receiver<InputFrame>>,
+    messages: Option<Line>,
 }
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ enum Main {
 
 /// The caller's ends for a new program.
 pub(super) fn of_request(stdin: Stdin, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
-    let (channel, messages) = channel.then(|| ChannelInput::channel(1)).unzip();
+    let (channel, messages) = channel.then(side::channel).unzip();
     let (input, main) = match stdin {
         Stdin::Empty => (ExecInput::none(), Main::Given(Bytes::new())),
         Stdin::Given(bytes) => (ExecInput::none(), Main::Given(bytes)),
@@ -83,17 +84,16 @@ impl Feeding {
         }
         if let Some(messages) = self.messages {
             let side = TaskInput { to: InputStream::Side, ..task.clone() };
-            tasks.start("side channel", pass_on(side, messages));
+            messages.pass_on(side, tasks);
         }
     }
 }
 
 async fn pass_on(input: TaskInput, mut frames: mpsc::Receiver<InputFrame>) {
     while let Some(frame) = frames.recv().await {
-        let passed = match (frame, input.to) {
-            (InputFrame::Data(bytes), InputStream::Main) => input.write(&bytes).await,
-            (InputFrame::Data(message), InputStream::Side) => input.send(&message).await,
-            (InputFrame::Close, _) => {
+        let passed = match frame {
+            InputFrame::Data(bytes) => input.write(&bytes).await,
+            InputFrame::Close => {
                 let _ = input.close();
                 return;
             }

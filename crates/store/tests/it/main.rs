@@ -13,6 +13,7 @@ mod density;
 mod execs;
 mod faults;
 mod idempotency;
+mod intents;
 mod keys;
 mod migrations;
 mod names;
