@@ -7,6 +7,7 @@
 mod access;
 mod admission;
 mod authentication;
+mod beginning;
 mod bodies;
 mod cached_runs;
 mod cell_log;

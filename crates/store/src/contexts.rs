@@ -180,6 +180,32 @@ impl Store {
         .await
     }
 
+    /// A cell that ended before its beginning was recorded: both, and what is changed of its context, in one transaction.
+    pub async fn whole_cell(
+        &self,
+        cell: &ExecRow,
+        started: &[Json],
+        audit: &Audit,
+        end: &ExecEnd,
+        changes: &ContextChanges,
+        ended: &[Json],
+    ) -> Result<Option<Vec<u64>>> {
+        let missing = || StoreError::Invalid { what: "a cell needs a context that exists".to_owned() };
+        let context = cell.context.ok_or_else(missing)?;
+        let (cell, end, changes, audit) = (cell.clone(), end.clone(), changes.clone(), audit.clone());
+        let (started, ended) = (started.to_vec(), ended.to_vec());
+        self.write(Some(cell.tenant), async move |writing| {
+            let mut seqs = cell.insert(writing, &started).await?;
+            let told = end.store(writing, cell.tenant, cell.id, &ended).await?;
+            seqs.extend(told.into_iter().flatten());
+            let row = changes.apply(writing, cell.tenant, context).await?;
+            row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(Some(seqs)))
+        })
+        .await
+    }
+
     /// The end of a cell and what it changes of its context, in one transaction. When the cell had ended already
     /// nothing is changed and the answer is `None`.
     pub async fn end_cell(

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::digest::{SHA256, digest};
@@ -40,6 +41,8 @@ pub(crate) struct Intents {
     path: PathBuf,
     /// Whether a commit survives no more than what is written here.
     is_enough: bool,
+    /// Whether the last transaction could not be committed: then nobody begins what may not be recorded for long.
+    in_doubt: AtomicBool,
     places: Mutex<Places>,
 }
 
@@ -62,7 +65,20 @@ pub struct Announced {
 impl Intents {
     pub(crate) fn new(config: &StoreConfig) -> Arc<Self> {
         let is_enough = config.durability == Durability::Normal;
-        Arc::new(Self { path: config.intents.clone(), is_enough, places: Mutex::default() })
+        Arc::new(Self {
+            path: config.intents.clone(),
+            is_enough,
+            in_doubt: AtomicBool::new(false),
+            places: Mutex::default(),
+        })
+    }
+
+    /// What became of a transaction.
+    pub(crate) fn learn<T>(&self, written: &Result<T>) {
+        let failed = written.as_ref().is_err_and(StoreError::is_transient);
+        if written.is_ok() || failed {
+            self.in_doubt.store(failed, Ordering::Relaxed);
+        }
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -147,7 +163,7 @@ impl Store {
         audit: &Audit,
     ) -> Option<Announced> {
         let intents = self.intents();
-        if !intents.is_enough {
+        if !intents.is_enough || intents.in_doubt.load(Ordering::Relaxed) {
             return None;
         }
         let ContextChanges { position, next_cell, .. } = *changes;

@@ -91,7 +91,9 @@ impl Store {
         let (job, answered) = Asked::new(tenant, length, room, work);
         self.writer().ask(Box::new(job))?;
         // There already when it was written here.
-        answered.await.unwrap_or_else(|_| Err(queue::closed()))
+        let written = answered.await.unwrap_or_else(|_| Err(queue::closed()));
+        self.intents().learn(&written);
+        written
     }
 }
 

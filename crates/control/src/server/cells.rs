@@ -15,13 +15,14 @@ use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 use tracing::{Instrument, Span, debug_span};
 
+use super::beginning::Beginning;
 use super::cell_log::CellLog;
 use super::ended::{Ended, KEPT_EVENTS, empty};
 use super::events::body;
 use super::execs::{Attached, ComingEnd, new_row};
 use super::executions::{Execution, Stage};
 use super::failure::{conflict, invalid, stored};
-use super::follower::walls;
+use super::follower::{CellEnd, walls};
 use super::interpreter::{Awaits, Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
@@ -196,7 +197,7 @@ impl Inner {
         }
     }
 
-    /// Runs a cell to its end and records it, while `beginning` records that it began. `false`: the interpreter is gone.
+    /// Runs a cell to its end and records it, with its beginning unless that is on record. `false`: the interpreter is gone.
     pub(super) async fn run_cell(
         self: &Arc<Self>,
         interpreter: &Arc<Interpreter>,
@@ -204,24 +205,15 @@ impl Inner {
         execution: &Arc<Execution>,
         work: Work<'_>,
         timeout: Duration,
-        beginning: impl Future<Output = Result<()>>,
+        mut beginning: Option<Beginning<'_>>,
     ) -> bool {
         interpreter.set_running(Some(execution));
         let began = std::time::Instant::now();
         let log = execution.cell.as_ref().expect("a cell has a log");
         log.start(execution.id());
         let course = self.course(interpreter, context, execution, work, timeout);
-        let beginning = async {
-            let begun = beginning.await;
-            if begun.is_err() {
-                // Nobody will hear of what it does: it is not to do more of it.
-                execution.cancel.cancel();
-            }
-            begun
-        };
-        // In this order: the interpreter has the code and works while its beginning is written.
         let course = course.instrument(debug_span!("program"));
-        let ((course, timed_out), begun) = tokio::join!(biased; course, beginning);
+        let (course, timed_out) = self.beside_beginning(course, execution, &mut beginning).await;
         interpreter.set_running(None);
         let mut result = empty(execution.id(), Status::Killed, self.provider.info(), walls(execution));
         let (mut problem, mut alive) = (None, true);
@@ -275,9 +267,6 @@ impl Inner {
                 }
             }
         }
-        if let Err(error) = begun {
-            problem = self.lost(execution, &error).problem;
-        }
         result.success = result.status == Status::Ok;
         result.metrics.exec_ms = began.elapsed().as_secs_f64() * 1000.0;
         result.metrics.total_ms = execution.ran_for().as_secs_f64() * 1000.0;
@@ -292,10 +281,34 @@ impl Inner {
             execution_count: Some(interpreter.execution_count.load(Ordering::Acquire) as i64),
             ..ContextChanges::default()
         };
-        let recording =
-            self.record_cell(execution, Ended::new(result, problem), Some((interpreter.id, changes)));
+        let end = CellEnd { context: interpreter.id, changes, beginning };
+        let recording = self.record_cell(execution, Ended::new(result, problem), Some(end));
         recording.instrument(debug_span!("record_end")).await;
         alive
+    }
+
+    /// Goes through a cell's course, and records its beginning when that is due before its end.
+    async fn beside_beginning<T>(
+        self: &Arc<Self>,
+        course: impl Future<Output = T>,
+        execution: &Execution,
+        beginning: &mut Option<Beginning<'_>>,
+    ) -> T {
+        let mut course = std::pin::pin!(course);
+        let is_due = async {
+            match beginning.as_ref() {
+                Some(beginning) => beginning.is_due().await,
+                None => std::future::pending().await,
+            }
+        };
+        // In this order: the interpreter has the code before anything is waited for.
+        tokio::select! {
+            biased;
+            ended = &mut course => ended,
+            () = is_due => {
+                tokio::join!(biased; course, self.record_beginning_of_cell(execution, beginning)).0
+            }
+        }
     }
 
     /// The cell's time in the interpreter, and whether it was too long.
@@ -386,13 +399,13 @@ impl Inner {
         self: &Arc<Self>,
         execution: &Arc<Execution>,
         mut ended: Ended,
-        changes: Option<(ContextId, ContextChanges)>,
+        cell: Option<CellEnd<'_>>,
     ) {
         let log = execution.cell.as_ref().expect("a cell has a log");
         let (events, last) = log.with_end(&ended);
         ended.events = (log.bytes() <= KEPT_EVENTS).then(|| events.clone());
         ended.last = Some(last);
-        self.record(execution, ended, changes).await;
+        self.record(execution, ended, cell).await;
         log.close(events);
         self.ended_cells.keep(execution.id(), Arc::clone(log));
     }

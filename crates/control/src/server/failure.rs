@@ -15,7 +15,7 @@ pub(super) fn stored<T>(result: Result<T, StoreError>) -> Result<T> {
     result.map_err(of_store)
 }
 
-fn of_store(error: StoreError) -> Error {
+pub(super) fn of_store(error: StoreError) -> Error {
     match &error {
         StoreError::QuotaExceeded { which, used, wanted, limit } => {
             Error::new(ErrorKind::Quota, format!("the quota of {which} is used up"))

@@ -11,9 +11,11 @@ use sandstorm_types::{ContextId, ErrorKind, ExecId, PerStream, Problem, Status, 
 use serde::Deserialize;
 
 use super::Inner;
+use super::beginning::Beginning;
 use super::ended::{Ended, KEPT_OUTPUT, status_name};
 use super::events::ending;
 use super::executions::{Execution, Stage};
+use super::failure::of_store;
 use crate::execute::Executed;
 use crate::outcome::{self, Times};
 
@@ -29,6 +31,15 @@ pub(super) struct Story {
     pub(super) compile_ms: Option<f64>,
     /// The program is a compiler that refused.
     pub(super) complaints: bool,
+}
+
+/// What the end of a cell changes of its context.
+#[derive(Debug)]
+pub(super) struct CellEnd<'a> {
+    pub(super) context: ContextId,
+    pub(super) changes: ContextChanges,
+    /// Unless that is on record.
+    pub(super) beginning: Option<Beginning<'a>>,
 }
 
 #[derive(Debug, Default)]
@@ -188,8 +199,8 @@ impl Inner {
     pub(super) async fn record(
         self: &Arc<Self>,
         execution: &Arc<Execution>,
-        ended: Ended,
-        cell: Option<(ContextId, ContextChanges)>,
+        mut ended: Ended,
+        cell: Option<CellEnd<'_>>,
     ) {
         let (tenant, id) = (execution.row.tenant, execution.id());
         let status = ended.result.status;
@@ -200,15 +211,19 @@ impl Inner {
         };
         let told = ending(Some(id), None, Some(status).filter(|_| ended.problem.is_none()));
         let mut wait = Duration::from_millis(50);
-        loop {
+        let failure = loop {
             let stored = match &cell {
-                Some((context, changes)) => {
+                Some(CellEnd { changes, beginning: Some(beginning), .. }) => {
+                    let Beginning { started, audit, .. } = beginning;
+                    self.store.whole_cell(&execution.row, started, audit, &end, changes, &told).await
+                }
+                Some(CellEnd { context, changes, beginning: None }) => {
                     self.store.end_cell(tenant, id, &end, *context, changes, &told).await
                 }
                 None => self.store.end_exec(tenant, id, &end, &told).await,
             };
             match stored {
-                Ok(_) => break,
+                Ok(_) => break None,
                 Err(error) if error.is_transient() && !self.tasks.stopping().is_cancelled() => {
                     tracing::warn!(exec = %id, %error, "an end cannot be stored yet");
                     tokio::time::sleep(wait).await;
@@ -216,9 +231,18 @@ impl Inner {
                 }
                 Err(error) => {
                     tracing::error!(exec = %id, %error, "an end cannot be stored");
-                    break;
+                    break Some(of_store(error));
                 }
             }
+        };
+        match (cell.and_then(|cell| cell.beginning), failure) {
+            (Some(beginning), Some(failure)) => {
+                // Of this one there is no record at all, so it is not answered as if there were.
+                ended.problem = Some(Problem { code: failure.kind(), detail: failure.message().to_owned() });
+                beginning.refused(failure);
+            }
+            (Some(beginning), None) => beginning.recorded(),
+            (None, _) => {}
         }
         metrics::counter!("sandstorm_execs_total", "status" => status_name(status)).increment(1);
         metrics::histogram!("sandstorm_exec_seconds").record(execution.began.elapsed().as_secs_f64());

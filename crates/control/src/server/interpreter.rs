@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::Either;
 use sandstorm_provider::{Error, ExecInput, Result};
 use sandstorm_store::{Audit, ContextChanges};
 use sandstorm_types::{ContextId, ExecId, SandboxId, TenantId};
@@ -14,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span, debug_span};
 
 use super::Inner;
+use super::beginning::Beginning;
 use super::events::body;
 use super::executions::Execution;
 use super::failure::{conflict, stored};
@@ -228,16 +228,8 @@ impl Inner {
     ) {
         let mut alive = true;
         if let Some(Left { execution, number, timeout }) = left {
-            alive = self
-                .run_cell(
-                    interpreter,
-                    &mut context,
-                    &execution,
-                    Work::Left(number),
-                    timeout,
-                    std::future::ready(Ok(())),
-                )
-                .await;
+            alive =
+                self.run_cell(interpreter, &mut context, &execution, Work::Left(number), timeout, None).await;
             forget_ended(interpreter, &mut context, alive).await;
             interpreter.cells.fetch_sub(1, Ordering::AcqRel);
         }
@@ -296,48 +288,44 @@ impl Inner {
             let _ = told.send(Ok(()));
             return true;
         }
-        let mut told = Some(told);
-        let started = [body(&EventBodyView::ExecuteStart { exec: Some(execution.id()), run: None })];
         let row = &execution.row;
-        let announce = |audit| self.store.announce_cell(row, &changes, &started, audit);
-        let announced = audit.as_ref().and_then(announce);
-        let is_announced = announced.is_some();
-        let recording = async {
-            let recorded = match &audit {
-                Some(audit) => self.store.begin_cell(row, &changes, &started, audit).await.map(drop),
-                None => {
-                    self.store.update_context(interpreter.tenant, interpreter.id, &changes).await.map(drop)
-                }
-            };
-            stored(recorded)?;
-            if let Some(announced) = announced {
-                announced.recorded();
-            }
-            self.events.wake(interpreter.tenant);
-            if awaits == Awaits::Beginning
-                && let Some(told) = told.take()
-            {
-                let _ = told.send(Ok(()));
-            }
-            Ok(())
+        let started = [body(&EventBodyView::ExecuteStart { exec: Some(row.id), run: None })];
+        let announced = debug_span!("record_begin").in_scope(|| {
+            audit
+                .as_ref()
+                .and_then(|audit| Some((audit, self.store.announce_cell(row, &changes, &started, audit)?)))
+        });
+        let (began, ended) = match awaits {
+            Awaits::Beginning => (Some(told), None),
+            Awaits::End => (None, Some(told)),
         };
-        let recording = recording.instrument(debug_span!("record_begin"));
-        let beginning = if is_announced {
-            Either::Left(recording)
-        } else {
-            // What is not on file is recorded before it is done.
-            if let Err(error) = recording.await {
-                self.not_begun(&execution, audit.is_some(), &error).await;
-                let _ = told.take().map(|told| told.send(Err(error)));
-                return true;
+        let beginning = match announced {
+            Some((audit, announced)) => {
+                Some(Beginning { changes: &changes, started: &started, audit, announced, told: began })
             }
-            Either::Right(std::future::ready(Ok(())))
+            None => {
+                let recorded = match &audit {
+                    Some(audit) => self.store.begin_cell(row, &changes, &started, audit).await.map(drop),
+                    None => {
+                        let (tenant, id) = (interpreter.tenant, interpreter.id);
+                        self.store.update_context(tenant, id, &changes).await.map(drop)
+                    }
+                };
+                self.events.wake(interpreter.tenant);
+                if let Err(error) = stored(recorded) {
+                    self.not_begun(&execution, audit.is_some(), &error).await;
+                    let _ = began.or(ended).map(|told| told.send(Err(error)));
+                    return true;
+                }
+                let _ = began.map(|told| told.send(Ok(())));
+                None
+            }
         };
         let alive =
             self.run_cell(interpreter, context, &execution, Work::Code(&code), timeout, beginning).await;
         // Who hears of the end may ask again at once, and is not to find a line.
         drop(counted);
-        if let Some(told) = told {
+        if let Some(told) = ended {
             let _ = told.send(execution.problem().map_or(Ok(()), Err));
             // Whoever waits answers first, then what is left here is tidied up.
             tokio::task::yield_now().await;
