@@ -1,6 +1,6 @@
 //! What is about to be done, on file before its transaction is committed.
 //!
-//! A transaction takes longer than a short cell. To put the same on file takes one call of the kernel, and it survives
+//! A transaction takes longer than a short program. To put the same on file takes one call of the kernel, and it survives
 //! what a commit survives with [`Durability::Normal`]: the end of this process, however it comes. The transaction follows
 //! while the work goes on. What a server did not live to commit, the next one commits: [`Store::catch_up`].
 //!
@@ -16,23 +16,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-use crate::{Audit, ContextChanges, Durability, ExecRow, Json, Result, Store, StoreConfig, StoreError};
+use crate::{
+    Audit, ContextChanges, Durability, ExecRow, Json, Result, RunRow, Store, StoreConfig, StoreError,
+};
 
 /// Bytes of a place. What does not fit is committed before it is done.
 const PLACE: usize = 8 << 10;
 /// Length and hash in front of an intent. A length of nothing is an empty place.
 const HEAD: usize = 4 + 32;
-/// Places in use at most: more than cells can wait for one writer at once, so that only what failed fills them.
+/// Places in use at most: more than can wait for one writer at once, so that only what failed fills them.
 const MOST: u32 = 4096;
 
-/// A cell that is about to begin.
+/// What is about to begin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct CellIntent {
-    cell: ExecRow,
-    position: Option<i64>,
-    next_cell: Option<i64>,
-    events: Vec<Json>,
-    audit: Audit,
+enum Intent {
+    Cell { cell: ExecRow, position: Option<i64>, next_cell: Option<i64>, events: Vec<Json>, audit: Audit },
+    Run { run: RunRow, events: Vec<Json>, audit: Audit },
 }
 
 /// The file, which is made when it is needed first.
@@ -118,7 +117,7 @@ impl Intents {
     }
 
     /// What is on file, of this server or an earlier one.
-    fn read(&self) -> io::Result<Vec<CellIntent>> {
+    fn read(&self) -> io::Result<Vec<Intent>> {
         let bytes = match std::fs::read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             bytes => bytes?,
@@ -145,7 +144,7 @@ fn start_of(place: u32) -> u64 {
 }
 
 /// The intent in a place. One that was not written to its end was never acted upon.
-fn intent_in(place: &[u8]) -> Option<CellIntent> {
+fn intent_in(place: &[u8]) -> Option<Intent> {
     let (length, rest) = place.split_first_chunk()?;
     let (hash, rest) = rest.split_first_chunk::<32>()?;
     let text = rest.get(..u32::from_le_bytes(*length) as usize).filter(|text| !text.is_empty())?;
@@ -162,13 +161,23 @@ impl Store {
         events: &[Json],
         audit: &Audit,
     ) -> Option<Announced> {
+        let ContextChanges { position, next_cell, .. } = *changes;
+        let (cell, events, audit) = (cell.clone(), events.to_vec(), audit.clone());
+        self.announce(&Intent::Cell { cell, position, next_cell, events, audit })
+    }
+
+    /// The same for a run and [`Store::insert_run`].
+    pub fn announce_run(&self, run: &RunRow, events: &[Json], audit: &Audit) -> Option<Announced> {
+        let (run, events, audit) = (run.clone(), events.to_vec(), audit.clone());
+        self.announce(&Intent::Run { run, events, audit })
+    }
+
+    fn announce(&self, intent: &Intent) -> Option<Announced> {
         let intents = self.intents();
         if !intents.is_enough || intents.in_doubt.load(Ordering::Relaxed) {
             return None;
         }
-        let ContextChanges { position, next_cell, .. } = *changes;
-        let (cell, events, audit) = (cell.clone(), events.to_vec(), audit.clone());
-        let text = serde_json::to_vec(&CellIntent { cell, position, next_cell, events, audit }).ok()?;
+        let text = serde_json::to_vec(intent).ok()?;
         intents.put(&text).unwrap_or_else(|error| {
             tracing::warn!(path = %intents.path.display(), %error, "an intent could not be put on file");
             None
@@ -181,16 +190,9 @@ impl Store {
         let intents = self.intents();
         let announced = intents.read().map_err(StoreError::file("read", &intents.path))?;
         let mut missed = 0;
-        for CellIntent { cell, position, next_cell, events, audit } in announced {
-            let Some(context) = cell.context else { continue };
-            let row = self.context(cell.tenant, cell.sandbox, context).await?;
-            // A context that went on without it is left as it is.
-            let is_next = row.is_some_and(|row| next_cell.is_some_and(|number| row.next_cell <= number));
-            let changes =
-                ContextChanges { position, next_cell, cell_exec: Some(Some(cell.id)), ..Default::default() };
-            let changes = if is_next { changes } else { ContextChanges::default() };
-            match self.begin_cell(&cell, &changes, &events, &audit).await {
-                Ok(_) => missed += 1,
+        for intent in announced {
+            match self.record_late(intent).await {
+                Ok(()) => missed += 1,
                 // It is recorded, or what it ran in is forgotten.
                 Err(StoreError::Conflict { .. } | StoreError::Invalid { .. }) => {}
                 Err(error) => return Err(error),
@@ -201,6 +203,25 @@ impl Store {
                 Err(StoreError::file("remove", &intents.path)(error))
             }
             _ => Ok(missed),
+        }
+    }
+
+    async fn record_late(&self, intent: Intent) -> Result<()> {
+        match intent {
+            Intent::Run { run, events, audit } => self.insert_run(&run, &events, &audit).await.map(drop),
+            Intent::Cell { cell, position, next_cell, events, audit } => {
+                let missing =
+                    || StoreError::Invalid { what: "a cell needs a context that exists".to_owned() };
+                let row = self.context(cell.tenant, cell.sandbox, cell.context.ok_or_else(missing)?).await?;
+                // A context that went on without it is left as it is.
+                let is_next = row.is_some_and(|row| next_cell.is_some_and(|number| row.next_cell <= number));
+                let cell_exec = Some(Some(cell.id));
+                let changes = match is_next {
+                    true => ContextChanges { position, next_cell, cell_exec, ..Default::default() },
+                    false => ContextChanges::default(),
+                };
+                self.begin_cell(&cell, &changes, &events, &audit).await.map(drop)
+            }
         }
     }
 }

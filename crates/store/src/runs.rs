@@ -1,12 +1,13 @@
 //! One-shot runs.
 
 use sandstorm_types::{RunId, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::database::{Row, sql};
-use crate::writing::Done;
+use crate::writing::{Done, Writing};
 use crate::{Audit, Json, Result, Store};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
     pub id: RunId,
     pub tenant: TenantId,
@@ -44,29 +45,78 @@ impl RunRow {
             request_hash: row.optional("request_hash")?,
         })
     }
+
+    /// The row and the events that tell of it; gives their numbers.
+    async fn insert(&self, writing: &mut Writing, events: &[Json]) -> Result<Vec<u64>> {
+        let text = "INSERT INTO runs (tenant, id, language, created_at, ended_at, status, result, problem, request_hash)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let insert = sql(text)
+            .bind(self.tenant)
+            .bind(self.id)
+            .bind(&*self.language)
+            .bind(self.created_at)
+            .bind(self.ended_at)
+            .bind(self.status.clone())
+            .bind(self.result.as_ref())
+            .bind(self.problem.as_ref())
+            .bind(self.request_hash.clone());
+        let seqs = writing.events(self.tenant, None, self.created_at, events).await?;
+        writing.run(insert).await?;
+        Ok(seqs)
+    }
+}
+
+impl RunEnd {
+    /// The end and the events that tell of it; `None` when it had ended already or is unknown.
+    async fn store(
+        &self,
+        writing: &mut Writing,
+        tenant: TenantId,
+        id: RunId,
+        events: &[Json],
+    ) -> Result<Option<Vec<u64>>> {
+        let text = "UPDATE runs SET ended_at = $3, status = $4, result = $5, problem = $6
+            WHERE tenant = $1 AND id = $2 AND ended_at IS NULL";
+        let update = sql(text)
+            .bind(tenant)
+            .bind(id)
+            .bind(self.at)
+            .bind(self.status.clone())
+            .bind(self.result.clone())
+            .bind(self.problem.as_ref());
+        let seqs = writing.events(tenant, None, self.at, events).await?;
+        Ok((writing.run(update).await? == 1).then_some(seqs))
+    }
 }
 
 impl Store {
     /// Row, events and audit in one transaction; gives the numbers of the events.
     pub async fn insert_run(&self, row: &RunRow, events: &[Json], audit: &Audit) -> Result<Vec<u64>> {
-        let text = "INSERT INTO runs (tenant, id, language, created_at, ended_at, status, result, problem, request_hash)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-        let insert = sql(text)
-            .bind(row.tenant)
-            .bind(row.id)
-            .bind(&*row.language)
-            .bind(row.created_at)
-            .bind(row.ended_at)
-            .bind(row.status.clone())
-            .bind(row.result.as_ref())
-            .bind(row.problem.as_ref())
-            .bind(row.request_hash.clone());
-        let (tenant, at, events, audit) = (row.tenant, row.created_at, events.to_vec(), audit.clone());
-        self.write(Some(tenant), async move |writing| {
-            let seqs = writing.events(tenant, None, at, &events).await?;
-            writing.run(insert.clone()).await?;
+        let (row, events, audit) = (row.clone(), events.to_vec(), audit.clone());
+        self.write(Some(row.tenant), async move |writing| {
+            let seqs = row.insert(writing, &events).await?;
             writing.audit(&audit).await?;
             Ok(Done::Keep(seqs))
+        })
+        .await
+    }
+
+    /// A run that ended before its beginning was recorded: both in one transaction.
+    pub async fn whole_run(
+        &self,
+        row: &RunRow,
+        started: &[Json],
+        audit: &Audit,
+        end: &RunEnd,
+        ended: &[Json],
+    ) -> Result<Option<Vec<u64>>> {
+        let (row, audit, end) = (row.clone(), audit.clone(), end.clone());
+        let (started, ended) = (started.to_vec(), ended.to_vec());
+        self.write(Some(row.tenant), async move |writing| {
+            let mut seqs = row.insert(writing, &started).await?;
+            seqs.extend(end.store(writing, row.tenant, row.id, &ended).await?.into_iter().flatten());
+            writing.audit(&audit).await?;
+            Ok(Done::Keep(Some(seqs)))
         })
         .await
     }
@@ -79,20 +129,12 @@ impl Store {
         end: &RunEnd,
         events: &[Json],
     ) -> Result<Option<Vec<u64>>> {
-        let text = "UPDATE runs SET ended_at = $3, status = $4, result = $5, problem = $6
-            WHERE tenant = $1 AND id = $2 AND ended_at IS NULL";
-        let update = sql(text)
-            .bind(tenant)
-            .bind(id)
-            .bind(end.at)
-            .bind(end.status.clone())
-            .bind(end.result.clone())
-            .bind(end.problem.as_ref());
-        let (at, events) = (end.at, events.to_vec());
+        let (end, events) = (end.clone(), events.to_vec());
         self.write(Some(tenant), async move |writing| {
-            let seqs = writing.events(tenant, None, at, &events).await?;
-            let ended = writing.run(update.clone()).await? == 1;
-            Ok(if ended { Done::Keep(Some(seqs)) } else { Done::Undo(None) })
+            Ok(match end.store(writing, tenant, id, &events).await? {
+                Some(seqs) => Done::Keep(Some(seqs)),
+                None => Done::Undo(None),
+            })
         })
         .await
     }

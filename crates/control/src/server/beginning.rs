@@ -9,9 +9,10 @@ use tokio::sync::oneshot;
 
 use super::Inner;
 use super::executions::Execution;
+use super::patience::Patience;
 
-/// A cell that ends sooner is recorded with its end, in one transaction.
-const SOON: Duration = Duration::from_millis(2);
+/// What ends sooner is recorded with its end, in one transaction.
+pub(super) const SOON: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
 pub(super) struct Beginning<'a> {
@@ -55,20 +56,11 @@ impl Inner {
         beginning: &mut Option<Beginning<'_>>,
     ) {
         let Some(Beginning { changes, started, audit, .. }) = beginning else { return };
-        let mut wait = Duration::from_millis(50);
-        loop {
-            match self.store.begin_cell(&execution.row, changes, started, audit).await {
-                Ok(_) => break,
-                Err(error) if error.is_transient() && !self.tasks.stopping().is_cancelled() => {
-                    tracing::warn!(exec = %execution.id(), %error, "a beginning cannot be stored yet");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
-                }
+        let mut patience = Patience::new("the beginning of an exec", execution.id());
+        while let Err(error) = self.store.begin_cell(&execution.row, changes, started, audit).await {
+            if patience.wait(self, error).await.is_err() {
                 // Its end is stored with it or refused with it.
-                Err(error) => {
-                    tracing::error!(exec = %execution.id(), %error, "a beginning cannot be stored");
-                    return;
-                }
+                return;
             }
         }
         if let Some(beginning) = beginning.take() {

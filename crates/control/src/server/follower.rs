@@ -16,6 +16,7 @@ use super::ended::{Ended, KEPT_OUTPUT, status_name};
 use super::events::ending;
 use super::executions::{Execution, Stage};
 use super::failure::of_store;
+use super::patience::Patience;
 use crate::execute::Executed;
 use crate::outcome::{self, Times};
 
@@ -210,7 +211,7 @@ impl Inner {
             at: Timestamp::now(),
         };
         let told = ending(Some(id), None, Some(status).filter(|_| ended.problem.is_none()));
-        let mut wait = Duration::from_millis(50);
+        let mut patience = Patience::new("the end of an exec", id);
         let failure = loop {
             let stored = match &cell {
                 Some(CellEnd { changes, beginning: Some(beginning), .. }) => {
@@ -222,17 +223,9 @@ impl Inner {
                 }
                 None => self.store.end_exec(tenant, id, &end, &told).await,
             };
-            match stored {
-                Ok(_) => break None,
-                Err(error) if error.is_transient() && !self.tasks.stopping().is_cancelled() => {
-                    tracing::warn!(exec = %id, %error, "an end cannot be stored yet");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
-                }
-                Err(error) => {
-                    tracing::error!(exec = %id, %error, "an end cannot be stored");
-                    break Some(of_store(error));
-                }
+            let Err(error) = stored else { break None };
+            if let Err(error) = patience.wait(self, error).await {
+                break Some(of_store(error));
             }
         };
         match (cell.and_then(|cell| cell.beginning), failure) {

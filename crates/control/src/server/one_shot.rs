@@ -6,24 +6,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use sandstorm_provider::{Error, Permit, Result};
-use sandstorm_store::{Audit, RunEnd, RunRow, UsageDelta};
+use sandstorm_provider::{Error, Result};
+use sandstorm_store::UsageDelta;
 use sandstorm_types::{
-    Event, EventBody, ExecId, Limits, Problem, RunId, RunResult, RunSpec, Status, Stream, TenantId,
-    Timestamp, Walls,
+    Event, EventBody, ExecId, Limits, RunId, RunResult, RunSpec, Status, Stream, TenantId, Walls,
 };
-use serde_json::Value as Json;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
-use super::ended::{Ended, status_name, stored_text};
-use super::events::ending;
-use super::failure::{conflict, stored};
+use super::ended::{Ended, status_name};
+use super::failure::conflict;
 use super::numbering::Numbering;
 use super::quotas::RunGuard;
 use super::run_cache::Lead;
+use super::run_record::Beginning;
 use super::{Caller, Inner, Running};
 use crate::prepare::Prepared;
 use crate::run::{Finished, Phase, Remains, RunEvent, RunInput};
@@ -56,14 +54,6 @@ struct Clearing {
     run: InFlightRun,
     promise: Promise,
     hold: RunGuard,
-}
-
-/// What is written down before anything happens.
-#[derive(Debug)]
-pub(super) struct Beginning {
-    pub(super) row: RunRow,
-    pub(super) told: Json,
-    pub(super) audit: Audit,
 }
 
 /// A run in flight.
@@ -208,21 +198,6 @@ impl Telling {
 }
 
 impl Inner {
-    /// Leave to run the program: its beginning is on record. `recorded` is told.
-    fn permit(self: &Arc<Self>, beginning: Beginning, recorded: Option<oneshot::Sender<()>>) -> Permit {
-        let inner = Arc::clone(self);
-        let recording = async move {
-            let Beginning { row, told, audit } = beginning;
-            stored(inner.store.insert_run(&row, &[told], &audit).await)?;
-            inner.events.wake(row.tenant);
-            if let Some(recorded) = recorded {
-                let _ = recorded.send(());
-            }
-            Ok(())
-        };
-        Permit::new(recording.instrument(debug_span!("record_begin")))
-    }
-
     #[tracing::instrument(level = "debug", skip_all)]
     async fn carry_out_run(
         self: &Arc<Self>,
@@ -232,17 +207,24 @@ impl Inner {
     ) -> Result<RunResult> {
         let OneShot { id, caller, beginning, mut spec, prepared, promise, hold, waited, limits, lead } = shot;
         let (mut telling, recorded) = listener.unzip();
-        let permit = self.permit(beginning, recorded);
+        let clearing = Clearing { id, run: run.clone(), promise, hold };
+        let mut beginning = match self.begin_run(beginning, recorded).await {
+            Ok(beginning) => beginning,
+            Err(error) => {
+                self.clear_away(clearing, None);
+                return Err(error);
+            }
+        };
         let cx = caller.operation().with_cancellation(run.cancel.clone());
         let began = Instant::now();
         let language = prepared.language.name.clone();
         let stdin = Bytes::from(std::mem::take(&mut spec.stdin).into_bytes());
         let input = if stdin.is_empty() { RunInput::Empty } else { RunInput::Bytes(stdin) };
         let (sender, mut events) = telling.is_some().then(|| mpsc::channel(LINE)).unzip();
-        let finished = {
-            let running = self.runner.run(&cx, &spec, prepared, input, sender, Some(permit.clone()));
+        let running = async {
+            let running = self.runner.run(&cx, &spec, prepared, input, sender);
             tokio::pin!(running);
-            match (&mut telling, &mut events) {
+            let finished = match (&mut telling, &mut events) {
                 (Some(telling), Some(events)) => loop {
                     tokio::select! {
                         biased;
@@ -251,23 +233,22 @@ impl Inner {
                     }
                 },
                 _ => running.await,
+            };
+            if let (Some(telling), Some(events)) = (&mut telling, &mut events) {
+                while let Ok(event) = events.try_recv() {
+                    telling.tell(event).await;
+                }
             }
+            finished
         };
-        if let (Some(telling), Some(events)) = (&mut telling, &mut events) {
-            while let Ok(event) = events.try_recv() {
-                telling.tell(event).await;
-            }
-        }
-        let clearing = Clearing { id, run, promise, hold };
+        let finished = self.beside_beginning_of_run(running, &mut beginning).await;
         let (ended, failure, remains) = self.ended_run(id, finished, waited);
-        // A run that came to nothing before its program has a record all the same.
-        if let Err(refused) = permit.obtain().await {
-            self.clear_away(clearing, remains);
-            return Err(failure.unwrap_or(refused));
-        }
         let elapsed = began.elapsed();
-        let recording = self.record_run(caller.tenant, id, &ended, failure.is_some());
-        recording.instrument(debug_span!("record_end")).await;
+        let recording = self.record_run(caller.tenant, id, &ended, failure.is_some(), beginning);
+        if let Err(error) = recording.instrument(debug_span!("record_end")).await {
+            self.clear_away(clearing, remains);
+            return Err(failure.unwrap_or(error));
+        }
         if let (Some(lead), None) = (lead, &failure) {
             lead.finish(&ended.result);
         }
@@ -331,43 +312,4 @@ impl Inner {
             }
         }
     }
-
-    async fn record_run(&self, tenant: TenantId, id: RunId, ended: &Ended, failed: bool) {
-        let status = ended.result.status;
-        let end = RunEnd {
-            status: (!failed).then(|| status_name(status).to_owned()),
-            result: if failed { None } else { stored_text(&ended.result) },
-            problem: ended.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok()),
-            at: Timestamp::now(),
-        };
-        self.end_run(tenant, id, &end, (!failed).then_some(status)).await;
-    }
-
-    /// Stores the end of a run, waiting for a store that is not available.
-    pub(super) async fn end_run(&self, tenant: TenantId, id: RunId, end: &RunEnd, status: Option<Status>) {
-        let told = ending(None, Some(id), status);
-        let mut wait = Duration::from_millis(50);
-        loop {
-            match self.store.end_run(tenant, id, end, &told).await {
-                Ok(_) => break,
-                Err(error) if error.is_transient() && !self.tasks.stopping().is_cancelled() => {
-                    tracing::warn!(run = %id, %error, "the end of a run cannot be stored yet");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
-                }
-                Err(error) => {
-                    tracing::error!(run = %id, %error, "the end of a run cannot be stored");
-                    break;
-                }
-            }
-        }
-        self.events.wake(tenant);
-    }
-}
-
-/// The problem of a run whose server ended.
-pub(super) fn interrupted() -> Problem {
-    let error =
-        Error::new(sandstorm_types::ErrorKind::Provider, "the server ended while the run was under way");
-    Problem { code: error.kind(), detail: error.message().to_owned() }
 }

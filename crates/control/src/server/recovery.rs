@@ -20,7 +20,7 @@ use super::follower::Story;
 use super::fork::CARRIED;
 use super::interpreter::{Interpreter, Left};
 use super::living::Living;
-use super::one_shot;
+use super::run_record;
 use crate::context::Context;
 
 const LOST: &str = "lost while the server was down";
@@ -253,7 +253,7 @@ impl Inner {
 
     async fn end_unfinished_runs(&self) -> Result<()> {
         for row in stored(self.store.unfinished_runs().await)? {
-            let problem = serde_json::to_value(one_shot::interrupted()).ok();
+            let problem = serde_json::to_value(run_record::interrupted()).ok();
             let end = RunEnd { status: None, result: None, problem, at: Timestamp::now() };
             self.end_run(row.tenant, row.id, &end, None).await;
         }

@@ -17,8 +17,9 @@ use super::ended::status_named;
 use super::events::body;
 
 use super::failure::{conflict, not_found, stored};
-use super::one_shot::{self, Beginning, OneShot};
+use super::one_shot::{self, OneShot};
 use super::run_cache::Sought;
+use super::run_record::Beginning;
 use super::sandboxes::{LARGEST_PAGE, PAGE};
 use super::{Caller, Control, EventBodyView, Page, Scope};
 

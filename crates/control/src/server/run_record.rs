@@ -1,0 +1,152 @@
+//! What is on record of a run: its beginning before anything happens, its end before anybody hears of it.
+
+use sandstorm_provider::{Error, Result};
+use sandstorm_store::{Announced, Audit, RunEnd, RunRow};
+use sandstorm_types::{Problem, RunId, Status, TenantId, Timestamp};
+use serde_json::Value as Json;
+use tokio::sync::oneshot;
+use tracing::{Instrument, debug_span};
+
+use super::Inner;
+use super::beginning::SOON;
+use super::ended::{Ended, status_name, stored_text};
+use super::events::ending;
+use super::failure::stored;
+use super::patience::Patience;
+
+/// What is written down before anything happens.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) row: RunRow,
+    pub(super) told: Json,
+    pub(super) audit: Audit,
+}
+
+/// A beginning that is on file, and not recorded yet.
+#[derive(Debug)]
+pub(super) struct OnFile {
+    beginning: Beginning,
+    announced: Announced,
+    /// Who waits for the record.
+    recorded: Option<oneshot::Sender<()>>,
+}
+
+impl OnFile {
+    /// It is in the database.
+    fn recorded(self) {
+        self.announced.recorded();
+        if let Some(recorded) = self.recorded {
+            let _ = recorded.send(());
+        }
+    }
+}
+
+impl Inner {
+    /// Stores the end, with the beginning unless that is stored. An error: nothing is known of this run.
+    pub(super) async fn record_run(
+        &self,
+        tenant: TenantId,
+        id: RunId,
+        ended: &Ended,
+        failed: bool,
+        beginning: Option<OnFile>,
+    ) -> Result<()> {
+        let status = (!failed).then_some(ended.result.status);
+        let end = RunEnd {
+            status: status.map(|status| status_name(status).to_owned()),
+            result: if failed { None } else { stored_text(&ended.result) },
+            problem: ended.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok()),
+            at: Timestamp::now(),
+        };
+        let Some(on_file) = beginning else {
+            self.end_run(tenant, id, &end, status).await;
+            return Ok(());
+        };
+        let Beginning { row, told, audit } = &on_file.beginning;
+        let ended = ending(None, Some(id), status);
+        let mut patience = Patience::new("a run", id);
+        while let Err(error) =
+            self.store.whole_run(row, std::slice::from_ref(told), audit, &end, &ended).await
+        {
+            stored(patience.wait(self, error).await)?;
+        }
+        on_file.recorded();
+        self.events.wake(tenant);
+        Ok(())
+    }
+
+    /// Stores the end of a run, waiting for a store that is not available.
+    pub(super) async fn end_run(&self, tenant: TenantId, id: RunId, end: &RunEnd, status: Option<Status>) {
+        let told = ending(None, Some(id), status);
+        let mut patience = Patience::new("the end of a run", id);
+        while let Err(error) = self.store.end_run(tenant, id, end, &told).await {
+            if patience.wait(self, error).await.is_err() {
+                break;
+            }
+        }
+        self.events.wake(tenant);
+    }
+
+    /// Puts the beginning on file, or in the database where that is not enough. `recorded` is told when it is there.
+    pub(super) async fn begin_run(
+        &self,
+        beginning: Beginning,
+        recorded: Option<oneshot::Sender<()>>,
+    ) -> Result<Option<OnFile>> {
+        let Beginning { row, told, audit } = &beginning;
+        let started = std::slice::from_ref(told);
+        let announce = || self.store.announce_run(row, started, audit);
+        if let Some(announced) = debug_span!("record_begin").in_scope(announce) {
+            return Ok(Some(OnFile { beginning, announced, recorded }));
+        }
+        let recording = self.store.insert_run(row, started, audit);
+        stored(recording.instrument(debug_span!("record_begin")).await)?;
+        self.events.wake(row.tenant);
+        let _ = recorded.map(|recorded| recorded.send(()));
+        Ok(None)
+    }
+
+    /// Carries a run out, and records its beginning when that is due before its end.
+    pub(super) async fn beside_beginning_of_run<T>(
+        &self,
+        running: impl Future<Output = T>,
+        beginning: &mut Option<OnFile>,
+    ) -> T {
+        let mut running = std::pin::pin!(running);
+        let is_due = async {
+            match beginning {
+                None => std::future::pending().await,
+                Some(on_file) if on_file.recorded.is_some() => {}
+                Some(_) => tokio::time::sleep(SOON).await,
+            }
+        };
+        // In this order: the program is on its way before anything is waited for.
+        tokio::select! {
+            biased;
+            ended = &mut running => ended,
+            () = is_due => tokio::join!(biased; running, self.record_beginning_of_run(beginning)).0,
+        }
+    }
+
+    async fn record_beginning_of_run(&self, beginning: &mut Option<OnFile>) {
+        let Some(OnFile { beginning: Beginning { row, told, audit }, .. }) = beginning else { return };
+        let mut patience = Patience::new("the beginning of a run", row.id);
+        while let Err(error) = self.store.insert_run(row, std::slice::from_ref(told), audit).await {
+            if patience.wait(self, error).await.is_err() {
+                // Its end is stored with it, or refused with it.
+                return;
+            }
+        }
+        if let Some(on_file) = beginning.take() {
+            self.events.wake(on_file.beginning.row.tenant);
+            on_file.recorded();
+        }
+    }
+}
+
+/// The problem of a run whose server ended.
+pub(super) fn interrupted() -> Problem {
+    let error =
+        Error::new(sandstorm_types::ErrorKind::Provider, "the server ended while the run was under way");
+    Problem { code: error.kind(), detail: error.message().to_owned() }
+}
