@@ -222,8 +222,7 @@ impl Inner {
         let input = if stdin.is_empty() { RunInput::Empty } else { RunInput::Bytes(stdin) };
         let (sender, mut events) = telling.is_some().then(|| mpsc::channel(LINE)).unzip();
         let running = async {
-            let running = self.runner.run(&cx, &spec, prepared, input, sender);
-            tokio::pin!(running);
+            let mut running = Box::pin(self.runner.run(&cx, &spec, prepared, input, sender));
             let finished = match (&mut telling, &mut events) {
                 (Some(telling), Some(events)) => loop {
                     tokio::select! {
