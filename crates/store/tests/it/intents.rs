@@ -1,16 +1,20 @@
-//! Cells that are on file before they are in the database.
+//! Cells and runs that are on file before they are in the database.
 
-use sandstorm_store::{ContextChanges, ContextRow, Durability, ExecEnd, ExecRow, Store, StoreConfig};
+use sandstorm_store::{
+    ContextChanges, ContextRow, Durability, ExecEnd, ExecRow, RunEnd, Store, StoreConfig, StoreError,
+};
 use sandstorm_types::TenantId;
 use serde_json::json;
 
-use crate::support::{Case, at, audit, context, exec, on_both};
+use crate::support::{Case, at, audit, context, exec, on_both, run};
 
 on_both!(
     what_a_server_did_not_live_to_record_the_next_one_records,
     what_was_recorded_is_not_recorded_again,
     a_context_that_went_on_is_left_as_it_is,
     a_file_that_was_not_written_to_its_end_is_nothing,
+    runs_are_recorded_late_and_once,
+    a_run_can_be_one_transaction,
 );
 
 async fn new_context(case: &Case) -> (ContextRow, ExecRow, ContextChanges) {
@@ -94,6 +98,43 @@ async fn a_file_that_was_not_written_to_its_end_is_nothing(case: Case) {
     std::fs::write(&case.config.intents, &bytes).unwrap();
     assert_eq!(case.store.catch_up().await.unwrap(), 0);
     assert_eq!(known(&case.store, &row, &cell).await, (None, row));
+}
+
+async fn runs_are_recorded_late_and_once(case: Case) {
+    let (missed, known) = (run(TenantId::LOCAL, 1), run(TenantId::LOCAL, 2));
+    for row in [&missed, &known] {
+        std::mem::forget(case.store.announce_run(row, &[json!("start")], &audit("run")).unwrap());
+    }
+    case.store.insert_run(&known, &[json!("start")], &audit("run")).await.unwrap();
+    let next = case.reopen().await;
+    assert_eq!(next.catch_up().await.unwrap(), 1);
+    let mut unfinished = next.unfinished_runs().await.unwrap();
+    unfinished.sort_by_key(|row| row.created_at);
+    assert_eq!(unfinished, [missed, known]);
+    assert_eq!(next.audit(None, 0, 100).await.unwrap().len(), 2);
+    assert_eq!(next.catch_up().await.unwrap(), 0);
+}
+
+async fn a_run_can_be_one_transaction(case: Case) {
+    let row = run(TenantId::LOCAL, 1);
+    let end = RunEnd {
+        status: Some("ok".to_owned()),
+        result: Some("{\"exit_code\":0}".to_owned()),
+        problem: None,
+        at: at(20),
+    };
+    let announced = case.store.announce_run(&row, &[json!("start")], &audit("run")).unwrap();
+    let told = [json!("how"), json!("complete")];
+    let seqs = case.store.whole_run(&row, &[json!("start")], &audit("run"), &end, &told).await.unwrap();
+    announced.recorded();
+    assert_eq!(seqs.unwrap().len(), 3);
+    let stored = case.store.run(row.tenant, row.id).await.unwrap().unwrap();
+    assert_eq!((stored.status.as_deref(), stored.ended_at), (Some("ok"), Some(at(20))));
+    assert_eq!(stored.result, Some(json!({"exit_code": 0})));
+    let again = case.store.whole_run(&row, &[json!("start")], &audit("run"), &end, &told).await;
+    assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}");
+    assert_eq!(case.store.audit(None, 0, 100).await.unwrap().len(), 1, "what is refused leaves nothing");
+    assert_eq!(case.store.catch_up().await.unwrap(), 0);
 }
 
 #[tokio::test]
