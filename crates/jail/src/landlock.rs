@@ -5,12 +5,13 @@
 //! from the same rules.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope,
 };
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::spec::{RootSpec, WRITABLE};
@@ -34,9 +35,7 @@ pub(crate) fn enter(spec: &RootSpec, shared: bool) -> Result<Option<OwnedFd>, Fa
         .and_then(Ruleset::create)
         .map_err(|_| Errno::NOSYS)
         .step("landlock rules")?;
-    let mut readable: Vec<&std::path::Path> = spec.trees.iter().map(|tree| tree.target.as_path()).collect();
-    readable.push("/etc".as_ref());
-    for path in readable {
+    for path in readable(spec) {
         ruleset = allow(ruleset, path, read)?;
     }
     // Names of directories may be read everywhere; what is in them may not.
@@ -62,13 +61,23 @@ pub(crate) fn enter(spec: &RootSpec, shared: bool) -> Result<Option<OwnedFd>, Fa
     rules.ok_or(Errno::BADF).map(Some).step("landlock rules")
 }
 
+/// What may be read. A rule holds for everything below, whatever is mounted there.
+fn readable(spec: &RootSpec) -> Vec<&Path> {
+    let mut all: Vec<&Path> = spec.trees.iter().map(|tree| tree.target.as_path()).collect();
+    all.push(Path::new("/etc"));
+    // Paths sort by their parts: what is below another comes behind it.
+    all.sort_unstable();
+    all.dedup_by(|path, before| path.starts_with(before));
+    all
+}
+
 fn allow(
     ruleset: landlock::RulesetCreated,
-    path: &std::path::Path,
+    path: &Path,
     access: landlock::BitFlags<AccessFs>,
 ) -> Result<landlock::RulesetCreated, Failed> {
     let step = || format!("landlock rule for {}", path.display());
-    let opened = PathFd::new(path).map_err(|_| Errno::NOENT).step_with(step)?;
+    let opened = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step_with(step)?;
     // Rights on directories do not apply to a file that is mounted by itself.
     let found = rustix::fs::fstat(&opened).step_with(step)?;
     let is_file = FileType::from_raw_mode(found.st_mode) != FileType::Directory;
@@ -79,4 +88,21 @@ fn allow(
 /// The Landlock version of the running kernel; 0 is none.
 pub fn kernel_abi() -> u32 {
     sandstorm_sys::process::landlock_abi().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Tree;
+    use crate::template::{self, Additions};
+
+    #[test]
+    fn what_lies_below_another_needs_no_rule() {
+        let mut spec = template::host(1 << 20, 100, Additions::default());
+        spec.trees = ["/usr", "/etc/ssl/certs", "/usrx", "/usr/local/go", "/opt/layer"]
+            .map(|target| Tree { source: "/usr/share".into(), target: target.into() })
+            .into();
+        let wanted = ["/etc", "/opt/layer", "/usr", "/usrx"];
+        assert_eq!(readable(&spec), wanted.map(Path::new));
+    }
 }
