@@ -33,6 +33,7 @@ pub(crate) const CASES: &[Case] = &[
     ("one_that_was_ready_has_a_network_of_its_own", one_that_was_ready_has_a_network_of_its_own),
     ("the_pool_comes_back_with_the_launcher", the_pool_comes_back_with_the_launcher),
     ("an_interpreter_waits_for_a_run", an_interpreter_waits_for_a_run),
+    ("what_the_last_program_leaves_is_ended", what_the_last_program_leaves_is_ended),
     ("what_was_said_ahead_is_ready_at_the_first_request", what_was_said_ahead_is_ready_at_the_first_request),
     ("the_suite_passes_with_a_pool", the_suite_passes_with_a_pool),
 ];
@@ -394,6 +395,28 @@ fn an_interpreter_waits_for_a_run(place: &Place) {
                 "{}",
                 text(&done.stderr)
             );
+        }
+    }));
+}
+
+/// Also where nobody destroys the sandbox: quiet ones a moment later, and those that write at once, since their output
+/// would never end.
+fn what_the_last_program_leaves_is_ended(place: &Place) {
+    place.pool.set(Some(POOL));
+    place.zygotes.set(true);
+    place.live(life!(|host| {
+        warm_up(host, &spec(), for_python()).await;
+        let path: GuestPath = "/workspace/main.py".parse().unwrap();
+        for child in ["exec sleep 3600", "while :; do echo more; done"] {
+            let code = format!(
+                "import subprocess, sys\nprint('first', flush=True)\n\
+                 subprocess.Popen(['/bin/sh', '-c', {child:?}])\nsys.exit(3)\n"
+            );
+            let sandbox = take(host, &spec(), for_python()).await.id;
+            let done = host.provider.exec_collect(&host.cx, &sandbox, program(&path, &code)).await.unwrap();
+            assert_eq!((done.end.status, done.end.cause), (ExecStatus::Code(3), EndCause::Program));
+            assert!(text(&done.stdout).starts_with("first\n"), "{}", text(&done.stderr));
+            until("only the agent is left", || host.processes(&sandbox).len() == 1).await;
         }
     }));
 }
