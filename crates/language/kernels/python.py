@@ -17,6 +17,7 @@ import fcntl
 import json
 import linecache
 import os
+import re
 import signal
 import struct
 import sys
@@ -35,6 +36,9 @@ MAX_LINE = 24 << 10
 READ = 16 << 10
 MORE = 1 << 31
 CO_COROUTINE = 0x80
+SHORT = 200
+# Ends of statements, assignments, blocks and words that begin a statement; escapes, since there are warnings about some.
+is_no_expression = re.compile(r"\s|.*[\n;=:\\]|(?:import|from|del|raise|assert|pass)\b").match
 SIGINT = int(signal.SIGINT)
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
@@ -57,6 +61,9 @@ class ProtocolError(Exception):
 
 
 strict_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+# The two that every cell sends.
+START = '{"type": "start", "id": %s, "execution_count": %d}'
+DONE = '{"type": "done", "id": %s, "status": "%s", "execution_count": %d}'
 
 
 def encode(message):
@@ -317,7 +324,7 @@ class PyplotHook:
         return spec
 
 
-READY = encode({"type": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
+READY = strict_json({"type": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
 
 
 class Kernel:
@@ -348,9 +355,13 @@ class Kernel:
         if self.channel is not None:
             self.interrupts.masking(self.channel.send, message, hold)
 
+    def send_encoded(self, text, hold=False):
+        if self.channel is not None:
+            self.interrupts.masking(self.channel.send_encoded, text.encode("utf-8", "replace"), hold)
+
     def serve(self):
         self.interrupts.install()
-        self.interrupts.masking(self.channel.send_encoded, READY)
+        self.send_encoded(READY)
         while True:
             self._wait()
             message = self.channel.receive()
@@ -361,7 +372,7 @@ class Kernel:
             self.execute(message.get("id"), message["code"], bool(message.get("silent")), bool(message.get("late_start")))
 
     def execute(self, cell, code, silent, late_start):
-        self.cell = cell
+        self.cell, self.cell_text = cell, strict_json(cell)
         self.cells += 1
         if not silent:
             self.count += 1
@@ -378,10 +389,10 @@ class Kernel:
         if self.channel is None:
             end_forked_child(None)
         flush_output()
-        self.send({"type": "done", "id": cell, "status": status, "execution_count": self.count})
+        self.send_encoded(DONE % (self.cell_text, status, self.count))
 
     def _run_cell(self, code, silent, late_start):
-        self.send({"type": "start", "id": self.cell, "execution_count": self.count}, hold=late_start)
+        self.send_encoded(START % (self.cell_text, self.count), hold=late_start)
         try:
             value = self._evaluate(code, "<cell silent %d>" % self.cells if silent else "<cell %d>" % self.count)
             if value is not None and not silent and not code.rstrip().endswith(";"):
@@ -398,6 +409,10 @@ class Kernel:
     def _evaluate(self, code, filename):
         """Runs the cell; the value is that of its last statement if that is an expression."""
         linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
+        part = self._compile_expression(code, filename)
+        if part is not None:
+            value = eval(part, self.namespace)
+            return self._await(value) if part.co_flags & CO_COROUTINE else value
         tree = compile(code, filename, "exec", self.compile_flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         parts = []
@@ -410,6 +425,16 @@ class Kernel:
         for part in parts:
             value = eval(part, self.namespace)
         return value if last is not None else None
+
+    def _compile_expression(self, code, filename):
+        """A cell that is one short expression, as many are, needs no tree. Nothing where it is not, or may not be: what else
+        such a line could be is left out, so that hardly any is parsed twice, and none that could be warned of twice."""
+        if len(code) > SHORT or is_no_expression(code):
+            return None
+        try:
+            return compile(code, filename, "eval", self.compile_flags, dont_inherit=True)
+        except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
+            return None
 
     def _compile(self, tree, filename, mode):
         code = compile(tree, filename, mode, self.compile_flags, dont_inherit=True)
