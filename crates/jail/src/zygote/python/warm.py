@@ -245,7 +245,8 @@ def fill_holes_of_libc():
         # The last of the statistics is what is left at the end.
         while allocate(size) < end_of_heap(0) - statistics().words[9] - size - 16:
             pass
-        size -= max(size // 8 & ~15, 16)
+        # Small ones lie in lists of their exact size.
+        size -= max(size // 8 & ~15, 16) if size > 1088 else 16
 
 
 def lay_out_functions():
