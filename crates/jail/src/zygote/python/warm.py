@@ -304,7 +304,7 @@ def rehearse(program):
 
 def rehearse_life():
     """The same for the whole life of a program. Nothing of this is left when the job comes."""
-    job = Job(REHEARSAL_JOB)
+    job = Job(bytes(REHEARSAL_JOB))
     settle(job)
     job.source, job.folder = SHORT_REHEARSAL, "/"
     try:
@@ -334,11 +334,12 @@ def packed(*texts):
     return b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
-REHEARSAL_JOB = (
+# As long as most are. It comes anew each time, as those of the agent do.
+REHEARSAL_JOB = bytearray(
     struct.pack("<I", 2)
-    + packed(b"python", b"main.py")
-    + struct.pack("<I", 2)
-    + packed(b"HOME", ZYGOTE_HOME or b"/", b"A", b"B")
+    + packed(os.fsencode(sys.executable), b"main.py")
+    + struct.pack("<I", len(os.environb))
+    + b"".join(packed(*pair) for pair in os.environb.items())
     + packed(b"/")
     + struct.pack("<BI", 0, 1)
     + packed(os.devnull.encode(), b"nothing")
