@@ -58,6 +58,8 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONUTF8": "1",
 }
+# As the agent sends it.
+ENVIRONMENT = dict(sorted(ENVIRONMENT.items()))
 OF_ZYGOTE = {**ENVIRONMENT, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 

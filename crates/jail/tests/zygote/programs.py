@@ -196,6 +196,14 @@ print(os.getenv('NEW'), os.path.expanduser('~'), os.path.expandvars('$NEW'))
 """,
         "env": {"GIVEN": "ü=1", "EMPTY": ""},
     },
+    "usual environment": """
+import os, posix
+print(dict(os.environ), list(os.environb.items()), posix.environ)
+os.system('env | sort')
+os.environ['NEW'] = 'x'
+del os.environ['LANG']
+os.system('echo "$NEW [$LANG]"; env | sort')
+""",
     "time zone": {"main": "import time\nprint(time.tzname, time.localtime(0).tm_hour)\n", "env": {"TZ": "Asia/Tokyo"}},
     "flags": "import sys\nprint(sys.flags, sys.warnoptions, sys.dont_write_bytecode, sys.executable, sys.prefix, sys.version, sys.getrecursionlimit(), sys.getswitchinterval())\nprint(sys.implementation.name, sys.getfilesystemencoding(), sys.getdefaultencoding(), sys._xoptions)\n",
     "hooks": "import sys\nprint(sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__, sys.unraisablehook is sys.__unraisablehook__, sys.gettrace(), sys.getprofile(), sys.exc_info(), hasattr(sys, 'last_value'), hasattr(sys, 'ps1'))\nprint(sys.meta_path, sys.path_hooks)\n",

@@ -267,12 +267,26 @@ UNPACK_NUMBER = struct.Struct("<I").unpack_from
 FILE_NAMES, FILE_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
+def packed(*texts):
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
+# The environment of most programs: the zygote's own, but for what keeps libraries from starting threads in it.
+OWN_VARIABLES = b"OPENBLAS_NUM_THREADS", b"OMP_NUM_THREADS"
+USUAL_VARIABLES = sorted((name, value) for name, value in os.environb.items() if name not in OWN_VARIABLES)
+USUAL_ENVIRONMENT = struct.pack("<I", len(USUAL_VARIABLES)) + b"".join(packed(*pair) for pair in USUAL_VARIABLES)
+
+
 class Job:
     """What the agent wants to be run."""
 
     def __init__(self, body):
         words, at = take_strings(body, 0, 1)
-        self.env, at = take_strings(body, at, 2)
+        if body.startswith(USUAL_ENVIRONMENT, at):
+            # Every guest has it from the zygote.
+            self.env, at = None, at + len(USUAL_ENVIRONMENT)
+        else:
+            self.env, at = take_strings(body, at, 2)
         self.cwd, at = take_string(body, at)
         flags = body[at]
         self.keeps_side, self.says_end = flags & KEEP_SIDE, flags & SAY_END
@@ -325,7 +339,8 @@ def read_exactly(size):
 
 def settle(job):
     """Everything before the program that may fail: environment, working directory, files."""
-    take_step("environment", set_environment, job.env)
+    if job.env is not None:
+        take_step("environment", set_environment, job.env)
     folder = take_step("working directory", enter_directory, job.cwd)
     files = job.files
     for at in range(0, len(files), 2):

@@ -140,9 +140,9 @@ def warm_up(command):
     HIDEABLE = ZYGOTE_MODULES - FRESH_MODULES - frozenset(sys.builtin_module_names)
     # The folder of this file; what is left is as the interpreter computed it.
     del sys.path[0]
-    rehearse_in_the_zygote(zygote)
     for main, _ in zygote.known.values():
         take_step("known program", rehearse_known, main.__dict__)
+    rehearse_in_the_zygote(zygote)
     # What lives now is never looked at by a collector again, so it stays shared with every guest.
     # Guests have others, and to let go of these would touch them.
     sys.argv = []
@@ -170,6 +170,7 @@ def rehearse_in_the_zygote(zygote):
     for _ in range(REHEARSALS):
         check_way(join)
         RENEWAL.renew(getpid())
+        set_environment(take_strings(USUAL_ENVIRONMENT, 0, 2)[0])
         content_of(KNOWN_FILE)
         real_path("/")
         rehearse_life()
@@ -330,16 +331,11 @@ def rehearse_life():
 KNOWN_FILE = getattr(struct, "__file__", os.devnull)
 
 
-def packed(*texts):
-    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
-
-
 # As long as most are. It comes anew each time, as those of the agent do.
 REHEARSAL_JOB = bytearray(
     struct.pack("<I", 2)
     + packed(os.fsencode(sys.executable), b"main.py")
-    + struct.pack("<I", len(os.environb))
-    + b"".join(packed(*pair) for pair in os.environb.items())
+    + USUAL_ENVIRONMENT
     + packed(b"/")
     + struct.pack("<BI", 0, 1)
     + packed(os.devnull.encode(), b"nothing")
