@@ -4,6 +4,8 @@ ZYGOTE_HOME, ZYGOTE_USER_SITE = os.environb.get(b"HOME"), site.getusersitepackag
 DISPLAY = sys.__excepthook__
 OWN_MAIN = sys.modules["__main__"]
 MODULES, MODULE, LOADER = sys.modules, types.ModuleType, type(FRESH_MAIN["__loader__"])
+# Each program has its own, in the same places.
+FRESH_MAIN.update({"__doc__": None, "__loader__": None, "__file__": None})
 is_regular, now, now_ns = stat.S_ISREG, time.time, time.time_ns
 UNHANDLED_INTERRUPT = -int(signal.SIGINT)
 run_exit_functions, collect = atexit._run_exitfuncs, gc.collect
@@ -150,7 +152,6 @@ def new_main(filename):
     main = MODULE("__main__")
     names = main.__dict__
     names.update(FRESH_MAIN)
-    names["__doc__"] = None
     if "__annotations__" in FRESH_MAIN:
         names["__annotations__"] = {}
     names["__loader__"] = LOADER("__main__", filename)
