@@ -75,6 +75,15 @@ class Socket(PythonTest, DescriptorContract):
     def test_a_semicolon_hides_the_value(self):
         self.assertIsNone(self.kernel.run("1;").result)
 
+    def test_a_cell_that_is_one_expression(self):
+        self.assertEqual(self.value("await __import__('asyncio').sleep(0, 5)"), "5")
+        self.assertEqual(self.kernel.run("print(1)").result, None)
+        for code, name in ((" 1", "IndentationError"), ("1 +", "SyntaxError"), ("1 2", "SyntaxError"), ("1/0", "ZeroDivisionError")):
+            with self.subTest(code):
+                error = self.kernel.run(code).error
+                self.assertEqual(error["name"], name)
+                self.assertIn(code.strip(), "\n".join(error["traceback"]))
+
     def test_exit_codes(self):
         for code, expected in (("None", 0), ("'message'", 1), ("7", 7)):
             error = self.kernel.run("import sys\nsys.exit(%s)" % code).error
