@@ -298,7 +298,6 @@ class Calls:
 
 unshare = libc_function("unshare", ctypes.c_int)
 flush_libc = libc_function("fflush", POINTER)
-trim_libc = libc_function("malloc_trim", ctypes.c_size_t)
 real_path_of = LIBC["realpath"]
 real_path_of.restype = POINTER
 

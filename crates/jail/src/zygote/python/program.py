@@ -502,11 +502,7 @@ def await_and_begin():
     program = start_program(KEPT[0], job)
     if program is None:
         execute_interpreter(job)
-    if job.keeps_side:
-        # It stays for long, and of its job nothing is needed any more.
-        del job
-        trim_libc(0)
-    else:
+    if not job.keeps_side:
         if job.says_end:
             LAST_WORD.keep()
         close(SIDE)
