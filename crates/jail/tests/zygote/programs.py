@@ -183,6 +183,11 @@ if sys.version_info >= (3, 11):
         "env": {"PYTHONPATH": "{folder}/lib"},
         "cold": True,
     },
+    "descriptors of the real interpreter": {
+        "main": "import os\nprint(sorted(map(int, os.listdir('/proc/self/fd'))))\n",
+        "files": {"json.py": ""},
+        "cold": True,
+    },
     "script named as a module": {"main": "", "files": {"json.py": "import json\nprint(json.__file__)\n"}, "argv": ["json.py"], "cold": True},
     "environment": {
         "main": """

@@ -500,10 +500,10 @@ def await_and_begin():
         # The agent is gone: nobody wants the program any more.
         os._exit(0)
     program = start_program(KEPT[0], job)
-    if program is None:
-        execute_interpreter(job)
     if not job.keeps_side:
         if job.says_end:
             LAST_WORD.keep()
         close(SIDE)
+    if program is None:
+        execute_interpreter(job)
     return program
