@@ -5,6 +5,7 @@
 //! jail comes in. One in which a packet was sent, a connection tried or a socket left is thrown away: its counters would
 //! tell the next jail of it.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +31,9 @@ const PAST: [&str; 7] = [
     "net/ip6_flowlabel",
 ];
 
+/// No such file is as long.
+const LONGEST: usize = 16 * 1024;
+
 /// Numbers among those that are the whole host's.
 const OF_THE_HOST: [&str; 2] = ["alloc", "mem"];
 
@@ -42,6 +46,8 @@ pub(super) struct Networks {
     spare: Vec<Namespace>,
     /// Held by all whose past can be read.
     counted: Rc<()>,
+    /// Where it is read to: room for so much is dear to get for each file.
+    room: Vec<u8>,
 }
 
 /// One network namespace.
@@ -72,13 +78,19 @@ impl Namespace {
         Ok(Self { entrance: namespace()?, past, _counted: Some(Rc::clone(counted)) })
     }
 
-    fn past(&self) -> io::Result<Vec<String>> {
-        let read = |(file, name): (&Option<File>, &&str)| match file {
-            Some(file) if name.contains("sockstat") => Ok(of_the_namespace(&whole(file)?)),
-            Some(file) => whole(file),
-            None => Ok(String::new()),
-        };
-        self.past.iter().zip(&PAST).map(read).collect()
+    fn past(&self, room: &mut Vec<u8>) -> io::Result<Vec<String>> {
+        let files = self.past.iter().zip(&PAST);
+        files.map(|(file, name)| told(file.as_ref(), name, room).map(Cow::into_owned)).collect()
+    }
+
+    /// Whether this is its past.
+    fn tells(&self, past: &[String], room: &mut Vec<u8>) -> io::Result<bool> {
+        for ((file, name), past) in self.past.iter().zip(&PAST).zip(past) {
+            if told(file.as_ref(), name, room)? != *past {
+                return Ok(false);
+            }
+        }
+        Ok(self.past.len() == past.len())
     }
 }
 
@@ -91,7 +103,8 @@ impl AsFd for Namespace {
 impl Networks {
     /// To be made by a process that may enter and leave network namespaces.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { own: namespace()?, untouched: None, spare: Vec::new(), counted: Rc::default() })
+        let (own, room) = (namespace()?, Vec::with_capacity(LONGEST));
+        Ok(Self { own, untouched: None, spare: Vec::new(), counted: Rc::default(), room })
     }
 
     /// One with nothing but loopback.
@@ -112,7 +125,8 @@ impl Networks {
         let made = made.and_then(|made| {
             network::loopback_up().map_err(io::Error::other)?;
             if self.untouched.is_none() {
-                self.untouched = Some(made.past()?.iter().map(|text| without_sockets(text)).collect());
+                let past = made.past(&mut self.room)?;
+                self.untouched = Some(past.iter().map(|text| without_sockets(text)).collect());
             }
             Ok(made)
         });
@@ -129,7 +143,8 @@ impl Networks {
 
     /// Takes one back from a jail that is gone. It waits for the next if nobody can tell that it was used.
     pub(super) fn give_back(&mut self, network: Namespace) {
-        if self.spare.len() < MOST && network.past().ok() == self.untouched && self.untouched.is_some() {
+        let Some(untouched) = &self.untouched else { return };
+        if self.spare.len() < MOST && network.tells(untouched, &mut self.room).unwrap_or(false) {
             self.spare.push(network);
         }
     }
@@ -143,14 +158,24 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?)
 }
 
+/// What one of the files says of its namespace.
+fn told<'a>(file: Option<&File>, name: &str, room: &'a mut Vec<u8>) -> io::Result<Cow<'a, str>> {
+    Ok(match file {
+        Some(file) if name.contains("sockstat") => of_the_namespace(whole(file, room)?).into(),
+        Some(file) => whole(file, room)?.into(),
+        None => "".into(),
+    })
+}
+
 /// In one piece: such a file does not say how long it is, and is made anew for each part that is read.
-fn whole(file: &File) -> io::Result<String> {
-    let mut text = Vec::with_capacity(16 * 1024);
-    rustix::io::pread(file, rustix::buffer::spare_capacity(&mut text), 0)?;
-    if text.len() == text.capacity() {
+fn whole<'a>(file: &File, room: &'a mut Vec<u8>) -> io::Result<&'a str> {
+    room.clear();
+    room.reserve(LONGEST);
+    rustix::io::pread(file, rustix::buffer::spare_capacity(room), 0)?;
+    if room.len() == room.capacity() {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    String::from_utf8(text).map_err(io::Error::other)
+    std::str::from_utf8(room).map_err(io::Error::other)
 }
 
 /// The socket by which the device was brought up may still be on its way out.

@@ -57,7 +57,7 @@ struct Root {
 impl Prepared {
     /// The mounts of a root of this description, if there is one that can be had: else PID 1 has to build it.
     pub(crate) fn copy(&mut self, spec: &RootSpec, follow_links: bool) -> Option<OwnedFd> {
-        if self.impossible || !is_plain(spec) {
+        if self.impossible {
             return None;
         }
         self.roots.retain(|root| root.made.elapsed() < OLDEST);
@@ -68,7 +68,7 @@ impl Prepared {
             }
             self.roots.remove(at);
         }
-        if !self.was_seen(spec) {
+        if !is_plain(spec) || !self.was_seen(spec) {
             return None;
         }
         match Root::make(spec, follow_links) {
