@@ -4,6 +4,7 @@
 //! HTTP/1 before it is parsed; then hyper serves it. Each connection is one task of a tracker, so that none outlives
 //! [`serve`].
 
+mod again;
 mod listener;
 mod refusal;
 mod seats;
@@ -31,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use again::Again;
 pub use listener::Listener;
 use listener::{Accepted, Stream};
 use refusal::Refusals;
@@ -208,10 +210,10 @@ impl Server {
         });
         let builder = builder(limits);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let mut connection = pin!(connection);
+        let mut connection = Again::new(pin!(connection));
         tokio::select! {
-            served = connection.as_mut() => return served,
-            () = self.stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+            served = &mut connection => return served,
+            () = self.stopping.cancelled() => connection.get_mut().as_mut().graceful_shutdown(),
         }
         connection.await
     }

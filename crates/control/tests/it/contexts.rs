@@ -264,6 +264,33 @@ async fn a_new_server_takes_contexts_over_with_their_running_cells() {
 }
 
 #[tokio::test]
+async fn a_cell_of_which_only_the_intent_is_on_file_is_found_by_the_next_server() {
+    let place = place().await;
+    place.run("set x 1").await;
+    let Place { world, kernels, sandbox, context } = place;
+    // Nothing reaches the database from here on: as if the server died before it comes to that.
+    world.store.close().await;
+    let new = exec(ExecWork::Cell { context, code: "print told\nset x 2".to_owned() });
+    let new = NewExec { background: true, ..new };
+    let (control, caller) = (world.control.clone(), world.caller());
+    let asked = tokio::spawn(async move { control.exec(&caller, sandbox, new).await.map(drop) });
+    let intents = world.dir.path().join("intents");
+    eventually("on file", || async { std::fs::read(&intents).is_ok_and(|file| file[..4] != [0; 4]) }).await;
+    let world = world.crashed().await;
+    assert!(!asked.is_finished(), "nothing is answered before it is on record");
+    asked.abort();
+    let place = Place { world, kernels, sandbox, context };
+    assert_eq!(place.run("get x").await.results[0].data["text/plain"], "2");
+    let caller = place.world.caller();
+    let execs = place.world.store.list_execs(caller.tenant, sandbox, false, 10).await.unwrap();
+    let statuses: Vec<_> = execs.iter().map(|row| row.status.as_deref()).collect();
+    assert_eq!(statuses, [Some("ok"); 3]);
+    let found = place.world.control.exec_view(&caller, sandbox, execs[1].id).await.unwrap();
+    assert_eq!(found.result.unwrap().stdout, "told\n");
+    assert!(!intents.exists() || std::fs::read(&intents).unwrap()[..4] == [0; 4]);
+}
+
+#[tokio::test]
 async fn a_cell_whose_listener_went_with_the_server_is_interrupted() {
     let place = place().await;
     let caller = place.world.caller();
