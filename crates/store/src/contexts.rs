@@ -195,9 +195,7 @@ impl Store {
         let (cell, end, changes, audit) = (cell.clone(), end.clone(), changes.clone(), audit.clone());
         let (started, ended) = (started.to_vec(), ended.to_vec());
         self.write(Some(cell.tenant), async move |writing| {
-            let mut seqs = cell.insert(writing, &started).await?;
-            let told = end.store(writing, cell.tenant, cell.id, &ended).await?;
-            seqs.extend(told.into_iter().flatten());
+            let seqs = cell.insert_ended(writing, &started, &end, &ended).await?;
             let row = changes.apply(writing, cell.tenant, context).await?;
             row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
             writing.audit(&audit).await?;

@@ -59,6 +59,32 @@ impl ExecRow {
     /// Row and events, as part of a transaction.
     pub(crate) async fn insert(&self, writing: &mut Writing, events: &[Json]) -> Result<Vec<u64>> {
         let seqs = writing.events(self.tenant, Some(self.sandbox), self.started_at, events).await?;
+        let result = self.result.as_ref().map(Json::to_string);
+        self.insert_row(writing, self.ended_at, self.status.clone(), result).await?;
+        Ok(seqs)
+    }
+
+    /// The same of one that has ended.
+    pub(crate) async fn insert_ended(
+        &self,
+        writing: &mut Writing,
+        started: &[Json],
+        end: &ExecEnd,
+        ended: &[Json],
+    ) -> Result<Vec<u64>> {
+        let mut seqs = writing.events(self.tenant, Some(self.sandbox), self.started_at, started).await?;
+        seqs.extend(writing.events(self.tenant, Some(self.sandbox), end.at, ended).await?);
+        self.insert_row(writing, Some(end.at), Some(end.status.clone()), end.result.clone()).await?;
+        Ok(seqs)
+    }
+
+    async fn insert_row(
+        &self,
+        writing: &mut Writing,
+        ended_at: Option<Timestamp>,
+        status: Option<String>,
+        result: Option<String>,
+    ) -> Result<()> {
         let text = "INSERT INTO execs (tenant, sandbox, id, context, title, kind, background, tty, lasting, timeout_ms,
             started_at, ended_at, status, result, detail)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
@@ -74,12 +100,11 @@ impl ExecRow {
             .bind(self.lasting)
             .bind(self.timeout_ms)
             .bind(self.started_at)
-            .bind(self.ended_at)
-            .bind(self.status.clone())
-            .bind(self.result.as_ref())
+            .bind(ended_at)
+            .bind(status)
+            .bind(result)
             .bind(self.detail.as_ref());
-        writing.run(insert).await?;
-        Ok(seqs)
+        writing.run(insert).await.map(drop)
     }
 }
 

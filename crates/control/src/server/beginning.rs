@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::{Announced, Audit, ContextChanges, Json};
+use sandstorm_store::{Announced, Audit, ContextChanges, Json, StoreError};
 use tokio::sync::oneshot;
 
 use super::Inner;
@@ -58,6 +58,10 @@ impl Inner {
         let Some(Beginning { changes, started, audit, .. }) = beginning else { return };
         let mut patience = Patience::new("the beginning of an exec", execution.id());
         while let Err(error) = self.store.begin_cell(&execution.row, changes, started, audit).await {
+            if matches!(error, StoreError::Conflict { .. }) {
+                // It is there: an earlier try, of which nothing was heard, was committed after all.
+                break;
+            }
             if patience.wait(self, error).await.is_err() {
                 // Its end is stored with it or refused with it.
                 return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use sandstorm_provider::{AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, OpContext, Result};
-use sandstorm_store::{ContextChanges, ExecEnd, UsageDelta};
+use sandstorm_store::{ContextChanges, ExecEnd, StoreError, UsageDelta};
 use sandstorm_types::{ContextId, ErrorKind, ExecId, PerStream, Problem, Status, Stream, Timestamp, Walls};
 use serde::Deserialize;
 
@@ -201,7 +201,7 @@ impl Inner {
         self: &Arc<Self>,
         execution: &Arc<Execution>,
         mut ended: Ended,
-        cell: Option<CellEnd<'_>>,
+        mut cell: Option<CellEnd<'_>>,
     ) {
         let (tenant, id) = (execution.row.tenant, execution.id());
         let status = ended.result.status;
@@ -223,9 +223,19 @@ impl Inner {
                 }
                 None => self.store.end_exec(tenant, id, &end, &told).await,
             };
-            let Err(error) = stored else { break None };
-            if let Err(error) = patience.wait(self, error).await {
-                break Some(of_store(error));
+            match stored {
+                Ok(_) => break None,
+                // It is there: an earlier try, of which nothing was heard, was committed after all.
+                Err(StoreError::Conflict { .. })
+                    if let Some(beginning) = cell.as_mut().and_then(|cell| cell.beginning.take()) =>
+                {
+                    beginning.recorded();
+                }
+                Err(error) => {
+                    if let Err(error) = patience.wait(self, error).await {
+                        break Some(of_store(error));
+                    }
+                }
             }
         };
         match (cell.and_then(|cell| cell.beginning), failure) {

@@ -1,7 +1,7 @@
 //! What is on record of a run: its beginning before anything happens, its end before anybody hears of it.
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::{Announced, Audit, RunEnd, RunRow};
+use sandstorm_store::{Announced, Audit, RunEnd, RunRow, StoreError};
 use sandstorm_types::{Problem, RunId, Status, TenantId, Timestamp};
 use serde_json::Value as Json;
 use tokio::sync::oneshot;
@@ -68,6 +68,11 @@ impl Inner {
         while let Err(error) =
             self.store.whole_run(row, std::slice::from_ref(told), audit, &end, &ended).await
         {
+            if matches!(error, StoreError::Conflict { .. }) {
+                // It began on record: an earlier try, of which nothing was heard, was committed after all.
+                self.end_run(tenant, id, &end, status).await;
+                break;
+            }
             stored(patience.wait(self, error).await)?;
         }
         on_file.recorded();
@@ -132,6 +137,9 @@ impl Inner {
         let Some(OnFile { beginning: Beginning { row, told, audit }, .. }) = beginning else { return };
         let mut patience = Patience::new("the beginning of a run", row.id);
         while let Err(error) = self.store.insert_run(row, std::slice::from_ref(told), audit).await {
+            if matches!(error, StoreError::Conflict { .. }) {
+                break;
+            }
             if patience.wait(self, error).await.is_err() {
                 // Its end is stored with it, or refused with it.
                 return;

@@ -6,7 +6,12 @@ use serde_json::json;
 
 use crate::support::{Case, at, audit, context, exec, on_both};
 
-on_both!(a_context_changes_field_by_field, a_cell_and_its_context_go_together, a_cell_needs_its_context);
+on_both!(
+    a_context_changes_field_by_field,
+    a_cell_and_its_context_go_together,
+    a_cell_that_was_short_is_recorded_at_once,
+    a_cell_needs_its_context
+);
 
 async fn a_context_changes_field_by_field(case: Case) {
     let sandbox = case.new_sandbox(TenantId::LOCAL, 1).await;
@@ -63,6 +68,30 @@ async fn a_cell_and_its_context_go_together(case: Case) {
     assert_eq!(case.store.end_cell(row.tenant, cell.id, &end, row.id, &again, &[]).await.unwrap(), None);
     let stored = case.store.context(row.tenant, row.sandbox, row.id).await.unwrap().unwrap();
     assert_eq!((stored.position, stored.cell_exec), (77, None));
+}
+
+async fn a_cell_that_was_short_is_recorded_at_once(case: Case) {
+    let sandbox = case.new_sandbox(TenantId::LOCAL, 1).await;
+    let row = context(&sandbox);
+    case.store.insert_context(&row, &audit("context.create")).await.unwrap();
+    let cell = ExecRow { context: Some(row.id), ..exec(&sandbox, 10) };
+    let end = ExecEnd { status: "ok".into(), result: Some(r#"{"x":1}"#.into()), at: at(20) };
+    let done = ContextChanges { position: Some(7), next_cell: Some(2), ..ContextChanges::default() };
+    let (started, ended) = ([json!("start")], [json!("good"), json!("end")]);
+    let whole = || case.store.whole_cell(&cell, &started, &audit("cell"), &end, &done, &ended);
+    assert_eq!(whole().await.unwrap(), Some(vec![2, 3, 4]));
+    let wanted = ExecRow {
+        ended_at: Some(end.at),
+        status: Some(end.status.clone()),
+        result: Some(json!({"x": 1})),
+        ..cell.clone()
+    };
+    assert_eq!(case.store.exec(row.tenant, row.sandbox, cell.id).await.unwrap(), Some(wanted));
+    let stored = case.store.context(row.tenant, row.sandbox, row.id).await.unwrap().unwrap();
+    assert_eq!((stored.position, stored.next_cell, stored.cell_exec), (7, 2, None));
+    assert!(case.store.running_execs().await.unwrap().is_empty());
+    assert!(matches!(whole().await, Err(StoreError::Conflict { .. })));
+    assert_eq!(case.store.last_event(row.tenant).await.unwrap(), 4);
 }
 
 async fn a_cell_needs_its_context(case: Case) {
