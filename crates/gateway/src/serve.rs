@@ -210,7 +210,8 @@ impl Server {
         });
         let builder = builder(limits);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let mut connection = Again::new(pin!(connection));
+        let connection = pin!(connection);
+        let mut connection = Again::new(connection);
         tokio::select! {
             served = &mut connection => return served,
             () = self.stopping.cancelled() => connection.get_mut().as_mut().graceful_shutdown(),

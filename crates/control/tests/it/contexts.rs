@@ -282,7 +282,7 @@ async fn a_cell_of_which_only_the_intent_is_on_file_is_found_by_the_next_server(
     let place = Place { world, kernels, sandbox, context };
     assert_eq!(place.run("get x").await.results[0].data["text/plain"], "2");
     let caller = place.world.caller();
-    let execs = place.world.store.list_execs(caller.tenant, sandbox, false, 10).await.unwrap();
+    let execs = place.world.store.list_execs(caller.tenant(), sandbox, false, 10).await.unwrap();
     let statuses: Vec<_> = execs.iter().map(|row| row.status.as_deref()).collect();
     assert_eq!(statuses, [Some("ok"); 3]);
     let found = place.world.control.exec_view(&caller, sandbox, execs[1].id).await.unwrap();

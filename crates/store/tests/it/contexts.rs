@@ -78,7 +78,8 @@ async fn a_cell_that_was_short_is_recorded_at_once(case: Case) {
     let end = ExecEnd { status: "ok".into(), result: Some(r#"{"x":1}"#.into()), at: at(20) };
     let done = ContextChanges { position: Some(7), next_cell: Some(2), ..ContextChanges::default() };
     let (started, ended) = ([json!("start")], [json!("good"), json!("end")]);
-    let whole = || case.store.whole_cell(&cell, &started, &audit("cell"), &end, &done, &ended);
+    let audit = audit("cell");
+    let whole = || case.store.whole_cell(&cell, &started, &audit, &end, &done, &ended);
     assert_eq!(whole().await.unwrap(), Some(vec![2, 3, 4]));
     let wanted = ExecRow {
         ended_at: Some(end.at),
