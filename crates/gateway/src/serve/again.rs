@@ -115,9 +115,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_call_of_another_thread_is_missed() {
         let (sender, mut receiver) = tokio::sync::mpsc::channel::<u32>(1);
-        tokio::spawn(async move {
+        std::thread::spawn(move || {
             for number in 0..20_000 {
-                sender.send(number).await.unwrap();
+                sender.blocking_send(number).unwrap();
             }
         });
         let all = Box::pin(async move {
