@@ -273,12 +273,13 @@ async fn a_cell_of_which_only_the_intent_is_on_file_is_found_by_the_next_server(
     let new = exec(ExecWork::Cell { context, code: "print told\nset x 2".to_owned() });
     let new = NewExec { background: true, ..new };
     let (control, caller) = (world.control.clone(), world.caller());
-    let asked = tokio::spawn(async move { control.exec(&caller, sandbox, new).await.map(drop) });
+    let mut asked = tokio::task::JoinSet::new();
+    asked.spawn(async move { control.exec(&caller, sandbox, new).await.map(drop) });
     let intents = world.dir.path().join("intents");
     eventually("on file", || async { std::fs::read(&intents).is_ok_and(|file| file[..4] != [0; 4]) }).await;
     let world = world.crashed().await;
-    assert!(!asked.is_finished(), "nothing is answered before it is on record");
-    asked.abort();
+    assert!(asked.try_join_next().is_none(), "nothing is answered before it is on record");
+    drop(asked);
     let place = Place { world, kernels, sandbox, context };
     assert_eq!(place.run("get x").await.results[0].data["text/plain"], "2");
     let caller = place.world.caller();
