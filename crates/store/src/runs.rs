@@ -46,22 +46,31 @@ impl RunRow {
         })
     }
 
-    /// The row and the events that tell of it; gives their numbers.
-    async fn insert(&self, writing: &mut Writing, events: &[Json]) -> Result<Vec<u64>> {
+    /// The row, which may have ended already, and the events that tell of it; gives their numbers.
+    async fn insert(
+        &self,
+        writing: &mut Writing,
+        events: &[Json],
+        end: Option<(&RunEnd, &[Json])>,
+    ) -> Result<Vec<u64>> {
         let text = "INSERT INTO runs (tenant, id, language, created_at, ended_at, status, result, problem, request_hash)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-        let insert = sql(text)
-            .bind(self.tenant)
-            .bind(self.id)
-            .bind(&*self.language)
-            .bind(self.created_at)
-            .bind(self.ended_at)
-            .bind(self.status.clone())
-            .bind(self.result.as_ref())
-            .bind(self.problem.as_ref())
-            .bind(self.request_hash.clone());
-        let seqs = writing.events(self.tenant, None, self.created_at, events).await?;
-        writing.run(insert).await?;
+        let insert = sql(text).bind(self.tenant).bind(self.id).bind(&*self.language).bind(self.created_at);
+        let insert = match end {
+            Some((RunEnd { status, result, problem, at }, _)) => {
+                insert.bind(*at).bind(status.clone()).bind(result.clone()).bind(problem.as_ref())
+            }
+            None => insert
+                .bind(self.ended_at)
+                .bind(self.status.clone())
+                .bind(self.result.as_ref())
+                .bind(self.problem.as_ref()),
+        };
+        let mut seqs = writing.events(self.tenant, None, self.created_at, events).await?;
+        if let Some((end, events)) = end {
+            seqs.extend(writing.events(self.tenant, None, end.at, events).await?);
+        }
+        writing.run(insert.bind(self.request_hash.clone())).await?;
         Ok(seqs)
     }
 }
@@ -94,7 +103,7 @@ impl Store {
     pub async fn insert_run(&self, row: &RunRow, events: &[Json], audit: &Audit) -> Result<Vec<u64>> {
         let (row, events, audit) = (row.clone(), events.to_vec(), audit.clone());
         self.write(Some(row.tenant), async move |writing| {
-            let seqs = row.insert(writing, &events).await?;
+            let seqs = row.insert(writing, &events, None).await?;
             writing.audit(&audit).await?;
             Ok(Done::Keep(seqs))
         })
@@ -109,14 +118,13 @@ impl Store {
         audit: &Audit,
         end: &RunEnd,
         ended: &[Json],
-    ) -> Result<Option<Vec<u64>>> {
+    ) -> Result<Vec<u64>> {
         let (row, audit, end) = (row.clone(), audit.clone(), end.clone());
         let (started, ended) = (started.to_vec(), ended.to_vec());
         self.write(Some(row.tenant), async move |writing| {
-            let mut seqs = row.insert(writing, &started).await?;
-            seqs.extend(end.store(writing, row.tenant, row.id, &ended).await?.into_iter().flatten());
+            let seqs = row.insert(writing, &started, Some((&end, &ended))).await?;
             writing.audit(&audit).await?;
-            Ok(Done::Keep(Some(seqs)))
+            Ok(Done::Keep(seqs))
         })
         .await
     }

@@ -127,7 +127,7 @@ async fn a_run_can_be_one_transaction(case: Case) {
     let told = [json!("how"), json!("complete")];
     let seqs = case.store.whole_run(&row, &[json!("start")], &audit("run"), &end, &told).await.unwrap();
     announced.recorded();
-    assert_eq!(seqs.unwrap().len(), 3);
+    assert_eq!(seqs.len(), 3);
     let stored = case.store.run(row.tenant, row.id).await.unwrap().unwrap();
     assert_eq!((stored.status.as_deref(), stored.ended_at), (Some("ok"), Some(at(20))));
     assert_eq!(stored.result, Some(json!({"exit_code": 0})));

@@ -122,6 +122,7 @@ NUMBERS = {
             "capset": 126,
             "prctl": 157,
             "keyctl": 250,
+            "ppoll": 271,
             "set_robust_list": 273,
             "get_robust_list": 274,
             "dup3": 292,
@@ -133,6 +134,7 @@ NUMBERS = {
         "aarch64": {
             "dup3": 24,
             "close": 57,
+            "ppoll": 73,
             "openat": 56,
             "pipe2": 59,
             "exit_group": 94,

@@ -370,6 +370,7 @@ def main():
     if join is None:
         os._exit(0)
     become_guest(join)
+    rehearse_unless_wanted()
 
 
 main()
