@@ -41,9 +41,11 @@ pub(crate) struct Writing {
     /// Whether the audit has a first record, which only the thread can wait for.
     audit_begun: bool,
     known: Known,
+    /// The version of the database that `known` was read from, or written to.
+    version: Option<i64>,
 }
 
-/// What was read once for the whole transaction and is written back at its end: numbers that every call counts on.
+/// What was read once and is written back at the end of each transaction: numbers that every call counts on.
 #[derive(Debug, Clone, Default)]
 struct Known {
     head: Option<Head>,
@@ -100,7 +102,7 @@ impl Store {
 impl Writing {
     fn new(chain: Arc<Chain>, connection: Connection, commits: Arc<AtomicU64>) -> Self {
         let known = Known::default();
-        Self { chain, connection, commits, hand: Hand::Thread, audit_begun: false, known }
+        Self { chain, connection, commits, hand: Hand::Thread, audit_begun: false, known, version: None }
     }
 
     /// Whether a caller can write without being made to wait: for a network, a disk, or the first line of the anchor.

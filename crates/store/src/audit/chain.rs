@@ -46,6 +46,11 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// It is in the database as it is here.
+    pub(crate) fn kept(&mut self) {
+        self.stored = self.seq;
+    }
+
     pub(crate) fn is_new(&self) -> bool {
         self.seq != self.stored
     }

@@ -51,6 +51,14 @@ impl Connection {
         }
     }
 
+    /// Within a transaction: what changes whenever somebody else has written. `None`: somebody else may write at any time.
+    pub(crate) fn version(&mut self) -> Option<i64> {
+        match self {
+            Self::Sqlite(session) => session.version().ok(),
+            Self::Postgres { .. } => None,
+        }
+    }
+
     /// Whether a small transaction is likely to be done in less time than it takes to wake another thread.
     pub(crate) fn is_quick(&self) -> bool {
         match self {

@@ -18,6 +18,8 @@ const LONGEST: Duration = Duration::from_millis(5);
 /// The same for a caller, whose thread has others to serve.
 const MOST_BY_CALLER: usize = 16;
 const LONGEST_BY_CALLER: Duration = Duration::from_micros(500);
+/// Tenants whose last event is known from one transaction to the next.
+const MOST_KNOWN: usize = 1024;
 /// How often a call that another server was preferred to is tried again.
 const TRIES: u32 = 5;
 
@@ -106,7 +108,7 @@ impl Writing {
                 Err(error) => return Fate::Refused(error),
             }
         }
-        let known = self.known.clone();
+        let known = beside_others.then(|| self.known.clone());
         // A mistake in one call must not end whoever writes for all others.
         let worked = AssertUnwindSafe(job.work(self)).catch_unwind().await;
         let fate = match worked.unwrap_or(Worked::Undo) {
@@ -124,7 +126,7 @@ impl Writing {
         if !self.connection.is_open() || self.connection.undo().await.is_err() {
             return self.broken().await;
         }
-        self.known = known;
+        self.known = known.unwrap_or_default();
         fate
     }
 
@@ -155,11 +157,19 @@ impl Writing {
 
     /// Whether there is a transaction now. A caller does not wait for another process that has one.
     async fn begin(&mut self) -> Result<bool, StoreError> {
-        self.known = Known::default();
-        match self.hand {
-            Hand::Caller => self.connection.begin_at_once(),
-            Hand::Thread => self.connection.begin().await.map(|()| true),
+        let begun = match self.hand {
+            Hand::Caller => self.connection.begin_at_once()?,
+            Hand::Thread => self.connection.begin().await.map(|()| true)?,
+        };
+        if begun {
+            let version = self.connection.version();
+            // What was known at the last commit still holds unless somebody else has written since.
+            if version.is_none() || version != self.version || self.known.events.len() > MOST_KNOWN {
+                self.known = Known::default();
+            }
+            self.version = version;
         }
+        Ok(begun)
     }
 
     async fn rollback(&mut self) {
@@ -177,7 +187,13 @@ impl Writing {
             self.rollback().await;
             return Err(error);
         }
-        self.connection.commit().await?;
+        if let Err(error) = self.connection.commit().await {
+            self.known = Known::default();
+            return Err(error);
+        }
+        if let Some(head) = &mut self.known.head {
+            head.kept();
+        }
         self.commits.fetch_add(1, Ordering::Relaxed);
         let checkpoints = std::mem::take(&mut self.known.checkpoints);
         // An anchor without the first record looks as if it had been begun anew, so nobody comes after it before it is

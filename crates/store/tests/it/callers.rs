@@ -96,10 +96,13 @@ async fn a_caller_does_not_wait_for_another_process_that_writes() {
 #[tokio::test]
 async fn what_takes_long_is_never_done_by_a_caller() {
     let case = begun().await;
+    let is_left_to_the_thread = |_| {
+        let long = case.store.sweep(Retention { runs_before: Some(at(0)), ..Retention::default() });
+        pin!(long).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    };
+    // Now and then the thread has done it before this one looks.
+    assert!((0..100).any(is_left_to_the_thread));
     let began = Instant::now();
-    let long = case.store.sweep(Retention { runs_before: Some(at(0)), ..Retention::default() });
-    let poll = pin!(long).poll(&mut Context::from_waker(Waker::noop()));
-    assert!(poll.is_pending());
     // Nor is what waits behind it, which keeps its place.
     let (store, other) = (case.store.clone(), case.store.clone());
     let occupied = tokio::task::spawn(async move { occupy(&store, Duration::from_millis(200)).await });

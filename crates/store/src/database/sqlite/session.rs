@@ -86,6 +86,12 @@ impl Session {
         }
     }
 
+    /// Changes whenever another connection, of this process or another, has changed the file.
+    pub(crate) fn version(&self) -> Result<i64> {
+        let mut asked = self.connection.prepare_cached("PRAGMA data_version")?;
+        Ok(asked.query_row((), |row| row.get(0))?)
+    }
+
     /// Whether the next commit goes no further than to the kernel's memory.
     pub(crate) fn is_quick(&self) -> bool {
         !self.waits_for_disk && self.folding.as_ref().is_some_and(|folding| !folding.was_folded())
