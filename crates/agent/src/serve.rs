@@ -300,6 +300,8 @@ impl Agent {
         let Some(init) = &self.init else {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         };
+        // What a last program left is ended, but nothing that is started after it.
+        self.tasks.values_mut().for_each(|task| task.end_remains());
         let started = match task {
             Task::Program(program) if let Some(guest) = program.guest => {
                 task::hand_over(&mut self.guests, id, lasting, program, guest)

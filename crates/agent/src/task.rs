@@ -456,6 +456,11 @@ impl Running {
         }
     }
 
+    /// Ends what its program left behind, if that is still to be done.
+    pub(crate) fn end_remains(&mut self) {
+        self.remains.end();
+    }
+
     /// Its host is gone, and it does not last.
     pub(crate) fn end(&mut self) {
         self.signal(Signal::KILL.as_raw());

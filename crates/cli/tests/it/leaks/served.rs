@@ -180,7 +180,12 @@ fn soak(parent: &str, runs: usize) {
     if runs >= 2000 {
         assert!(memory_after < memory * 5 / 4 + (16 << 10), "{memory} kB became {memory_after} kB");
     }
-    assert!(descriptors_after < descriptors + 400, "{descriptors} descriptors became {descriptors_after}");
+    // So is the pool: each jail in it has a few tens of them.
+    let of_the_pool = if runs >= 2000 { 400 } else { 800 };
+    assert!(
+        descriptors_after < descriptors + of_the_pool,
+        "{descriptors} descriptors became {descriptors_after}"
+    );
     // The short-lived ones have to have their time first.
     support::eventually("no sandbox remains", || {
         server.get("/v1/sandboxes?state=running").expect(200)["items"].as_array().unwrap().is_empty()
