@@ -270,9 +270,11 @@ impl Inner {
         failure.map_or(Ok(ended.result), Err)
     }
 
-    /// Ends the sandbox of a run that is over; what it used is free again then.
+    /// Ends the sandbox of a run that is over; its memory is free again then. Of the tenant's quota it has nothing any more:
+    /// whoever has the answer may ask for the next one.
     fn clear_away(self: &Arc<Self>, clearing: Clearing, remains: Option<Remains>) {
         let Clearing { id, run, promise, hold } = clearing;
+        drop(hold);
         let inner = Arc::clone(self);
         self.tasks.finish("clear a run away", async move {
             // The answer goes first, all the way to who waits for it: this keeps the same processors busy.
@@ -282,7 +284,7 @@ impl Inner {
             {
                 tracing::error!(run = %id, %error, "the sandbox of a run could not be ended");
             }
-            drop((promise, hold));
+            drop(promise);
             inner.runs.remove(id);
             run.over.cancel();
         });

@@ -53,7 +53,11 @@ impl Follower {
         let flooded = self.log.flooded().clone();
         let (kill, broken) = (self.kill.clone(), self.broken.clone());
         let cause = tokio::select! {
-            ended = self.follow() => return self.close(ended, None).await,
+            ended = self.follow() => {
+                // It may have ended while its flood was on the way here.
+                let limit = flooded.is_cancelled().then_some(EndCause::Limit(LimitName::Output));
+                return self.close(ended, limit).await;
+            }
             () = time => EndCause::Limit(LimitName::Wall),
             () = flooded.cancelled() => EndCause::Limit(LimitName::Output),
             () = kill.cancelled() => EndCause::Caller,
