@@ -9,10 +9,14 @@ in, a length and the repr of the value go out.
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 import sys
 import traceback
+
+# Whoever starts the tests in the background has the interrupt ignored; an interpreter that inherits that does not catch it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
