@@ -18,10 +18,13 @@ use super::{Followed, Tally, check_walls, lost, tag_of, terminal_size};
 use crate::agent::{AgentError, TaskEvent, TaskHandle};
 use crate::files;
 use crate::journal::{About, ExecJournal};
-use crate::living::Living;
+use crate::living::{Living, limit_of};
 
 /// Bytes of files that travel in the message that starts a program.
 const FILES_WITH_PROGRAM: usize = 128 * 1024;
+
+/// How long the launcher has to say why a sandbox ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What every program starts with, unless the caller says otherwise.
 const ENVIRONMENT: [(&str, &str); 5] = [
@@ -212,7 +215,7 @@ impl Plan {
         let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
         let started = feeding.start(&living.agent, Task::Program(program), tag).map_err(lost);
         let handle = starting.handle.insert(started?);
-        wait_for_start(handle).await?;
+        wait_for_start(living, handle).await?;
         feeding.started();
         Ok(starting)
     }
@@ -274,13 +277,19 @@ impl From<Error> for Missed {
 }
 
 /// A program that began has measured its walls; what it measured must be what was promised.
-async fn wait_for_start(handle: &mut TaskHandle) -> Result<(), Missed> {
+///
+/// One that takes its whole sandbox down by a limit may do so before anybody heard that it began: it did, and its end will
+/// say which limit it was.
+async fn wait_for_start(living: &Living, handle: &mut TaskHandle) -> Result<(), Missed> {
     match handle.next().await {
         Some(TaskEvent::Started(walls)) => Ok(check_walls(&walls)?),
         Some(TaskEvent::Failed(failure)) if failure.step == INTERPRETER => Err(Missed::Guest),
         Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure).into()),
         Some(_) => Err(lost(AgentError::Protocol("an event before the start")).into()),
-        None => Err(lost(AgentError::Gone).into()),
+        None => match tokio::time::timeout(LAST_WORDS, living.end()).await {
+            Ok(ended) if limit_of(ended.cause).is_some() => Ok(()),
+            _ => Err(lost(AgentError::Gone).into()),
+        },
     }
 }
 
