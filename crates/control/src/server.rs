@@ -42,6 +42,7 @@ mod run_record;
 mod runs;
 mod samples;
 mod sandboxes;
+mod settling;
 mod steps;
 mod transitions;
 mod usage;
@@ -163,6 +164,7 @@ struct Inner {
     runs: one_shot::Runs,
     run_cache: run_cache::RunCache,
     events: events::Wakers,
+    settling: settling::Settling,
     clock: clocks::Clock,
     ledger: usage::Ledger,
     in_flight: Arc<idempotency::InFlight>,
@@ -205,6 +207,7 @@ impl Control {
             sandboxes: living::Register::default(),
             making: living::Making::default(),
             executions: executions::Executions::default(),
+            settling: settling::Settling::default(),
             ended_cells: cell_log::EndedCells::default(),
             interpreters: interpreter::Interpreters::default(),
             runs: one_shot::Runs::default(),

@@ -100,7 +100,7 @@ impl Store {
                 .bind(after)
                 .bind(limit),
         };
-        self.database().rows(query).await?.iter().map(record::read).collect()
+        self.settled().await?.rows(query).await?.iter().map(record::read).collect()
     }
 
     /// Signs and anchors where the chain is now. Gives its last number.
@@ -112,6 +112,7 @@ impl Store {
 
     /// Checks every record of the key's node against the chain, the signed checkpoints and the anchor file.
     pub async fn verify_audit(&self, key: &AuditKey, anchor: &Path) -> Result<AuditReport> {
+        self.settle().await?;
         // What this server signed is anchored a moment after it was committed.
         self.chain().anchor().await;
         let (store, key, anchor) = (self.clone(), key.clone(), anchor.to_owned());

@@ -39,6 +39,35 @@ pub struct ContextChanges {
     pub ended_at: Option<Timestamp>,
 }
 
+/// A cell that ended before its beginning was recorded: both, and what it changed of its context, are one record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WholeCell {
+    pub row: ExecRow,
+    /// The events that tell of its beginning, and of its end.
+    pub started: Vec<Json>,
+    pub audit: Audit,
+    pub end: ExecEnd,
+    pub changes: ContextChanges,
+    pub ended: Vec<Json>,
+}
+
+impl WholeCell {
+    /// As part of a transaction.
+    pub(crate) async fn store(&self, writing: &mut Writing) -> Result<Vec<u64>> {
+        let Self { row, started, audit, end, changes, ended } = self;
+        let context = row.context.ok_or_else(no_context)?;
+        let seqs = row.insert_ended(writing, started, end, ended).await?;
+        let changed = changes.apply(writing, row.tenant, context).await?;
+        changed.filter(|context| context.sandbox == row.sandbox).ok_or_else(no_context)?;
+        writing.audit(audit).await?;
+        Ok(seqs)
+    }
+}
+
+pub(crate) fn no_context() -> StoreError {
+    StoreError::Invalid { what: "a cell needs a context that exists".to_owned() }
+}
+
 impl ContextRow {
     fn read(row: &Row) -> Result<Self> {
         Ok(Self {
@@ -139,7 +168,7 @@ impl Store {
         id: ContextId,
     ) -> Result<Option<ContextRow>> {
         let query = sql("SELECT * FROM contexts WHERE tenant = $1 AND sandbox = $2 AND id = $3");
-        let row = self.database().row(query.bind(tenant).bind(sandbox).bind(id)).await?;
+        let row = self.settled().await?.row(query.bind(tenant).bind(sandbox).bind(id)).await?;
         row.as_ref().map(ContextRow::read).transpose()
     }
 
@@ -147,7 +176,7 @@ impl Store {
     pub async fn contexts(&self, tenant: TenantId, sandbox: SandboxId) -> Result<Vec<ContextRow>> {
         let query = sql("SELECT * FROM contexts WHERE tenant = $1 AND sandbox = $2 AND ended_at IS NULL
             ORDER BY created_at, id");
-        let rows = self.database().rows(query.bind(tenant).bind(sandbox)).await?;
+        let rows = self.settled().await?.rows(query.bind(tenant).bind(sandbox)).await?;
         rows.iter().map(ContextRow::read).collect()
     }
 
@@ -166,42 +195,24 @@ impl Store {
         events: &[Json],
         audit: &Audit,
     ) -> Result<Vec<u64>> {
-        let missing = || StoreError::Invalid { what: "a cell needs a context that exists".to_owned() };
-        let context = cell.context.ok_or_else(missing)?;
+        let context = cell.context.ok_or_else(no_context)?;
         let (cell, changes) = (cell.clone(), changes.clone());
         let (events, audit) = (events.to_vec(), audit.clone());
         self.write(Some(cell.tenant), async move |writing| {
             let seqs = cell.insert(writing, &events).await?;
             let row = changes.apply(writing, cell.tenant, context).await?;
-            row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
+            row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(no_context)?;
             writing.audit(&audit).await?;
             Ok(Done::Keep(seqs))
         })
         .await
     }
 
-    /// A cell that ended before its beginning was recorded: both, and what is changed of its context, in one transaction.
-    pub async fn whole_cell(
-        &self,
-        cell: &ExecRow,
-        started: &[Json],
-        audit: &Audit,
-        end: &ExecEnd,
-        changes: &ContextChanges,
-        ended: &[Json],
-    ) -> Result<Option<Vec<u64>>> {
-        let missing = || StoreError::Invalid { what: "a cell needs a context that exists".to_owned() };
-        let context = cell.context.ok_or_else(missing)?;
-        let (cell, end, changes, audit) = (cell.clone(), end.clone(), changes.clone(), audit.clone());
-        let (started, ended) = (started.to_vec(), ended.to_vec());
-        self.write(Some(cell.tenant), async move |writing| {
-            let seqs = cell.insert_ended(writing, &started, &end, &ended).await?;
-            let row = changes.apply(writing, cell.tenant, context).await?;
-            row.filter(|row| row.sandbox == cell.sandbox).ok_or_else(missing)?;
-            writing.audit(&audit).await?;
-            Ok(Done::Keep(Some(seqs)))
-        })
-        .await
+    /// All of a cell in one transaction; gives the numbers of the events.
+    pub async fn whole_cell(&self, cell: &WholeCell) -> Result<Vec<u64>> {
+        let cell = cell.clone();
+        self.write(Some(cell.row.tenant), async move |writing| cell.store(writing).await.map(Done::Keep))
+            .await
     }
 
     /// The end of a cell and what it changes of its context, in one transaction. When the cell had ended already

@@ -67,14 +67,14 @@ impl Store {
                 .bind(after)
                 .bind(limit),
         };
-        self.database().rows(query).await?.iter().map(EventRow::read).collect()
+        self.settled().await?.rows(query).await?.iter().map(EventRow::read).collect()
     }
 
     /// The newest number; 0 before the first.
     pub async fn last_event(&self, tenant: TenantId) -> Result<u64> {
         let query = sql("SELECT MAX(last) AS last FROM (SELECT event_seq AS last FROM tenants WHERE id = $1
             UNION ALL SELECT MAX(seq) AS last FROM events WHERE tenant = $1) AS counted");
-        let row = self.database().row(query.bind(tenant)).await?;
+        let row = self.settled().await?.row(query.bind(tenant)).await?;
         Ok(row.map_or(Ok(None), |row| row.optional("last"))?.unwrap_or(0))
     }
 }

@@ -27,7 +27,7 @@ pub struct ExecRow {
 }
 
 /// How an exec ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecEnd {
     pub status: String,
     /// JSON, as text.
@@ -158,7 +158,7 @@ impl Store {
 
     pub async fn exec(&self, tenant: TenantId, sandbox: SandboxId, id: ExecId) -> Result<Option<ExecRow>> {
         let query = sql("SELECT * FROM execs WHERE tenant = $1 AND sandbox = $2 AND id = $3");
-        let row = self.database().row(query.bind(tenant).bind(sandbox).bind(id)).await?;
+        let row = self.settled().await?.row(query.bind(tenant).bind(sandbox).bind(id)).await?;
         row.as_ref().map(ExecRow::read).transpose()
     }
 
@@ -176,7 +176,7 @@ impl Store {
         } else {
             "SELECT * FROM execs WHERE tenant = $1 AND sandbox = $2 ORDER BY started_at DESC, id DESC LIMIT $3"
         });
-        let rows = self.database().rows(query.bind(tenant).bind(sandbox).bind(limit)).await?;
+        let rows = self.settled().await?.rows(query.bind(tenant).bind(sandbox).bind(limit)).await?;
         rows.iter().map(ExecRow::read).collect()
     }
 

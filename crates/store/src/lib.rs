@@ -2,8 +2,8 @@
 //!
 //! One [`Store`] with one set of queries; the two databases differ in how they connect and in their migrations alone.
 //! Everything that belongs to a tenant is looked up by tenant *and* id. What a principal does is written together
-//! with its [`Audit`] record in one transaction: no record, no act. A cell's beginning is on file before it acts and in a
-//! transaction right after; see [`Store::announce_cell`].
+//! with its [`Audit`] record in one transaction: no record, no act. A run or a cell is on file before it acts, and so is its
+//! end before anybody hears of it; the transaction follows. Whoever reads sees everything that anybody heard of.
 //!
 //! What survives what is [`Durability`]. SQLite runs in WAL mode with `synchronous=NORMAL`, or `FULL` when asked to. Calls
 //! are written one after the other, many in one transaction, and each is answered when that is committed. A caller who
@@ -25,6 +25,7 @@ mod retention;
 mod runs;
 mod samples;
 mod sandboxes;
+mod settling;
 mod store;
 mod tenants;
 #[cfg(feature = "testing")]
@@ -34,7 +35,7 @@ mod writing;
 
 pub use audit::{Audit, AuditKey, AuditReport, AuditRow, Decision, Tampering};
 pub use config::{Durability, StoreConfig};
-pub use contexts::{ContextChanges, ContextRow};
+pub use contexts::{ContextChanges, ContextRow, WholeCell};
 pub use error::{QuotaKind, Result, StoreError};
 pub use events::EventRow;
 pub use execs::{ExecEnd, ExecRow};
@@ -44,7 +45,7 @@ pub use intents::Announced;
 pub use keys::KeyRow;
 pub use names::{Claimed, NameRow};
 pub use retention::{Retention, Swept};
-pub use runs::{RunEnd, RunRow};
+pub use runs::{RunEnd, RunRow, WholeRun};
 pub use samples::SampleRow;
 pub use sandboxes::{Reservation, SandboxChanges, SandboxFilter, SandboxRow, StepOutcome, TransitionRow};
 pub use store::Store;

@@ -22,13 +22,24 @@ pub struct RunRow {
 }
 
 /// How a run ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     pub status: Option<String>,
     /// JSON, as text.
     pub result: Option<String>,
     pub problem: Option<Json>,
     pub at: Timestamp,
+}
+
+/// A run that ended before its beginning was recorded: both are one record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WholeRun {
+    pub row: RunRow,
+    /// The events that tell of its beginning, and of its end.
+    pub started: Vec<Json>,
+    pub audit: Audit,
+    pub end: RunEnd,
+    pub ended: Vec<Json>,
 }
 
 impl RunRow {
@@ -98,6 +109,15 @@ impl RunEnd {
     }
 }
 
+impl WholeRun {
+    /// As part of a transaction.
+    pub(crate) async fn store(&self, writing: &mut Writing) -> Result<Vec<u64>> {
+        let seqs = self.row.insert(writing, &self.started, Some((&self.end, &self.ended))).await?;
+        writing.audit(&self.audit).await?;
+        Ok(seqs)
+    }
+}
+
 impl Store {
     /// Row, events and audit in one transaction; gives the numbers of the events.
     pub async fn insert_run(&self, row: &RunRow, events: &[Json], audit: &Audit) -> Result<Vec<u64>> {
@@ -110,23 +130,10 @@ impl Store {
         .await
     }
 
-    /// A run that ended before its beginning was recorded: both in one transaction.
-    pub async fn whole_run(
-        &self,
-        row: &RunRow,
-        started: &[Json],
-        audit: &Audit,
-        end: &RunEnd,
-        ended: &[Json],
-    ) -> Result<Vec<u64>> {
-        let (row, audit, end) = (row.clone(), audit.clone(), end.clone());
-        let (started, ended) = (started.to_vec(), ended.to_vec());
-        self.write(Some(row.tenant), async move |writing| {
-            let seqs = row.insert(writing, &started, Some((&end, &ended))).await?;
-            writing.audit(&audit).await?;
-            Ok(Done::Keep(seqs))
-        })
-        .await
+    /// All of a run in one transaction; gives the numbers of the events.
+    pub async fn whole_run(&self, run: &WholeRun) -> Result<Vec<u64>> {
+        let run = run.clone();
+        self.write(Some(run.row.tenant), async move |writing| run.store(writing).await.map(Done::Keep)).await
     }
 
     /// The first end stands: `None` when it had ended already or is unknown, and then no event was stored.
@@ -149,7 +156,7 @@ impl Store {
 
     pub async fn run(&self, tenant: TenantId, id: RunId) -> Result<Option<RunRow>> {
         let query = sql("SELECT * FROM runs WHERE tenant = $1 AND id = $2").bind(tenant).bind(id);
-        self.database().row(query).await?.as_ref().map(RunRow::read).transpose()
+        self.settled().await?.row(query).await?.as_ref().map(RunRow::read).transpose()
     }
 
     /// Newest first; only what comes after `before` in the list.
@@ -171,7 +178,7 @@ impl Store {
         // Without a place to go on from, one behind every other.
         let (at, id) = before.unwrap_or((Timestamp::from_millis(i64::MAX), RunId::from_bits(u128::MAX)));
         let query = sql(text).bind(tenant).bind(at).bind(id).bind(limit);
-        self.database().rows(query).await?.iter().map(RunRow::read).collect()
+        self.settled().await?.rows(query).await?.iter().map(RunRow::read).collect()
     }
 
     /// Of all tenants, for recovery.

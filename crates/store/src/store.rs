@@ -60,7 +60,7 @@ impl Store {
 
     /// A consistent copy in a new file with mode 0600, while others go on. SQLite only.
     pub async fn backup(&self, to: &Path) -> Result<()> {
-        self.database().backup(to).await
+        self.settled().await?.backup(to).await
     }
 
     /// Anchors the audit and closes all connections.

@@ -6,6 +6,7 @@
 mod batch;
 mod desk;
 mod job;
+mod owed;
 mod pace;
 mod queue;
 mod writer;

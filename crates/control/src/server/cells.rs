@@ -281,7 +281,7 @@ impl Inner {
             execution_count: Some(interpreter.execution_count.load(Ordering::Acquire) as i64),
             ..ContextChanges::default()
         };
-        let end = CellEnd { context: interpreter.id, changes, beginning };
+        let end = CellEnd { changes, beginning };
         let recording = self.record_cell(execution, Ended::new(result, problem), Some(end));
         recording.instrument(debug_span!("record_end")).await;
         alive

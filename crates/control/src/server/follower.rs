@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use sandstorm_provider::{AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, OpContext, Result};
-use sandstorm_store::{ContextChanges, ExecEnd, StoreError, UsageDelta};
-use sandstorm_types::{ContextId, ErrorKind, ExecId, PerStream, Problem, Status, Stream, Timestamp, Walls};
+use sandstorm_store::{ContextChanges, ExecEnd, UsageDelta};
+use sandstorm_types::{ErrorKind, ExecId, PerStream, Problem, Status, Stream, Timestamp, Walls};
 use serde::Deserialize;
 
 use super::Inner;
@@ -15,8 +15,6 @@ use super::beginning::Beginning;
 use super::ended::{Ended, KEPT_OUTPUT, status_name};
 use super::events::ending;
 use super::executions::{Execution, Stage};
-use super::failure::of_store;
-use super::patience::Patience;
 use crate::execute::Executed;
 use crate::outcome::{self, Times};
 
@@ -37,7 +35,6 @@ pub(super) struct Story {
 /// What the end of a cell changes of its context.
 #[derive(Debug)]
 pub(super) struct CellEnd<'a> {
-    pub(super) context: ContextId,
     pub(super) changes: ContextChanges,
     /// Unless that is on record.
     pub(super) beginning: Option<Beginning<'a>>,
@@ -196,12 +193,12 @@ impl Inner {
         Ended::new(result, problem)
     }
 
-    /// Stores the end, then tells it. While the store is not available nobody hears of it.
+    /// Stores the end or puts it on file, then tells it. While the store is not available nobody hears of it.
     pub(super) async fn record(
         self: &Arc<Self>,
         execution: &Arc<Execution>,
         mut ended: Ended,
-        mut cell: Option<CellEnd<'_>>,
+        cell: Option<CellEnd<'_>>,
     ) {
         let (tenant, id) = (execution.row.tenant, execution.id());
         let status = ended.result.status;
@@ -211,41 +208,16 @@ impl Inner {
             at: Timestamp::now(),
         };
         let told = ending(Some(id), None, Some(status).filter(|_| ended.problem.is_none()));
-        let mut patience = Patience::new("the end of an exec", id);
-        let failure = loop {
-            let stored = match &cell {
-                Some(CellEnd { changes, beginning: Some(beginning), .. }) => {
-                    let Beginning { started, audit, .. } = beginning;
-                    self.store.whole_cell(&execution.row, started, audit, &end, changes, &told).await
-                }
-                Some(CellEnd { context, changes, beginning: None }) => {
-                    self.store.end_cell(tenant, id, &end, *context, changes, &told).await
-                }
-                None => self.store.end_exec(tenant, id, &end, &told).await,
-            };
-            match stored {
-                Ok(_) => break None,
-                // It is there: an earlier try, of which nothing was heard, was committed after all.
-                Err(StoreError::Conflict { .. })
-                    if let Some(beginning) = cell.as_mut().and_then(|cell| cell.beginning.take()) =>
-                {
-                    beginning.recorded();
-                }
-                Err(error) => {
-                    if let Err(error) = patience.wait(self, error).await {
-                        break Some(of_store(error));
-                    }
+        match cell {
+            Some(CellEnd { changes, beginning: Some(beginning) }) => {
+                let recording = self.record_whole_cell(execution, beginning, end, changes, &told);
+                if let Err(problem) = recording.await {
+                    // Of this one there is no record at all, so it is not answered as if there were.
+                    ended.problem = Some(problem);
                 }
             }
-        };
-        match (cell.and_then(|cell| cell.beginning), failure) {
-            (Some(beginning), Some(failure)) => {
-                // Of this one there is no record at all, so it is not answered as if there were.
-                ended.problem = Some(Problem { code: failure.kind(), detail: failure.message().to_owned() });
-                beginning.refused(failure);
-            }
-            (Some(beginning), None) => beginning.recorded(),
-            (None, _) => {}
+            Some(CellEnd { changes, .. }) => self.record_end(execution, &end, Some(&changes), &told).await,
+            None => self.record_end(execution, &end, None, &told).await,
         }
         metrics::counter!("sandstorm_execs_total", "status" => status_name(status)).increment(1);
         metrics::histogram!("sandstorm_exec_seconds").record(execution.began.elapsed().as_secs_f64());

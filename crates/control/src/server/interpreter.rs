@@ -331,6 +331,7 @@ impl Inner {
             tokio::task::yield_now().await;
         }
         forget_ended(interpreter, context, alive).await;
+        self.settle_soon();
         alive
     }
 

@@ -279,6 +279,7 @@ impl Inner {
         self.tasks.finish("clear a run away", async move {
             // The answer goes first, all the way to who waits for it: this keeps the same processors busy.
             tokio::time::sleep(AFTER_THE_ANSWER).await;
+            inner.settle_soon();
             if let Some(remains) = remains
                 && let Err(error) = remains.release().await
             {

@@ -1,7 +1,7 @@
-//! What is on record of a run: its beginning before anything happens, its end before anybody hears of it.
+//! What is on record of a run, or on file: its beginning before anything happens, its end before anybody hears of it.
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::{Announced, Audit, RunEnd, RunRow, StoreError};
+use sandstorm_store::{Announced, Audit, RunEnd, RunRow, StoreError, WholeRun};
 use sandstorm_types::{Problem, RunId, Status, TenantId, Timestamp};
 use serde_json::Value as Json;
 use tokio::sync::oneshot;
@@ -35,14 +35,13 @@ impl OnFile {
     /// It is in the database.
     fn recorded(self) {
         self.announced.recorded();
-        if let Some(recorded) = self.recorded {
-            let _ = recorded.send(());
-        }
+        tell(self.recorded);
     }
 }
 
 impl Inner {
-    /// Stores the end, with the beginning unless that is stored. An error: nothing is known of this run.
+    /// Stores the end, with the beginning unless that is stored, or puts it on file to be stored soon. An error: nothing is
+    /// known of this run.
     pub(super) async fn record_run(
         &self,
         tenant: TenantId,
@@ -62,20 +61,25 @@ impl Inner {
             self.end_run(tenant, id, &end, status).await;
             return Ok(());
         };
-        let Beginning { row, told, audit } = &on_file.beginning;
-        let ended = ending(None, Some(id), status);
+        let OnFile { beginning: Beginning { row, told, audit }, announced, recorded } = on_file;
+        let ended = ending(None, Some(id), status).to_vec();
+        let whole = WholeRun { row, started: vec![told], audit, end, ended };
+        let Some((announced, whole)) = self.store.record_run_soon(announced, whole) else {
+            self.settling.add(tenant);
+            tell(recorded);
+            return Ok(());
+        };
         let mut patience = Patience::new("a run", id);
-        while let Err(error) =
-            self.store.whole_run(row, std::slice::from_ref(told), audit, &end, &ended).await
-        {
+        while let Err(error) = self.store.whole_run(&whole).await {
             if matches!(error, StoreError::Conflict { .. }) {
                 // It began on record: an earlier try, of which nothing was heard, was committed after all.
-                self.end_run(tenant, id, &end, status).await;
+                self.end_run(tenant, id, &whole.end, status).await;
                 break;
             }
             stored(patience.wait(self, error).await)?;
         }
-        on_file.recorded();
+        announced.recorded();
+        tell(recorded);
         self.events.wake(tenant);
         Ok(())
     }
@@ -107,7 +111,7 @@ impl Inner {
         let recording = self.store.insert_run(row, started, audit);
         stored(recording.instrument(debug_span!("record_begin")).await)?;
         self.events.wake(row.tenant);
-        let _ = recorded.map(|recorded| recorded.send(()));
+        tell(recorded);
         Ok(None)
     }
 
@@ -150,6 +154,10 @@ impl Inner {
             on_file.recorded();
         }
     }
+}
+
+fn tell(recorded: Option<oneshot::Sender<()>>) {
+    let _ = recorded.map(|recorded| recorded.send(()));
 }
 
 /// The problem of a run whose server ended.

@@ -51,11 +51,20 @@ impl Writing {
             Hand::Thread => (MOST, LONGEST),
         };
         let (mut kept, mut undone, mut again): (Jobs, Jobs, Jobs) = Default::default();
+        // What could not be written, and can wait.
+        let mut left = Jobs::new();
         let tenant = first.tenant();
         let mut next = Some(first);
         while let Some(mut job) = next.take() {
             match self.attempt(&mut *job, !kept.is_empty()).await {
                 Fate::Kept => kept.push(job),
+                Fate::Undone if has_to_stay(&*job) => {
+                    // Nobody overtakes it.
+                    let error = job.failure().map_or_else(unwritten, StoreError::again);
+                    left.push(job);
+                    left.extend(fail_all(queue.take_all().into_iter(), &error));
+                    break;
+                }
                 Fate::Undone => undone.push(job),
                 Fate::Again => again.push(job),
                 Fate::NotNow => {
@@ -69,7 +78,7 @@ impl Writing {
                 }
                 Fate::Refused(error) => {
                     // A database that is not there keeps each of them waiting; all who wait now have waited enough.
-                    fail_all(kept.drain(..).chain([job]).chain(queue.take_all()), &error);
+                    left.extend(fail_all(kept.drain(..).chain([job]).chain(queue.take_all()), &error));
                     break;
                 }
             }
@@ -80,16 +89,20 @@ impl Writing {
             let shared = self.connection.is_shared();
             next = queue.next_if(self.hand, |job| !shared || (tenant.is_some() && job.tenant() == tenant));
         }
-        self.settle(kept, undone).await;
+        left.extend(self.settle(kept, undone).await);
         match self.hand {
             Hand::Caller if !again.is_empty() => queue.leave_to_thread(again),
             Hand::Caller => {}
             Hand::Thread => {
                 for job in again {
-                    self.alone(job).await;
+                    match left.last().map(|stays| stays.failure().map_or_else(unwritten, StoreError::again)) {
+                        Some(error) => left.extend(fail_all([job].into_iter(), &error)),
+                        None => left.extend(self.alone(job).await),
+                    }
                 }
             }
         }
+        queue.put_back(left);
     }
 
     /// Does a call in the transaction under way, or in a new one. What was not meant to stay is undone, and only that.
@@ -130,28 +143,27 @@ impl Writing {
         fate
     }
 
-    /// A call by itself, in a transaction of its own.
-    async fn alone(&mut self, mut job: Box<dyn Job>) {
+    /// A call by itself, in a transaction of its own. What was not written and can wait is given back.
+    async fn alone(&mut self, mut job: Box<dyn Job>) -> Jobs {
         for _ in 0..TRIES {
             match self.attempt(&mut *job, false).await {
                 Fate::Kept => return self.settle(vec![job], Vec::new()).await,
-                Fate::Undone | Fate::Broken => return job.answer(),
-                Fate::Refused(error) => return job.fail(error),
+                Fate::Undone | Fate::Broken => break,
+                Fate::Refused(error) => return fail_all([job].into_iter(), &error),
                 Fate::Again | Fate::NotNow => {}
             }
         }
-        job.answer();
+        answer_all([job].into_iter())
     }
 
-    /// Commits, then answers: those whose work is in the transaction, and those who saw what it holds.
-    async fn settle(&mut self, kept: Jobs, undone: Jobs) {
-        if !kept.is_empty()
-            && let Err(error) = self.commit().await
-        {
-            return fail_all(kept.into_iter().chain(undone), &error);
-        }
-        for job in kept.into_iter().chain(undone) {
-            job.answer();
+    /// Commits, then answers: those whose work is in the transaction, and those who saw what it holds. What was not
+    /// written and can wait is given back.
+    async fn settle(&mut self, kept: Jobs, undone: Jobs) -> Jobs {
+        let is_needed = !kept.is_empty();
+        let all = kept.into_iter().chain(undone);
+        match if is_needed { self.commit().await } else { Ok(()) } {
+            Ok(()) => answer_all(all),
+            Err(error) => fail_all(all, &error),
         }
     }
 
@@ -208,8 +220,25 @@ impl Writing {
     }
 }
 
-fn fail_all(jobs: impl Iterator<Item = Box<dyn Job>>, error: &StoreError) {
-    for job in jobs {
-        job.fail(error.again());
-    }
+/// Whether it can wait, and could be written another time.
+fn has_to_stay(job: &dyn Job) -> bool {
+    job.can_wait() && job.failure().is_some_and(StoreError::is_transient)
+}
+
+/// Tells everybody what their calls came to, except for what has to be tried again.
+fn answer_all(jobs: impl Iterator<Item = Box<dyn Job>>) -> Jobs {
+    let (left, over): (Jobs, Jobs) = jobs.partition(|job| has_to_stay(&**job));
+    over.into_iter().for_each(|job| job.answer());
+    left
+}
+
+/// The same for what came to nothing.
+fn fail_all(jobs: impl Iterator<Item = Box<dyn Job>>, error: &StoreError) -> Jobs {
+    let (left, over): (Jobs, Jobs) = jobs.partition(|job| job.can_wait() && error.is_transient());
+    over.into_iter().for_each(|job| job.fail(error.again()));
+    left
+}
+
+fn unwritten() -> StoreError {
+    StoreError::Unavailable { source: "what came before could not be written".into() }
 }

@@ -35,9 +35,15 @@ pub(super) trait Job: Send {
     /// Whether nobody waits for it any more.
     fn is_abandoned(&self) -> bool;
 
+    /// Whether nobody ever waited for it: it is written with what somebody waits for, and stays until it is written.
+    fn can_wait(&self) -> bool;
+
     /// Does it, keeping what it came to for later. Whether what it wrote is to stay. It is driven where it was
     /// begun, so it need not be able to move to another thread.
     fn work<'w>(&'w mut self, writing: &'w mut Writing) -> Pin<Box<dyn Future<Output = Worked> + 'w>>;
+
+    /// Why what it came to is nothing.
+    fn failure(&self) -> Option<&StoreError>;
 
     /// Tells the caller what it came to.
     fn answer(self: Box<Self>);
@@ -91,6 +97,10 @@ where
         self.answer.is_closed()
     }
 
+    fn can_wait(&self) -> bool {
+        false
+    }
+
     fn work<'w>(&'w mut self, writing: &'w mut Writing) -> Pin<Box<dyn Future<Output = Worked> + 'w>> {
         Box::pin(async move {
             let (outcome, worked) = match (self.work)(writing).await {
@@ -102,6 +112,10 @@ where
             self.outcome = Some(outcome);
             worked
         })
+    }
+
+    fn failure(&self) -> Option<&StoreError> {
+        self.outcome.as_ref()?.as_ref().err()
     }
 
     fn answer(self: Box<Self>) {

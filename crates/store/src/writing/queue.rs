@@ -2,7 +2,8 @@
 //!
 //! There is one desk, and whoever has it writes. A caller who finds it free sits down and writes what waits, its own call
 //! included: no other thread has to be woken. Whoever finds it taken leaves the call in the queue, which is looked at
-//! before the desk is free again. What takes long, or may, is left to the thread that has nothing else to do.
+//! before the desk is free again. What takes long, or may, is left to the thread that has nothing else to do. What nobody
+//! waits for is written with what comes next, or when there is a lot of it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,6 +17,9 @@ use super::desk::Desk;
 use super::job::Job;
 use super::pace::Pace;
 use crate::{Result, StoreError};
+
+/// As many as this do not wait for somebody who waits.
+const MANY: usize = 64;
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,8 @@ struct State {
     free: Option<Box<Writing>>,
     /// A caller could not do what waits.
     needs_thread: bool,
+    /// What waits could not be written, and nobody waits for it: it is left alone until somebody does.
+    stuck: bool,
     pace: Pace,
     closed: bool,
     over: bool,
@@ -51,6 +57,7 @@ impl Queue {
             waiting: VecDeque::new(),
             free: Some(Box::new(writing)),
             needs_thread: false,
+            stuck: false,
             pace: Pace::default(),
             closed: false,
             over: false,
@@ -66,6 +73,7 @@ impl Queue {
             return Err(closed());
         }
         state.waiting.push_back(job);
+        state.stuck = false;
         let Some(writing) = &state.free else { return Ok(None) };
         if writing.is_quick() && state.lets(Hand::Caller) && state.pace.allows(Instant::now()) {
             return Ok(self.desk(&mut state, Hand::Caller));
@@ -73,6 +81,21 @@ impl Queue {
         drop(state);
         self.bell.notify_one();
         Ok(None)
+    }
+
+    /// Takes something that nobody waits for.
+    pub(super) fn add(&self, job: Box<dyn Job>) -> Result<()> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(closed());
+        }
+        state.waiting.push_back(job);
+        let enough = state.waiting.len() >= MANY && !state.stuck;
+        drop(state);
+        if enough {
+            self.bell.notify_one();
+        }
+        Ok(())
     }
 
     /// The call that waits longest, when it is one for this hand and fits.
@@ -89,6 +112,20 @@ impl Queue {
         jobs.into_iter().rev().for_each(|job| state.waiting.push_front(job));
     }
 
+    /// Puts what can wait back to where it was.
+    pub(super) fn put_back(&self, jobs: Vec<Box<dyn Job>>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        if state.closed {
+            tracing::warn!(count = jobs.len(), "what is on file is left to the next server");
+            return;
+        }
+        jobs.into_iter().rev().for_each(|job| state.waiting.push_front(job));
+        state.stuck = !state.is_pressed();
+    }
+
     /// Takes out all that waits.
     pub(super) fn take_all(&self) -> VecDeque<Box<dyn Job>> {
         std::mem::take(&mut self.state().waiting)
@@ -101,7 +138,7 @@ impl Queue {
     pub(super) fn give_back(&self, writing: Box<Writing>) {
         let mut state = self.state();
         state.free = Some(writing);
-        let more = state.closed || !state.waiting.is_empty();
+        let more = state.closed || state.is_pressed();
         drop(state);
         if more {
             self.bell.notify_one();
@@ -111,7 +148,7 @@ impl Queue {
     /// Takes no more calls. Those that wait are still written, and whoever asks is told when that is done.
     pub(super) fn close(&self, tell: Option<oneshot::Sender<()>>) {
         let mut state = self.state();
-        state.closed = true;
+        (state.closed, state.stuck) = (true, false);
         if !state.over {
             state.tell_when_over.extend(tell);
         }
@@ -134,7 +171,7 @@ impl Queue {
 
     fn desk_for_thread(&self) -> Option<Desk<'_>> {
         let mut state = self.state();
-        if state.waiting.is_empty() {
+        if state.waiting.is_empty() || state.stuck {
             return None;
         }
         let desk = self.desk(&mut state, Hand::Thread)?;
@@ -157,9 +194,15 @@ impl Queue {
 }
 
 impl State {
+    /// Whether somebody waits for what waits.
+    fn is_pressed(&self) -> bool {
+        self.waiting.iter().any(|job| !job.can_wait())
+    }
+
     /// Whether what waits longest may be done by this hand.
     fn lets(&self, hand: Hand) -> bool {
         match hand {
+            _ if self.stuck => false,
             Hand::Caller => !self.needs_thread && self.waiting.front().is_some_and(|job| job.is_short()),
             Hand::Thread => true,
         }

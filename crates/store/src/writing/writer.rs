@@ -5,18 +5,18 @@
 //! before was under way, and nobody is made to wait for company.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-#[cfg(feature = "testing")]
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Writing;
 use super::job::Job;
+use super::owed::Owed;
 use super::queue::{Queue, closed};
 use crate::audit::Chain;
 use crate::database::{Connection, migrate};
+use crate::intents::Announced;
 use crate::{Result, StoreError};
 
 /// Calls that may wait; more wait to get in.
@@ -27,6 +27,8 @@ const WAITING: usize = 1024;
 pub(crate) struct Writer {
     queue: Arc<Queue>,
     room: Arc<Semaphore>,
+    /// How many wait that are on file.
+    debts: Arc<AtomicUsize>,
     #[cfg(feature = "testing")]
     commits: Arc<AtomicU64>,
 }
@@ -57,6 +59,7 @@ impl Writer {
         Ok(Self {
             queue,
             room: Arc::new(Semaphore::new(WAITING)),
+            debts: Arc::default(),
             #[cfg(feature = "testing")]
             commits,
         })
@@ -78,6 +81,18 @@ impl Writer {
             desk.write_here();
         }
         Ok(())
+    }
+
+    /// Has something written that is on file, with whatever comes next.
+    pub(crate) fn owe<F>(&self, announced: Announced, work: F) -> Result<()>
+    where
+        F: AsyncFn(&mut Writing) -> Result<()> + Send + 'static,
+    {
+        self.queue.add(Box::new(Owed::new(work, announced, &self.debts)))
+    }
+
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.debts.load(Ordering::Acquire) == 0
     }
 
     /// Waits for everything that was asked for before.

@@ -1,6 +1,6 @@
 //! Contexts and their cells.
 
-use sandstorm_store::{ContextChanges, ExecEnd, ExecRow, StoreError};
+use sandstorm_store::{ContextChanges, ExecEnd, ExecRow, StoreError, WholeCell};
 use sandstorm_types::{ContextId, ExecId, TenantId};
 use serde_json::json;
 
@@ -78,9 +78,15 @@ async fn a_cell_that_was_short_is_recorded_at_once(case: Case) {
     let end = ExecEnd { status: "ok".into(), result: Some(r#"{"x":1}"#.into()), at: at(20) };
     let done = ContextChanges { position: Some(7), next_cell: Some(2), ..ContextChanges::default() };
     let (started, ended) = ([json!("start")], [json!("good"), json!("end")]);
-    let audit = audit("cell");
-    let whole = || case.store.whole_cell(&cell, &started, &audit, &end, &done, &ended);
-    assert_eq!(whole().await.unwrap(), Some(vec![2, 3, 4]));
+    let whole = WholeCell {
+        row: cell.clone(),
+        started: started.to_vec(),
+        audit: audit("cell"),
+        end: end.clone(),
+        changes: done,
+        ended: ended.to_vec(),
+    };
+    assert_eq!(case.store.whole_cell(&whole).await.unwrap(), [2, 3, 4]);
     let wanted = ExecRow {
         ended_at: Some(end.at),
         status: Some(end.status.clone()),
@@ -91,7 +97,7 @@ async fn a_cell_that_was_short_is_recorded_at_once(case: Case) {
     let stored = case.store.context(row.tenant, row.sandbox, row.id).await.unwrap().unwrap();
     assert_eq!((stored.position, stored.next_cell, stored.cell_exec), (7, 2, None));
     assert!(case.store.running_execs().await.unwrap().is_empty());
-    assert!(matches!(whole().await, Err(StoreError::Conflict { .. })));
+    assert!(matches!(case.store.whole_cell(&whole).await, Err(StoreError::Conflict { .. })));
     assert_eq!(case.store.last_event(row.tenant).await.unwrap(), 4);
 }
 

@@ -2,6 +2,7 @@
 
 use sandstorm_store::{
     ContextChanges, ContextRow, Durability, ExecEnd, ExecRow, RunEnd, Store, StoreConfig, StoreError,
+    WholeRun,
 };
 use sandstorm_types::TenantId;
 use serde_json::json;
@@ -17,7 +18,7 @@ on_both!(
     a_run_can_be_one_transaction,
 );
 
-async fn new_context(case: &Case) -> (ContextRow, ExecRow, ContextChanges) {
+pub(crate) async fn new_context(case: &Case) -> (ContextRow, ExecRow, ContextChanges) {
     let sandbox = case.new_sandbox(TenantId::LOCAL, 1).await;
     let row = context(&sandbox);
     case.store.insert_context(&row, &audit("context.create")).await.unwrap();
@@ -124,14 +125,15 @@ async fn a_run_can_be_one_transaction(case: Case) {
         at: at(20),
     };
     let announced = case.store.announce_run(&row, &[json!("start")], &audit("run")).unwrap();
-    let told = [json!("how"), json!("complete")];
-    let seqs = case.store.whole_run(&row, &[json!("start")], &audit("run"), &end, &told).await.unwrap();
+    let ended = vec![json!("how"), json!("complete")];
+    let whole = WholeRun { row: row.clone(), started: vec![json!("start")], audit: audit("run"), end, ended };
+    let seqs = case.store.whole_run(&whole).await.unwrap();
     announced.recorded();
     assert_eq!(seqs.len(), 3);
     let stored = case.store.run(row.tenant, row.id).await.unwrap().unwrap();
     assert_eq!((stored.status.as_deref(), stored.ended_at), (Some("ok"), Some(at(20))));
     assert_eq!(stored.result, Some(json!({"exit_code": 0})));
-    let again = case.store.whole_run(&row, &[json!("start")], &audit("run"), &end, &told).await;
+    let again = case.store.whole_run(&whole).await;
     assert!(matches!(again, Err(StoreError::Conflict { .. })), "{again:?}");
     assert_eq!(case.store.audit(None, 0, 100).await.unwrap().len(), 1, "what is refused leaves nothing");
     assert_eq!(case.store.catch_up().await.unwrap(), 0);

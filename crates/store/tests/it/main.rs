@@ -21,6 +21,7 @@ mod redaction;
 mod retention;
 mod runs;
 mod sandboxes;
+mod settling;
 mod support;
 mod tampering;
 mod tracking;

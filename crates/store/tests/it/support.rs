@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use sandstorm_store::testing::Postgres;
 use sandstorm_store::{
-    Audit, AuditKey, ContextRow, Decision, ExecRow, KeyRow, RunRow, SandboxChanges, SandboxRow, StepOutcome,
-    Store, StoreConfig, TenantRow,
+    Audit, AuditKey, ContextRow, Decision, ExecRow, KeyRow, RunEnd, RunRow, SandboxChanges, SandboxRow,
+    StepOutcome, Store, StoreConfig, TenantRow, WholeRun,
 };
 use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, SandboxSpec, State, Step, TenantId, Timestamp};
 use serde_json::json;
@@ -93,8 +93,12 @@ impl Case {
 
     pub(crate) async fn new_sandbox(&self, tenant: TenantId, created_at: i64) -> SandboxRow {
         let row = sandbox(tenant, created_at);
-        self.store.insert_sandbox(&row, None, &audit("sandbox.create")).await.unwrap();
+        self.add_sandbox(&row).await;
         row
+    }
+
+    pub(crate) async fn add_sandbox(&self, row: &SandboxRow) {
+        self.store.insert_sandbox(row, None, &audit("sandbox.create")).await.unwrap();
     }
 
     /// Takes a sandbox through steps that it allows.
@@ -208,6 +212,17 @@ pub(crate) fn run(tenant: TenantId, created_at: i64) -> RunRow {
         result: None,
         problem: None,
         request_hash: Some("ab".into()),
+    }
+}
+
+/// A run that began and ended well.
+pub(crate) fn ended(row: RunRow) -> WholeRun {
+    WholeRun {
+        audit: Audit { object: row.id.to_string(), ..audit("run.create") },
+        end: RunEnd { status: Some("ok".into()), result: Some("{}".into()), problem: None, at: at(20) },
+        started: vec![json!("start")],
+        ended: vec![json!("how"), json!("complete")],
+        row,
     }
 }
 
