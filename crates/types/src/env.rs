@@ -1,5 +1,6 @@
 //! Environment variables that a caller may set inside a sandbox.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -69,6 +70,12 @@ impl FromStr for EnvName {
     }
 }
 
+impl Borrow<str> for EnvName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for EnvName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -103,7 +110,7 @@ impl EnvMap {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.0.get(name).map(String::as_str)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -52,7 +52,7 @@ macro_rules! id {
 
             /// The 26 characters without the prefix, as host names carry them.
             pub fn bare(self) -> String {
-                encode(self.0)
+                text(&encode(self.0)).to_owned()
             }
 
             pub fn from_bare(bare: &str) -> Result<Self, IdError> {
@@ -62,7 +62,8 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}{}", Self::PREFIX, encode(self.0))
+                f.write_str(Self::PREFIX)?;
+                f.write_str(text(&encode(self.0)))
             }
         }
 
@@ -121,10 +122,18 @@ fn random_bits() -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-fn encode(bits: u128) -> String {
-    let last = (bits << SPARE_BITS) as usize & 31;
-    let digits = (0..BARE_LEN - 1).map(|place| (bits >> (123 - 5 * place)) as usize & 31).chain([last]);
-    digits.map(|digit| char::from(ALPHABET[digit])).collect()
+/// Every request prints several, so this takes no memory of its own.
+fn encode(bits: u128) -> [u8; BARE_LEN] {
+    let mut digits = [0; BARE_LEN];
+    for (place, digit) in digits.iter_mut().enumerate() {
+        let shifted = if place + 1 < BARE_LEN { bits >> (123 - 5 * place) } else { bits << SPARE_BITS };
+        *digit = ALPHABET[shifted as usize & 31];
+    }
+    digits
+}
+
+fn text(digits: &[u8; BARE_LEN]) -> &str {
+    str::from_utf8(digits).expect("the alphabet is ASCII")
 }
 
 fn decode(bare: &str) -> Result<u128, IdError> {

@@ -1,6 +1,5 @@
 //! Starting a program: in a guest interpreter where one can run it, else in a process of its own.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -316,14 +315,6 @@ fn unwritten(error: std::io::Error) -> Error {
 
 /// Its files are taken out of the request.
 fn program(living: &Living, request: &mut ExecRequest) -> Program {
-    let mut env: BTreeMap<String, String> =
-        ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    if request.tty.is_some() {
-        env.insert("TERM".to_owned(), "xterm-256color".to_owned());
-    }
-    for (name, value) in living.spec.env.iter().chain(request.env.iter()) {
-        env.insert(name.to_string(), value.to_owned());
-    }
     Program {
         argv: request.argv(),
         env: env.into_iter().collect(),
@@ -352,3 +343,13 @@ async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()>
     }
     Ok(())
 }
+/// Each variable once: as the request says, else as the sandbox does, else as is usual.
+fn environment(living: &Living, request: &ExecRequest) -> Vec<(String, String)> {
+    let (of_sandbox, of_request) = (&living.spec.env, &request.env);
+    let term = request.tty.map(|_| ("TERM", "xterm-256color"));
+    let usual = ENVIRONMENT.into_iter().chain(term);
+    let usual = usual.filter(|(name, _)| of_sandbox.get(name).is_none());
+    let below = usual.chain(of_sandbox.iter()).filter(|(name, _)| of_request.get(name).is_none());
+    below.chain(of_request.iter()).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
