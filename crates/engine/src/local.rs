@@ -146,10 +146,10 @@ impl LocalProvider {
     /// Keeps so many sandboxes of this kind ready at all times.
     pub fn keep_ready(&self, tenant: TenantId, spec: &SandboxSpec, options: &CreateOptions, count: usize) {
         if let (Some(pool), Ok(())) = (&self.pool, self.admits(spec)) {
-            let jail = self.planner.jail(spec, options, false);
+            let jail = self.planner.kind(spec, options);
             let zygote = options.expects.as_ref().and_then(|expected| self.maker.zygotes.choose(expected));
             let zygote = zygote.map(|zygote| zygote.name.as_str());
-            pool.pin(&Arc::new(Key::new(tenant, &jail, zygote)), count);
+            pool.pin(&Arc::new(Key::new(tenant, jail, zygote)), count);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The jail's report in the words of the one wall report that every provider gives.
 
+use std::sync::LazyLock;
+
 use sandstorm_jail::Report;
 use sandstorm_jail::cgroup::{Controller, Version};
 use sandstorm_types::{
@@ -55,8 +57,14 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
 
 /// What a policy lets out.
 pub(crate) fn net(network: &NetworkPolicy) -> NetWall {
-    let policy_hash = blake3::hash(network.canonical().as_bytes()).to_hex().to_string();
+    // What most have.
+    static NONE: LazyLock<String> = LazyLock::new(|| policy_hash(&NetworkPolicy::None));
+    let policy_hash = if *network == NetworkPolicy::None { NONE.clone() } else { policy_hash(network) };
     NetWall { mode: mode(network), policy_hash }
+}
+
+fn policy_hash(network: &NetworkPolicy) -> String {
+    blake3::hash(network.canonical().as_bytes()).to_hex().to_string()
 }
 
 fn limits(report: &Report, cpu_time_asked: bool) -> LimitsWall {

@@ -16,8 +16,9 @@ use crate::cookie::Cookie;
 use crate::launcher::LauncherError;
 use crate::living::{self, Birth, Joinable, Living};
 use crate::network::Egress;
+use crate::plan::{self, JailKind};
 use crate::pool::{Key, Newborn, Wanted};
-use crate::{plan, walls};
+use crate::walls;
 
 /// When the launcher hears how long one for a single run may live: short ones cost it nothing.
 const BACKSTOP_AFTER: Duration = Duration::from_secs(1);
@@ -27,7 +28,11 @@ struct Planned<'a> {
     id: SandboxId,
     spec: &'a SandboxSpec,
     options: &'a CreateOptions,
-    jail: JailSpec,
+    kind: Arc<JailKind>,
+    on_memory: OnMemory,
+    /// How long the launcher lets it live. That of one that outlives this process can be extended, so it is left to whoever
+    /// keeps its clock; without anybody the launcher ends it as an orphan.
+    lifetime: Option<Duration>,
     /// Where its execs are written down, if it outlives this process.
     journals: Option<PathBuf>,
     joinable: Option<Joinable>,
@@ -35,6 +40,11 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
+    fn jail(&self) -> JailSpec {
+        let Self { on_memory, lifetime, .. } = *self;
+        JailSpec { on_memory, lifetime, ..self.kind.jail(self.id.bare()) }
+    }
+
     fn cookie(&self, walls: Option<Walls>) -> Cookie {
         Cookie {
             id: self.id,
@@ -76,13 +86,15 @@ impl LocalProvider {
             id,
             spec,
             options: &options,
-            jail: self.planner.jail(spec, &options, journals.is_some()),
+            kind: self.planner.kind(spec, &options),
+            on_memory: plan::on_memory(options.ephemeral),
+            lifetime: if journals.is_some() { None } else { plan::lifetime(spec) },
             journals,
             joinable: self.joinable(options.expects.as_ref(), tenant.to_string()),
             created_at: SystemTime::now(),
         };
         let (newborn, walls, backstop) = match self.take(tenant, &planned).await? {
-            Some((newborn, walls)) => (newborn, walls, planned.jail.lifetime.filter(|_| options.ephemeral)),
+            Some((newborn, walls)) => (newborn, walls, planned.lifetime.filter(|_| options.ephemeral)),
             None => {
                 if !self.waits_for_interpreter(&planned) {
                     planned.joinable = None;
@@ -110,7 +122,7 @@ impl LocalProvider {
             journals: planned.journals,
             paused: false,
             egress,
-            on_memory: plan::on_memory(options.ephemeral),
+            on_memory: planned.on_memory,
         });
         self.sandboxes().insert(id, Arc::clone(&living));
         self.attend(&living, ended, backstop);
@@ -138,7 +150,7 @@ impl LocalProvider {
     async fn take(&self, tenant: TenantId, planned: &Planned<'_>) -> Result<Option<(Newborn, Walls)>> {
         let Some(pool) = self.pool.as_ref().filter(|_| planned.options.pooled) else { return Ok(None) };
         let zygote = planned.wanted().map(|wanted| wanted.zygote);
-        let key = Arc::new(Key::new(tenant, &planned.jail, zygote));
+        let key = Arc::new(Key::new(tenant, Arc::clone(&planned.kind), zygote));
         while let Some(newborn) = pool.take(&key) {
             let walls = planned.walls(&newborn);
             match self.settle(planned, &newborn, &walls).await {
@@ -160,7 +172,7 @@ impl LocalProvider {
         newborn: &Newborn,
         walls: &Walls,
     ) -> Result<(), LauncherError> {
-        let JailSpec { on_memory, lifetime, .. } = planned.jail;
+        let Planned { on_memory, lifetime, .. } = *planned;
         let name = newborn.name();
         if planned.options.ephemeral {
             // It was made to end as one for a single run; its lifetime is a backstop, and most end before that is said.
@@ -186,7 +198,7 @@ impl LocalProvider {
         let _unserved = self.pool.as_ref().map(|pool| pool.unserved());
         // What it is made of is with the launcher before it exists; its walls follow when they were measured.
         let noted = planned.journals.as_ref().map(|_| planned.cookie(None).write()).transpose()?;
-        let make = || self.maker.make(planned.jail.clone(), noted.as_ref(), planned.wanted());
+        let make = || self.maker.make(planned.jail(), noted.as_ref(), planned.wanted());
         let newborn = match (make().await, &self.pool) {
             // Those that wait for nobody in particular give way.
             (Err(error), Some(pool)) if error.kind() == ErrorKind::Capacity && pool.make_room().await => {

@@ -1,24 +1,22 @@
 //! What makes two sandboxes interchangeable before anybody has used them.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
-use sandstorm_jail::{JailSpec, OnMemory};
+use sandstorm_jail::JailSpec;
 use sandstorm_types::TenantId;
 
 use super::stock::Kind;
+use crate::plan::JailKind;
 
 /// What an empty sandbox is thought to take until one was weighed, and one with an interpreter in it.
 const EMPTY: u64 = 1 << 20;
 const WITH_GUEST: u64 = 3 << 20;
 
 /// A kind of sandbox: one of a kind serves whoever asks for that kind.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Of all that follows. A spec is long, and each request looks its kind up several times.
-    hash: u64,
     tenant: TenantId,
-    /// Without what is said when it is taken: its name, its lifetime, what follows when memory runs out.
-    jail: JailSpec,
+    jail: Arc<JailKind>,
     /// The zygote whose fork waits in it.
     zygote: Option<String>,
 }
@@ -27,29 +25,18 @@ impl Key {
     /// How a kind without an interpreter is called.
     pub(crate) const BARE: &'static str = "bare";
 
-    pub(crate) fn new(tenant: TenantId, jail: &JailSpec, zygote: Option<&str>) -> Self {
-        let mut jail = jail.clone();
-        jail.name = String::new();
-        jail.lifetime = None;
-        // The stricter one: a sandbox for one run does not wait until the launcher has heard otherwise.
-        jail.on_memory = OnMemory::EndAll;
-        Self::of(tenant, jail, zygote.map(str::to_owned))
-    }
-
-    fn of(tenant: TenantId, jail: JailSpec, zygote: Option<String>) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (tenant, &jail, &zygote).hash(&mut hasher);
-        Self { hash: hasher.finish(), tenant, jail, zygote }
+    pub(crate) fn new(tenant: TenantId, jail: Arc<JailKind>, zygote: Option<&str>) -> Self {
+        Self { tenant, jail, zygote: zygote.map(str::to_owned) }
     }
 
     /// The same without an interpreter.
     pub(crate) fn bare(&self) -> Self {
-        Self::of(self.tenant, self.jail.clone(), None)
+        Self { tenant: self.tenant, jail: Arc::clone(&self.jail), zygote: None }
     }
 
     /// A jail of this kind.
     pub(crate) fn jail(&self, name: String) -> JailSpec {
-        JailSpec { name, ..self.jail.clone() }
+        self.jail.jail(name)
     }
 
     pub(crate) fn zygote(&self) -> Option<&str> {
@@ -59,12 +46,6 @@ impl Key {
     /// As metrics call it: there are few of these, however many keys there are.
     pub(crate) fn label(&self) -> &str {
         self.zygote.as_deref().unwrap_or(Self::BARE)
-    }
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
     }
 }
 
@@ -87,8 +68,8 @@ mod tests {
     use crate::plan::Planner;
 
     fn key(spec: &SandboxSpec, options: &CreateOptions, tenant: u128, zygote: Option<&str>) -> Key {
-        let jail = Planner::new(Vec::new(), true).jail(spec, options, false);
-        Key::new(TenantId::from_bits(tenant), &jail, zygote)
+        let jail = Planner::new(Vec::new(), true).kind(spec, options);
+        Key::new(TenantId::from_bits(tenant), jail, zygote)
     }
 
     #[test]
@@ -100,8 +81,6 @@ mod tests {
             ..spec.clone()
         };
         assert_eq!(key(&spec, &run, 1, None), key(&long, &CreateOptions::default(), 1, None));
-        let kept = Planner::new(Vec::new(), true).jail(&spec, &CreateOptions::default(), true);
-        assert_eq!(key(&spec, &run, 1, None), Key::new(TenantId::from_bits(1), &kept, None));
     }
 
     #[test]
