@@ -72,7 +72,7 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
         [("method", method_label(&method)), ("route", route.clone()), ("status", status.to_string())];
     metrics::counter!("sandstorm_http_requests_total", &labels).increment(1);
     metrics::histogram!("sandstorm_http_request_seconds", &labels[..2]).record(seconds);
-    span.in_scope(|| tracing::info!(status, ms = seconds * 1000.0, "answered"));
+    tracing::info!(parent: &span, status, ms = seconds * 1000.0, "answered");
     response
 }
 
@@ -83,8 +83,7 @@ fn join_trace(span: &tracing::Span, headers: &HeaderMap) -> Option<String> {
         caller.adopt(span);
     }
     // Without a collector nothing of ours is recorded, and the caller's own place is the best that can be told.
-    let here = span.in_scope(sandstorm_telemetry::current_traceparent);
-    here.or_else(|| caller.as_ref().map(ToString::to_string))
+    sandstorm_telemetry::traceparent_of(span).or_else(|| caller.as_ref().map(ToString::to_string))
 }
 
 /// The template, such as `/v1/runs/{run}`: ids in logs and metrics would tell tenants apart.

@@ -95,6 +95,11 @@ pub fn extract(headers: &HeaderMap) -> Option<TraceParent> {
     Some(TraceParent { trace, span, sampled, state: state.unwrap_or_default() })
 }
 
+/// Where a span stands, if traces are recorded, as the value of a `traceparent` header.
+pub fn traceparent_of(span: &Span) -> Option<String> {
+    TraceParent::of_otel(span.context().span().span_context()).map(|place| place.to_string())
+}
+
 /// Puts the current span's context into the headers of a request or answer, in place of any that was there.
 pub fn inject(headers: &mut HeaderMap) {
     headers.remove(TRACEPARENT);

@@ -15,5 +15,5 @@ mod traces;
 mod worker;
 
 pub use config::{LogFormat, Otlp, TelemetryConfig, TelemetryError};
-pub use context::{TraceParent, current_traceparent, extract, inject};
+pub use context::{TraceParent, current_traceparent, extract, inject, traceparent_of};
 pub use telemetry::Telemetry;
