@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    #[tracing::instrument(name = "begin_run", skip_all, fields(run))]
+    #[tracing::instrument(level = "debug", name = "begin_run", skip_all, fields(run))]
     async fn admit_run(&self, caller: &Caller, mut spec: RunSpec) -> Result<Admitted> {
         caller.require(Scope::Run)?;
         self.0.accepts_work()?;
