@@ -22,10 +22,12 @@ pub(crate) async fn execute(
     provider: &dyn Provider,
     cx: &OpContext,
     sandbox: &SandboxId,
-    request: ExecRequest,
+    mut request: ExecRequest,
     input: RunInput,
     events: Option<&mpsc::Sender<RunEvent>>,
 ) -> Result<Executed> {
+    // A listener may make us wait; without one there is nothing else to wait for.
+    request.attended = events.is_none();
     let mut exec = provider.exec(cx, sandbox, request).instrument(debug_span!("start_program")).await?;
     let feeding = feed(exec.input.clone(), input);
     let following = async {

@@ -1,6 +1,7 @@
 //! Programs in a sandbox: started, followed, ended, and found again by the next host.
 
 mod adopt;
+mod attended;
 mod before;
 mod blame;
 mod clock;
@@ -15,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use sandstorm_agent::protocol::{PayloadWalls, Tag, TerminalSize, ToAgent};
-use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, Tasks, TtySize};
+use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, TtySize};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,9 @@ pub(crate) use blame::{Blame, Tally};
 use clock::WallClock;
 use follower::Follower;
 pub(crate) use start::{start, start_copy};
+
+/// What the tasks that follow programs are called.
+const FOLLOWING: &str = "exec";
 
 use crate::agent::{AgentError, TaskHandle, TaskInput};
 use crate::journal::ExecJournal;
@@ -74,17 +78,22 @@ impl Followed {
         }
     }
 
-    /// Follows it to its end in a task of its own. `known`: bytes of each stream that are in the log and come once more.
-    fn follow(&self, handle: TaskHandle, known: [u64; 3], left: Duration, tasks: &Tasks) {
+    /// Follows it to its end. `known`: bytes of each stream that are in the log and come once more.
+    fn follow(
+        &self,
+        handle: TaskHandle,
+        known: [u64; 3],
+        left: Duration,
+    ) -> impl Future<Output = ()> + Send + use<> {
         // Set once: each program is followed once.
         let _ = self.task.set(handle.input.clone());
         let clock = WallClock { left, journal: self.journal.clone() };
         let follower = Follower::new(self, handle, known);
         let ended_at = Arc::clone(&self.ended_at);
-        tasks.start("exec", async move {
+        async move {
             follower.run(clock).await;
             ended_at.store(now(), Ordering::Relaxed);
-        });
+        }
     }
 
     /// Passes a message on; one that has ended takes it in silence.

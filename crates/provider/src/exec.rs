@@ -51,6 +51,9 @@ pub struct ExecRequest {
     /// Whether output is kept for those who attach later. Otherwise it has no limit and is gone once the listener has
     /// it (if `lasting`: once it is forgotten by [`ExecSignal::Forget`]): for programs that live long and write much.
     pub replay: bool,
+    /// Whether its events are taken without a pause until their end. A provider may then follow the program in the task of
+    /// whoever takes them, so that nobody has to be woken; clocks and limits count only while that one does take them.
+    pub attended: bool,
 }
 
 /// What to run.
@@ -222,6 +225,7 @@ impl ExecRequest {
             output: None,
             last: false,
             replay: true,
+            attended: false,
         }
     }
 

@@ -14,7 +14,7 @@ use sandstorm_provider::{
 use sandstorm_types::{ExecId, LimitSet, PerStream};
 
 use super::input::{self, Feeding};
-use super::{Followed, check_walls, tag_of};
+use super::{FOLLOWING, Followed, check_walls, tag_of};
 use crate::agent::TaskHandle;
 use crate::journal::ExecJournal;
 use crate::living::Living;
@@ -162,7 +162,7 @@ fn follow(
     let known = std::array::from_fn(|at| have[at].saturating_sub(held.first[at]));
     let left = followed.journal.as_ref().and_then(ExecJournal::time_left).unwrap_or_default();
     feeding.feed(&handle.input, tasks);
-    followed.follow(handle, known, left, tasks);
+    tasks.start(FOLLOWING, followed.follow(handle, known, left));
 }
 
 impl Followed {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, StartFailure, Tag, Task};
 use sandstorm_provider::{
     ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, Keep, Result, Stdin, Tasks,
@@ -10,10 +11,11 @@ use sandstorm_provider::{
 use sandstorm_types::{ByteSize, ErrorKind, ExecId, User};
 use serde_bytes::ByteBuf;
 
+use super::attended::Attended;
 use super::before::Before;
 use super::guest::{self, Way};
 use super::input::{self, Feeding};
-use super::{Followed, Tally, check_walls, lost, tag_of, terminal_size};
+use super::{FOLLOWING, Followed, Tally, check_walls, lost, tag_of, terminal_size};
 use crate::agent::{AgentError, TaskEvent, TaskHandle};
 use crate::files;
 use crate::journal::{About, ExecJournal};
@@ -58,7 +60,14 @@ pub(crate) async fn start(
     let events = followed.log.paced_events(guard);
     let handle = begun.starting.succeed()?;
     feeding.feed(&handle.input, tasks);
-    followed.follow(handle, [0; 3], plan.timeout, tasks);
+    let following = followed.follow(handle, [0; 3], plan.timeout);
+    let events = match plan.attended {
+        true => Attended { events, following: Some(Box::pin(following)), tasks: tasks.clone() }.boxed(),
+        false => {
+            tasks.start(FOLLOWING, following);
+            events
+        }
+    };
     Ok((Exec { id: plan.id, first: 0, events, input, channel }, followed))
 }
 
@@ -96,7 +105,7 @@ pub(crate) async fn start_copy(
     let followed = plan.followed(living, &begun, Tally::default(), (input, channel))?;
     let handle = begun.starting.succeed()?;
     feeding.feed(&handle.input, tasks);
-    followed.follow(handle, [0; 3], plan.timeout, tasks);
+    tasks.start(FOLLOWING, followed.follow(handle, [0; 3], plan.timeout));
     Ok(followed)
 }
 
@@ -109,6 +118,7 @@ struct Plan {
     lasting: bool,
     replay: bool,
     background: bool,
+    attended: bool,
     streams_input: bool,
     channel: bool,
 }
@@ -136,6 +146,7 @@ impl Plan {
             lasting: request.lasting,
             replay: request.replay,
             background: request.background,
+            attended: request.attended && !request.background,
             streams_input: request.stdin == Stdin::Stream,
             channel: request.channel,
         }
@@ -152,6 +163,7 @@ impl Plan {
             lasting: about.lasting,
             replay: about.limit.is_some(),
             background: true,
+            attended: false,
             streams_input: about.input,
             channel: about.channel,
         }
@@ -317,7 +329,7 @@ fn unwritten(error: std::io::Error) -> Error {
 fn program(living: &Living, request: &mut ExecRequest) -> Program {
     Program {
         argv: request.argv(),
-        env: env.into_iter().collect(),
+        env: environment(living, request),
         cwd: request.cwd.as_ref().map_or_else(|| "/workspace".to_owned(), |cwd| cwd.as_str().to_owned()),
         root: request.user.unwrap_or(living.spec.user) == User::Root,
         terminal: request.tty.map(terminal_size),
@@ -333,16 +345,6 @@ fn program(living: &Living, request: &mut ExecRequest) -> Program {
     }
 }
 
-/// Files that fit travel with the program; larger ones go before it.
-async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()> {
-    let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
-    if total > FILES_WITH_PROGRAM {
-        for (path, content) in std::mem::take(&mut request.files) {
-            files::write(living, &path, content.into()).await?;
-        }
-    }
-    Ok(())
-}
 /// Each variable once: as the request says, else as the sandbox does, else as is usual.
 fn environment(living: &Living, request: &ExecRequest) -> Vec<(String, String)> {
     let (of_sandbox, of_request) = (&living.spec.env, &request.env);
@@ -353,3 +355,13 @@ fn environment(living: &Living, request: &ExecRequest) -> Vec<(String, String)> 
     below.chain(of_request.iter()).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+/// Files that fit travel with the program; larger ones go before it.
+async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()> {
+    let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
+    if total > FILES_WITH_PROGRAM {
+        for (path, content) in std::mem::take(&mut request.files) {
+            files::write(living, &path, content.into()).await?;
+        }
+    }
+    Ok(())
+}

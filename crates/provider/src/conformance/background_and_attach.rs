@@ -37,12 +37,16 @@ async fn background_outlives_its_listener(t: &Trial<'_>) -> Verdict {
 
 async fn foreground_ends_with_its_listener(t: &Trial<'_>) -> Verdict {
     let id = t.sandbox().await?;
-    let exec = t.provider.exec(&t.cx, &id, ExecRequest::program(["/bin/sleep", "30"])).await?;
-    let later = attach(t, &exec.id, 0).await?;
-    drop(exec);
-    let done = later.collect().await?;
-    same("the status", done.end.status, ExecStatus::Signal(9))?;
-    same("the cause", done.end.cause, EndCause::Caller)
+    for attended in [false, true] {
+        let req = ExecRequest { attended, ..ExecRequest::program(["/bin/sleep", "30"]) };
+        let exec = t.provider.exec(&t.cx, &id, req).await?;
+        let later = attach(t, &exec.id, 0).await?;
+        drop(exec);
+        let done = later.collect().await?;
+        same("the status", done.end.status, ExecStatus::Signal(9))?;
+        same("the cause", done.end.cause, EndCause::Caller)?;
+    }
+    Ok(())
 }
 
 async fn listeners_start_at_their_offset(t: &Trial<'_>) -> Verdict {

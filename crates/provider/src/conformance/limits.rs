@@ -46,8 +46,9 @@ async fn wall_time_of_the_sandbox_holds_for_each_program(t: &Trial<'_>) -> Verdi
     let mut spec = t.spec();
     spec.limits.wall = Duration::from_millis(500);
     let id = t.sandbox_of(&spec).await?;
-    for _ in 0..2 {
-        ended_by(&t.run(&id, ExecRequest::program(["/bin/sleep", "30"])).await?.end, LimitName::Wall)?;
+    for attended in [false, true] {
+        let req = ExecRequest { attended, ..ExecRequest::program(["/bin/sleep", "30"]) };
+        ended_by(&t.run(&id, req).await?.end, LimitName::Wall)?;
     }
     Ok(())
 }
