@@ -76,18 +76,27 @@ impl Leaf {
     /// `unified`: where it is on the unified tree, `path`: on all others.
     fn make(&mut self, hierarchies: &Hierarchies, unified: &Path, path: &Path, limits: &JailLimits) {
         self.make_unified(hierarchies, unified);
-        for (controller, mount) in &hierarchies.on_v1 {
-            let dir = mount.join(path);
-            if create_directory(&dir).is_ok() {
-                self.v1.insert(*controller, dir.clone());
-                self.homes.insert(*controller, dir);
-            }
-        }
+        self.make_v1(hierarchies, path);
         self.limit_memory(limits.memory_bytes);
         self.limit("processes", Controller::Processes, &[("pids.max", limits.processes.to_string())]);
         self.limit_cpu(limits.cpu_milli);
         if !self.homes.contains_key(&Controller::CpuAccounting) && limits.cpu_time.is_some() {
             self.missing.push(("cpu_time", "no group that counts processor time could be made".to_owned()));
+        }
+    }
+
+    fn make_v1(&mut self, hierarchies: &Hierarchies, path: &Path) {
+        // Each process has to be moved into each of them.
+        let needs_freezer = self.unified_freezer().is_none();
+        for (controller, mount) in &hierarchies.on_v1 {
+            if *controller == Controller::Freezer && !needs_freezer {
+                continue;
+            }
+            let dir = mount.join(path);
+            if create_directory(&dir).is_ok() {
+                self.v1.insert(*controller, dir.clone());
+                self.homes.insert(*controller, dir);
+            }
         }
     }
 
@@ -328,11 +337,14 @@ impl Leaf {
 
     /// The unified tree's freezer where the kernel has it: frozen processes can still be killed there.
     fn freezer(&self) -> Option<Freezer<'_>> {
-        let unified = self.unified.as_ref().map(|(dir, _)| dir);
-        let unified = unified.filter(|dir| dir.join("cgroup.freeze").exists());
-        unified
-            .map(|dir| Freezer::Unified(dir))
+        self.unified_freezer()
+            .map(Freezer::Unified)
             .or_else(|| self.v1.get(&Controller::Freezer).map(|dir| Freezer::V1(dir)))
+    }
+
+    fn unified_freezer(&self) -> Option<&Path> {
+        let (dir, _) = self.unified.as_ref()?;
+        dir.join("cgroup.freeze").exists().then_some(dir)
     }
 
     /// Removes the groups. They must be empty; what the kernel has not finished yet is waited for, briefly.

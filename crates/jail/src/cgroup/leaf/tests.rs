@@ -147,6 +147,25 @@ fn hybrid(root: &TempDir) -> Hierarchies {
 }
 
 #[test]
+fn no_process_is_in_a_freezer_that_is_not_needed() {
+    let root = tempfile::tempdir().unwrap();
+    let mut hierarchies = hybrid(&root);
+    let mount = root.path().join("freezer");
+    fs::create_dir_all(&mount).unwrap();
+    hierarchies.on_v1.insert(Controller::Freezer, mount.clone());
+    create(&hierarchies);
+    let group = mount.join("sandstorm/me/jail");
+    assert!(group.exists(), "the unified tree of this kernel freezes nobody");
+    fs::remove_dir(&group).unwrap();
+    let unified = root.path().join("unified/sandstorm/me");
+    fs::write(unified.join("jail/cgroup.freeze"), "0").unwrap();
+    let mut leaf = Leaf::nowhere(&limits());
+    leaf.unified = Some((unified.join("jail"), open_directory(&unified).unwrap()));
+    leaf.make_v1(&hierarchies, Path::new("sandstorm/me/jail"));
+    assert!(!group.exists() && root.path().join("memory/sandstorm/me/jail").exists());
+}
+
+#[test]
 fn a_meter_is_good_for_one_jail_only() {
     use std::os::fd::AsFd;
 
