@@ -166,6 +166,20 @@ class Randomness(Case):
         other.end()
 
 
+class Layout(Case):
+    def test_code_of_the_interpreter_is_no_file_in_large_pieces(self):
+        zygote, large = Zygote(), 1 << 21
+        with open("/proc/%d/maps" % zygote.pid) as file:
+            maps = [line.split() for line in file]
+        self.assertEqual(zygote.join(self.jail).abandon(), 0)
+        zygote.end()
+        for place, protection, *rest in maps:
+            start, end = (int(address, 16) for address in place.split("-"))
+            self.assertFalse("w" in protection and "x" in protection, place)
+            if len(rest) > 3 and rest[3] == os.path.realpath(INTERPRETER):
+                self.assertGreater(-(-start // large) * large + large, end, "%s is a file" % place)
+
+
 class Endurance(Case):
     def test_two_thousand_joins_leave_it_as_it_was(self):
         zygote = Zygote()

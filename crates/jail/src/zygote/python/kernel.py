@@ -256,19 +256,33 @@ READ_WRITE, READ_EXECUTE, PRIVATE_MEMORY = 1 | 2, 1 | 4, 0x02 | 0x20
 PAGE = resource.getpagesize()
 
 
+def memory_function(name, *argument_types, result=ctypes.c_int):
+    function = LIBC[name]
+    function.argtypes, function.restype, function.errcheck = argument_types, result, check_memory
+    return function
+
+
+def check_memory(result, _function, _arguments):
+    if result in (-1, POINTER(-1).value):
+        raise OSError(ctypes.get_errno(), "memory")
+    return result
+
+
+allocate = memory_function("mmap", POINTER, WORD, *[ctypes.c_int] * 3, ctypes.c_long, result=POINTER)
+protect = memory_function("mprotect", POINTER, WORD, ctypes.c_int)
+
+
+def new_memory(size):
+    return allocate(None, size, READ_WRITE, PRIVATE_MEMORY, -1, 0)
+
+
 def machine_code(machine):
     """The function that stands at the beginnings of its lines. Its memory is never writable and executable at once."""
     lines = MACHINE_CODE[machine].splitlines()
     code = b"".join(bytes.fromhex(line[:MACHINE_CODE_WIDTH]) for line in lines)
-    allocate, protect = LIBC["mmap"], LIBC["mprotect"]
-    allocate.argtypes, allocate.restype = (POINTER, WORD, *[ctypes.c_int] * 3, ctypes.c_long), POINTER
-    protect.argtypes = (POINTER, WORD, ctypes.c_int)
-    address = allocate(None, PAGE, READ_WRITE, PRIVATE_MEMORY, -1, 0)
-    if address == POINTER(-1).value:
-        raise Failed("machine code", ctypes.get_errno())
+    address = new_memory(PAGE)
     ctypes.memmove(address, code, len(code))
-    if protect(address, PAGE, READ_EXECUTE) == -1:
-        raise Failed("machine code", ctypes.get_errno())
+    protect(address, PAGE, READ_EXECUTE)
     return ctypes.PYFUNCTYPE(POINTER, POINTER, POINTER)(address)
 
 

@@ -121,6 +121,7 @@ def warm_up(command):
         raise Failed("threads", errno.EBUSY)
     take_step("streams", open_streams)
     STAGE.find()
+    take_step("code of the interpreter", gather_program)
     rehearse(LONG_REHEARSAL)
     end_logging_only_if_used()
     # From here on nothing is made that guests do not use.
@@ -274,15 +275,70 @@ def lay_out_functions():
 
 
 MADV_COLLAPSE, HUGE = 25, 1 << 21
+# A kernel that cannot is no failure.
+advise = libc_function("madvise", POINTER, WORD, ctypes.c_int)
 
 
 def gather():
     """Puts the memory of the interpreter into as few large pieces as the kernel can. A fork then copies, and the end of a
     guest frees, many entries of the page table at once. A kernel that cannot only takes longer."""
-    advise = LIBC["madvise"]
-    advise.argtypes = (POINTER, WORD, ctypes.c_int)
     for piece in {id(thing) // HUGE for thing in gc.get_objects()}:
         advise(piece * HUGE, HUGE, MADV_COLLAPSE)
+
+
+PROGRAM_HEADERS, HOW_MANY = 3, 5
+PROGRAM_HEADER = struct.Struct("@IIQQQQQQ")
+LOADED, PLACE_OF_THE_HEADERS, WRITABLE = 1, 6, 2
+
+
+def gather_program():
+    """The same for the interpreter's own code, which is a file that each guest would find again page by page. What lies in
+    whole large pieces is replaced by a copy in memory of the zygote's own, at the same place."""
+    start, end = unchanging_part_of_the_program()
+    size = end - start
+    if size <= 0:
+        return
+    room = new_memory(size + HUGE)
+    copy = whole_pieces_from(room)
+    ctypes.memmove(copy, start, size)
+    if advise(copy, size, MADV_COLLAPSE) == 0:
+        # Some of it is data, between code and code: one piece has one protection. Nothing is writable and executable at once.
+        protect(copy, size, READ_EXECUTE)
+        # In one step of the kernel's, so this very code goes on in the copy.
+        move(copy, size, size, MAY_MOVE | TO_THAT_PLACE, start)
+    free(room, size + HUGE)
+
+
+MAY_MOVE, TO_THAT_PLACE = 1, 2
+move = memory_function("mremap", POINTER, WORD, WORD, ctypes.c_int, POINTER, result=POINTER)
+free = memory_function("munmap", POINTER, WORD)
+
+
+def unchanging_part_of_the_program():
+    """From where to where, in whole large pieces, the program lies that nobody writes to."""
+    value = LIBC["getauxval"]
+    value.argtypes, value.restype = (ctypes.c_ulong,), ctypes.c_ulong
+    place = value(PROGRAM_HEADERS)
+    headers = ctypes.string_at(place, value(HOW_MANY) * PROGRAM_HEADER.size)
+    # Kind, flags, place in the file, address, (unused), size in the file, size in memory, alignment.
+    headers = [(kind, flags, at, size) for kind, flags, _, at, _, _, size, _ in PROGRAM_HEADER.iter_unpack(headers)]
+    base = next((place - at for kind, _, at, _ in headers if kind == PLACE_OF_THE_HEADERS), None)
+    start = end = None
+    for kind, flags, at, size in headers:
+        if base is None or kind != LOADED or flags & WRITABLE:
+            continue
+        first, last = (base + at) // PAGE * PAGE, -(-(base + at + size) // PAGE) * PAGE
+        if start is None:
+            start = first
+        elif first != end:
+            # There is a hole.
+            break
+        end = last
+    return (0, 0) if start is None else (whole_pieces_from(start), end // HUGE * HUGE)
+
+
+def whole_pieces_from(address):
+    return -(-address // HUGE) * HUGE
 
 
 def usual(name):
