@@ -345,14 +345,18 @@ fn program(living: &Living, request: &mut ExecRequest) -> Program {
     }
 }
 
-/// Each variable once: as the request says, else as the sandbox does, else as is usual.
+/// Each variable once: as the request says, else as the sandbox does, else as is usual. In the order of their names, which
+/// is how a guest has rehearsed the usual ones.
 fn environment(living: &Living, request: &ExecRequest) -> Vec<(String, String)> {
     let (of_sandbox, of_request) = (&living.spec.env, &request.env);
     let term = request.tty.map(|_| ("TERM", "xterm-256color"));
     let usual = ENVIRONMENT.into_iter().chain(term);
     let usual = usual.filter(|(name, _)| of_sandbox.get(name).is_none());
     let below = usual.chain(of_sandbox.iter()).filter(|(name, _)| of_request.get(name).is_none());
-    below.chain(of_request.iter()).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let all = below.chain(of_request.iter()).map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut env: Vec<(String, String)> = all.collect();
+    env.sort_unstable();
+    env
 }
 
 /// Files that fit travel with the program; larger ones go before it.
