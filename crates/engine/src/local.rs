@@ -104,7 +104,7 @@ impl LocalProvider {
         let launcher = LauncherClient::new(config.launcher, config.resident, &tasks)?;
         // A jail that was made ahead can be kept later only if it has a door, and joinable ones have.
         let planner = Planner::new(config.trees, config.pool.is_some() || !zygotes.is_empty());
-        let maker = Maker { launcher: launcher.clone(), tasks: tasks.clone(), zygotes };
+        let maker = Maker::new(launcher.clone(), tasks.clone(), zygotes);
         Ok(Self {
             info: ProviderInfo { name: config.name, kind: "jail".to_owned(), region: None },
             planner,

@@ -40,4 +40,4 @@ pub use sandbox::{
     SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};
-pub use tasks::Tasks;
+pub use tasks::{Tasks, then_start};

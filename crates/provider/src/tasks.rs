@@ -1,5 +1,7 @@
 //! Background work. Every task has a name and ends with its tracker: none outlives its owner.
 
+mod afterwards;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Instrument;
+
+pub use afterwards::then_start;
 
 use crate::Result;
 
@@ -40,7 +44,8 @@ impl Tasks {
 
     /// Runs `work` to its end, whatever becomes of who asked; a stop waits for it.
     pub fn finish(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        self.tracker.spawn(work.instrument(tracing::debug_span!("task", name)));
+        let work = work.instrument(tracing::debug_span!("task", name));
+        afterwards::spawn(self.tracker.track_future(work));
     }
 
     /// Runs `work` to its end, also when nobody waits for it any more, and gives what came of it.

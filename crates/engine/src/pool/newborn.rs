@@ -9,8 +9,8 @@ use sandstorm_jail::launcher::Ended;
 use sandstorm_jail::{JailSpec, Report};
 use sandstorm_provider::{Error, Result, Tasks};
 use sandstorm_types::ErrorKind;
-use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::stock::Entry;
 use super::zygotes::Zygotes;
@@ -23,12 +23,17 @@ use crate::meter::JailMeter;
 /// How long the end of one that is given up is waited for.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
+/// Jails that are being made at once, for each processor. To make one is work from beginning to end: with more of them each
+/// takes longer, all of them together too, and none is done sooner.
+const AT_ONCE: usize = 2;
+
 /// Makes jails with an agent that answers, and with an interpreter that waits where one is wanted.
 #[derive(Debug, Clone)]
 pub(crate) struct Maker {
     pub(crate) launcher: LauncherClient,
     pub(crate) tasks: Tasks,
     pub(crate) zygotes: Arc<Zygotes>,
+    turns: Arc<Semaphore>,
 }
 
 /// The interpreter to put into a jail: a fork of that zygote of that owner.
@@ -53,6 +58,12 @@ pub(crate) struct Newborn {
 }
 
 impl Maker {
+    pub(crate) fn new(launcher: LauncherClient, tasks: Tasks, zygotes: Arc<Zygotes>) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let turns = Arc::new(Semaphore::new(AT_ONCE * processors.max(2)));
+        Self { launcher, tasks, zygotes, turns }
+    }
+
     /// Makes a jail; with a cookie one that outlives this process. One whose interpreter was not to be had comes without.
     /// A creation that is dropped on the way leaves nothing.
     pub(crate) async fn make(
@@ -61,6 +72,7 @@ impl Maker {
         cookie: Option<&OwnedFd>,
         wanted: Option<Wanted<'_>>,
     ) -> Result<Newborn> {
+        let _turn = self.turns.acquire().await;
         let name = spec.name.clone();
         let mut unclaimed =
             Unclaimed { launcher: self.launcher.clone(), name: Some(name.clone()), agent: None };

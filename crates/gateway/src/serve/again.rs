@@ -1,4 +1,4 @@
-//! A future that wakes itself is polled again at once.
+//! A future that wakes itself is polled again at once, and what it starts begins afterwards.
 //!
 //! A connection wakes itself with every body that is read. The runtime takes that for a task that makes room for others: it
 //! puts it at the end of its queue and wakes another thread to look for work, which finds next to none.
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
+use sandstorm_provider::then_start;
 
 /// How often in a row, before others have their turn.
 const MOST: usize = 8;
@@ -61,18 +62,24 @@ impl<F: Future + Unpin> Future for Again<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
         this.alarm.task.register(cx.waker());
+        then_start(|| this.poll_for_a_while(cx))
+    }
+}
+
+impl<F: Future + Unpin> Again<F> {
+    fn poll_for_a_while(&mut self, cx: &Context<'_>) -> Poll<F::Output> {
         for _ in 0..MOST {
-            this.alarm.state.store(POLLED, Ordering::Release);
-            let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
+            self.alarm.state.store(POLLED, Ordering::Release);
+            let polled = Pin::new(&mut self.future).poll(&mut Context::from_waker(&self.waker));
             if polled.is_ready() {
                 return polled;
             }
-            let state = &this.alarm.state;
+            let state = &self.alarm.state;
             if state.compare_exchange(POLLED, RESTS, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Poll::Pending;
             }
         }
-        this.alarm.state.store(RESTS, Ordering::Release);
+        self.alarm.state.store(RESTS, Ordering::Release);
         cx.waker().wake_by_ref();
         Poll::Pending
     }
