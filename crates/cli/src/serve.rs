@@ -64,6 +64,9 @@ pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<E
     if let Some(user) = user {
         user.become_it()?;
     }
+    if let Err(error) = sandstorm_sys::program::gather_program() {
+        tracing::debug!(%error, "the server's code stays in small pages");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 16))
         .enable_all()

@@ -10,5 +10,6 @@ pub mod lock;
 pub mod mount;
 pub mod probe;
 pub mod process;
+pub mod program;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;

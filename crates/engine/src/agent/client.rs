@@ -1,6 +1,6 @@
-//! The connection: one task that reads the socket, one that writes it.
+//! The connection: one task that reads the socket, and writes what could not be written at once.
 
-use sandstorm_provider::Tasks;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use sandstorm_agent::frame::Decoder;
 use sandstorm_agent::protocol::{
     FromAgent, Held, InputStream, PayloadWalls, StartFailure, Tag, Task, TaskId, ToAgent, VERSION,
 };
+use sandstorm_provider::Tasks;
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -34,19 +35,25 @@ impl AgentClient {
         let socket = Arc::new(Socket::new(socket)?);
         let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket))));
         let stop = CancellationToken::new();
-        let (reader, stop_reading) = (Connected(Arc::clone(&link)), stop.clone());
-        tasks.start("agent reader", async move {
-            match stop_reading.run_until_cancelled(read(&socket, &reader.0)).await {
-                Some(Ok(())) | None => {}
-                Some(Err(error)) => {
-                    tracing::warn!(%error, "an agent's connection is given up");
-                    reader.0.lose(error);
+        let (connected, stopped) = (Connected(Arc::clone(&link)), stop.clone());
+        tasks.start("agent", async move {
+            let link = &connected.0;
+            let speak = async {
+                // One that takes nothing any more may still have said something.
+                let write = async {
+                    link.empty_outbox().await;
+                    std::future::pending::<Infallible>().await
+                };
+                tokio::select! {
+                    biased;
+                    read = read(&socket, link) => read,
+                    never = write => match never {},
                 }
+            };
+            if let Some(Err(error)) = stopped.run_until_cancelled(speak).await {
+                tracing::warn!(%error, "an agent's connection is given up");
+                link.lose(error);
             }
-        });
-        let (writer, stop_writing) = (Arc::clone(&link), stop.clone());
-        tasks.start("agent writer", async move {
-            stop_writing.run_until_cancelled(writer.empty_outbox()).await;
         });
         Ok(Self { link, next: Arc::new(AtomicU32::new(1)), stop })
     }
