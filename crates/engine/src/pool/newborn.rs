@@ -25,7 +25,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Jails that are being made at once, for each processor. To make one is work from beginning to end: with more of them each
 /// takes longer, all of them together too, and none is done sooner.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 
 /// Makes jails with an agent that answers, and with an interpreter that waits where one is wanted.
 #[derive(Debug, Clone)]
