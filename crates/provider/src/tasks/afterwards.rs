@@ -17,7 +17,8 @@ pub fn then_start<T>(first: impl FnOnce() -> T) -> T {
     first()
 }
 
-/// Starts a task, now or when what is being done is done.
+/// Starts a task that its tracker has counted, now or when what is being done is done.
+#[expect(clippy::disallowed_methods, reason = "the tracker knows of it already")]
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     let now = WAITING.with_borrow_mut(|waiting| match waiting {
         Some(waiting) => {
