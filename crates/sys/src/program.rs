@@ -103,16 +103,28 @@ mod tests {
     }
 
     #[test]
-    fn the_program_goes_on_in_the_copy() {
-        // The code of a test may be smaller than a large page, and an old kernel cannot.
-        match gather_program() {
-            Ok(bytes) => {
-                let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-                let here = gather_program as *const () as usize;
-                assert!(maps.lines().filter_map(code_range).any(|(start, end)| (start..end).contains(&here)));
-                assert!(bytes.is_multiple_of(LARGE));
-            }
-            Err(error) => assert!(error.raw_os_error().is_some(), "{error}"),
+    fn a_copy_takes_the_place_of_what_it_was_made_of() {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, nobody else's.
+        let room = unsafe { libc::mmap(std::ptr::null_mut(), 2 * LARGE, access, kind, -1, 0) };
+        assert_ne!(room, libc::MAP_FAILED);
+        let start = (room as usize).next_multiple_of(LARGE);
+        let bytes = || {
+            // SAFETY: within the room, which stays for as long as the process.
+            unsafe { std::slice::from_raw_parts(start as *const u8, LARGE) }
+        };
+        // SAFETY: the same; nobody looks at it meanwhile.
+        unsafe { std::ptr::write_bytes(start as *mut u8, 7, LARGE) };
+        match Copy::new(start, LARGE) {
+            Ok(copy) => copy.take_the_place_of(start).unwrap(),
+            // Only a kernel before 6.1 does not know of it.
+            Err(error) => return assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}"),
         }
+        assert!(bytes().iter().all(|byte| *byte == 7));
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(
+            maps.lines().filter_map(code_range).any(|range| range.0 <= start && range.1 >= start + LARGE)
+        );
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Beginning<'a> {
     pub(super) started: &'a [Json],
     pub(super) audit: &'a Audit,
     pub(super) announced: Announced,
+    /// Whether it may be in the database, though nobody heard so.
+    pub(super) tried: bool,
     /// Who waits for it.
     pub(super) told: Option<oneshot::Sender<Result<()>>>,
 }
@@ -55,10 +57,14 @@ impl Inner {
         changes: ContextChanges,
         ended: &[Json],
     ) -> std::result::Result<(), Problem> {
-        let Beginning { started, audit, announced, told, .. } = beginning;
+        let Beginning { started, audit, announced, tried, told, .. } = beginning;
         let (started, audit, ended) = (started.to_vec(), audit.clone(), ended.to_vec());
         let whole = WholeCell { row: execution.row.clone(), started, audit, end, changes, ended };
-        let Some((announced, whole)) = self.store.record_cell_soon(announced, whole) else {
+        let kept_back = match tried {
+            true => Some((announced, whole)),
+            false => self.store.record_cell_soon(announced, whole),
+        };
+        let Some((announced, whole)) = kept_back else {
             self.settling.add(execution.row.tenant);
             tell(told, Ok(()));
             return Ok(());
@@ -117,7 +123,8 @@ impl Inner {
         execution: &Execution,
         beginning: &mut Option<Beginning<'_>>,
     ) {
-        let Some(Beginning { changes, started, audit, .. }) = beginning else { return };
+        let Some(Beginning { changes, started, audit, tried, .. }) = beginning else { return };
+        *tried = true;
         let mut patience = Patience::new("the beginning of an exec", execution.id());
         while let Err(error) = self.store.begin_cell(&execution.row, changes, started, audit).await {
             if matches!(error, StoreError::Conflict { .. }) {

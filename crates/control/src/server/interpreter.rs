@@ -301,7 +301,8 @@ impl Inner {
         };
         let beginning = match announced {
             Some((audit, announced)) => {
-                Some(Beginning { changes: &changes, started: &started, audit, announced, told: began })
+                let (changes, started, tried) = (&changes, &started[..], false);
+                Some(Beginning { changes, started, audit, announced, tried, told: began })
             }
             None => {
                 let recorded = match &audit {

@@ -27,6 +27,8 @@ pub(super) struct Beginning {
 pub(super) struct OnFile {
     beginning: Beginning,
     announced: Announced,
+    /// Whether it may be in the database, though nobody heard so.
+    tried: bool,
     /// Who waits for the record.
     recorded: Option<oneshot::Sender<()>>,
 }
@@ -61,10 +63,14 @@ impl Inner {
             self.end_run(tenant, id, &end, status).await;
             return Ok(());
         };
-        let OnFile { beginning: Beginning { row, told, audit }, announced, recorded } = on_file;
+        let OnFile { beginning: Beginning { row, told, audit }, announced, tried, recorded } = on_file;
         let ended = ending(None, Some(id), status).to_vec();
         let whole = WholeRun { row, started: vec![told], audit, end, ended };
-        let Some((announced, whole)) = self.store.record_run_soon(announced, whole) else {
+        let kept_back = match tried {
+            true => Some((announced, whole)),
+            false => self.store.record_run_soon(announced, whole),
+        };
+        let Some((announced, whole)) = kept_back else {
             self.settling.add(tenant);
             tell(recorded);
             return Ok(());
@@ -106,7 +112,7 @@ impl Inner {
         let started = std::slice::from_ref(told);
         let announce = || self.store.announce_run(row, started, audit);
         if let Some(announced) = debug_span!("record_begin").in_scope(announce) {
-            return Ok(Some(OnFile { beginning, announced, recorded }));
+            return Ok(Some(OnFile { beginning, announced, tried: false, recorded }));
         }
         let recording = self.store.insert_run(row, started, audit);
         stored(recording.instrument(debug_span!("record_begin")).await)?;
@@ -138,7 +144,8 @@ impl Inner {
     }
 
     async fn record_beginning_of_run(&self, beginning: &mut Option<OnFile>) {
-        let Some(OnFile { beginning: Beginning { row, told, audit }, .. }) = beginning else { return };
+        let Some(OnFile { beginning: Beginning { row, told, audit }, tried, .. }) = beginning else { return };
+        *tried = true;
         let mut patience = Patience::new("the beginning of a run", row.id);
         while let Err(error) = self.store.insert_run(row, std::slice::from_ref(told), audit).await {
             if matches!(error, StoreError::Conflict { .. }) {

@@ -89,7 +89,10 @@ impl Writing {
             let shared = self.connection.is_shared();
             next = queue.next_if(self.hand, |job| !shared || (tenant.is_some() && job.tenant() == tenant));
         }
-        left.extend(self.settle(kept, undone).await);
+        // They came before those that are left already.
+        let mut first_left = self.settle(kept, undone).await;
+        first_left.append(&mut left);
+        left = first_left;
         match self.hand {
             Hand::Caller if !again.is_empty() => queue.leave_to_thread(again),
             Hand::Caller => {}
