@@ -255,8 +255,8 @@ pub fn place_descriptor(from: BorrowedFd<'_>, number: i32) -> io::Result<()> {
             _ => Ok(()),
         };
     }
-    // SAFETY: `from` is open. Whatever was at `number` is closed: callers use it in a process about to exec, where no
-    // owner of that number will run again.
+    // SAFETY: `from` is open. Whatever was at `number` is closed: callers use it in a process that is new, or about to
+    // exec, where no owner of that number will run again.
     match unsafe { libc::dup2(from.as_raw_fd(), number) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

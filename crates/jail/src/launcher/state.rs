@@ -14,7 +14,7 @@ use super::birth::{Newborn, Outcome};
 use super::clients::Clients;
 use super::protocol::{Answer, EndCause, Ended, Refusal, Request};
 use super::strays::Strays;
-use super::surgery::Surgery;
+use super::surgery::Surgeon;
 use super::ward::Ward;
 use super::watch::{Part, Serial, Token, Watcher};
 use super::zygotes::Zygotes;
@@ -43,7 +43,7 @@ pub(super) struct State {
     pausing: Vec<Ticket>,
     unheard: Vec<Ended>,
     zygotes: Zygotes,
-    surgeries: BTreeMap<Serial, Surgery>,
+    surgeons: BTreeMap<Serial, Surgeon>,
     strays: Strays,
 }
 
@@ -55,7 +55,7 @@ impl State {
             clients,
             workshop,
             zygotes,
-            surgeries: BTreeMap::new(),
+            surgeons: BTreeMap::new(),
             strays: Strays::default(),
             watcher,
             next_serial: 0,
@@ -133,7 +133,7 @@ impl State {
                 }
             }
             Token::Zygote(serial) => self.hear_zygote(serial),
-            Token::Surgery(serial) => self.hear_surgery(serial),
+            Token::Surgeon(serial) => self.hear_surgeon(serial),
             Token::Stray => self.strays.collect(),
             Token::Listener | Token::Greeter | Token::Client => {}
         }
@@ -169,9 +169,9 @@ impl State {
     fn next_look(&self) -> Option<Instant> {
         let jails = self.wards.values().filter_map(Ward::next_look);
         let newborns = self.newborns.values().filter_map(Newborn::next_look);
-        let surgeries = self.surgeries.values().map(Surgery::next_look);
+        let surgeons = self.surgeons.values().filter_map(Surgeon::next_look);
         let others = self.clients.next_look().into_iter().chain(self.zygotes.next_look());
-        jails.chain(newborns).chain(surgeries).chain(others).min()
+        jails.chain(newborns).chain(surgeons).chain(others).min()
     }
 
     fn look_at_clocks(&mut self) {
@@ -189,8 +189,10 @@ impl State {
                 self.newborns.insert(serial, newborn.look());
             }
         }
-        for surgery in self.surgeries.values().filter(|surgery| surgery.next_look() <= now) {
-            surgery.kill();
+        for surgeon in
+            self.surgeons.values().filter(|surgeon| surgeon.next_look().is_some_and(|at| at <= now))
+        {
+            surgeon.kill();
         }
         for (serial, why) in self.zygotes.look_at_clocks() {
             self.lose_zygote(serial, &why);
@@ -267,7 +269,7 @@ impl State {
             ward.kill(EndCause::Asked);
         }
         self.zygotes.kill_all();
-        self.surgeries.values().for_each(Surgery::kill);
+        self.surgeons.values().for_each(Surgeon::kill);
         let newborns = std::mem::take(&mut self.newborns).into_values();
         let newborns: Vec<_> = newborns.map(|newborn| newborn.abandon(JailError::Gone)).collect();
         self.workshop.molds.end();

@@ -30,7 +30,7 @@ pub(super) enum Token {
     Newborn(Serial),
     Jail(Serial, Part),
     Zygote(Serial),
-    Surgery(Serial),
+    Surgeon(Serial),
     /// A process that lost whoever knew it.
     Stray,
 }
@@ -56,7 +56,7 @@ impl Token {
             Self::Jail(serial, Part::Guest) => (6, serial),
             Self::Jail(serial, Part::Door) => (7, serial),
             Self::Zygote(serial) => (8, serial),
-            Self::Surgery(serial) => (9, serial),
+            Self::Surgeon(serial) => (9, serial),
             Self::Stray => (10, 0),
         };
         (serial << 4) | kind
@@ -74,7 +74,7 @@ impl Token {
             6 => Self::Jail(serial, Part::Guest),
             7 => Self::Jail(serial, Part::Door),
             8 => Self::Zygote(serial),
-            9 => Self::Surgery(serial),
+            9 => Self::Surgeon(serial),
             10 => Self::Stray,
             _ => return None,
         })
@@ -154,7 +154,7 @@ mod tests {
             Token::Client,
             Token::Newborn(1 << 40),
             Token::Zygote(3),
-            Token::Surgery(4),
+            Token::Surgeon(4),
             Token::Stray,
         ];
         for token in others.into_iter().chain(jails) {

@@ -139,17 +139,24 @@ pub(super) fn copy(source: &Memory, destination: &Memory, runs: Vec<Run>) -> Res
     let bytes: usize = runs.iter().map(|run| length(&run.range)).sum();
     let mut rest = VecDeque::from(runs);
     let (half, _) = take(&mut rest, (bytes / 2).max(LEAST));
+    // Both here: a new thread has no memory yet that was used before.
+    let (mut room, mut other_room) = (vec![0; AT_A_TIME], vec![0; AT_A_TIME]);
     std::thread::scope(|scope| {
-        let other = (!rest.is_empty()).then(|| scope.spawn(|| copy_runs(source, destination, rest)));
-        let written = copy_runs(source, destination, half.into())?;
+        let other =
+            (!rest.is_empty()).then(|| scope.spawn(|| copy_runs(source, destination, rest, &mut other_room)));
+        let written = copy_runs(source, destination, half.into(), &mut room)?;
         let panicked = |_| doing("copy memory")(std::io::Error::other("whoever did it panicked"));
         Ok(written + other.map_or(Ok(Ok(0)), |other| other.join()).map_err(panicked)??)
     })
 }
 
 /// A bit at a time, small enough to stay near the processor.
-fn copy_runs(source: &Memory, destination: &Memory, mut waiting: VecDeque<Run>) -> Result<u64, Cause> {
-    let mut bytes = vec![0; AT_A_TIME];
+fn copy_runs(
+    source: &Memory,
+    destination: &Memory,
+    mut waiting: VecDeque<Run>,
+    bytes: &mut [u8],
+) -> Result<u64, Cause> {
     let mut written = 0;
     while !waiting.is_empty() {
         let (runs, used) = take(&mut waiting, bytes.len());

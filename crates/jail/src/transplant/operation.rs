@@ -50,74 +50,111 @@ fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Res
     wait_until_it_waits(&to)?;
     let held = Source::hold(from, seize(&from, &source)?)?;
     let mut patient = Patient::stop(to, seize(&to, &destination)?)?;
-    let Findings { examined, status, descriptors, signal_changes, layout, thread, difference } =
-        look((from, source.side), (&patient, destination.side))?;
-
-    *spoiled = true;
-    patient.traced.end_with_us().map_err(doing("bind the destination's life to ours"))?;
-    patient.discard(&difference.discard)?;
-    patient.lay_out(&examined.layout, layout)?;
-    let pages = copy(&examined.memory, &patient.memory, difference.copy)?;
-    let (state, stood) = held.finish(examined.descriptors.side)?;
-
-    thread.restore(&patient.memory, &state, (&examined.status, &status))?;
-    carry_signals(&mut patient, &signal_changes)?;
-    carry_descriptors(&mut patient, &examined.descriptors, &descriptors)?;
-    carry_directory(&mut patient, &examined.directory)?;
-    carry_umask(&mut patient, &examined.status, &status)?;
-    carry_limits(&mut patient, &examined.limits)?;
-    patient.clear_up()?;
-    wake(patient, &state)?;
-    Ok(TransplantReport {
-        pages,
-        bytes: pages * PAGE,
-        microseconds: microseconds(begun.elapsed()),
-        stopped_microseconds: microseconds(stood),
+    std::thread::scope(|scope| {
+        // The kernel goes through all pages to write this down, which takes as long as all the rest.
+        let mut special = Told::Later(scope.spawn(move || Special::of(&from)));
+        let Findings { examined, layout, difference, own } =
+            look((from, source.side), (&patient, destination.side), &mut special)?;
+        *spoiled = true;
+        patient.traced.end_with_us().map_err(doing("bind the destination's life to ours"))?;
+        patient.discard(&difference.discard)?;
+        patient.lay_out(&examined.layout, layout)?;
+        let pages = copy(&examined.memory, &patient.memory, difference.copy)?;
+        patient.leave_out(special.told()?)?;
+        let (state, stood) = held.finish(examined.descriptors.side)?;
+        carry_the_rest(&mut patient, &examined, &own, &state)?;
+        wake(patient, &state)?;
+        Ok(TransplantReport {
+            pages,
+            bytes: pages * PAGE,
+            microseconds: microseconds(begun.elapsed()),
+            stopped_microseconds: microseconds(stood),
+        })
     })
+}
+
+/// All but memory.
+fn carry_the_rest(patient: &mut Patient, examined: &Examined, own: &Own, state: &State) -> Result<(), Cause> {
+    let Own { status, descriptors, signal_changes, thread } = own;
+    thread.restore(&patient.memory, state, (&examined.status, status))?;
+    carry_signals(patient, signal_changes)?;
+    carry_descriptors(patient, &examined.descriptors, descriptors)?;
+    carry_directory(patient, &examined.directory)?;
+    carry_umask(patient, &examined.status, status)?;
+    carry_limits(patient, &examined.limits)?;
+    patient.clear_up()
+}
+
+/// What is found out beside all the rest.
+enum Told<'scope> {
+    Later(std::thread::ScopedJoinHandle<'scope, Result<Special, Cause>>),
+    Now(Special),
+    Never,
+}
+
+impl Told<'_> {
+    fn told(&mut self) -> Result<&Special, Cause> {
+        if let Self::Later(_) = self
+            && let Self::Later(looking) = std::mem::replace(self, Self::Never)
+        {
+            let panicked = |_| doing("look at the memory of the source")(broken());
+            *self = Self::Now(looking.join().map_err(panicked)??);
+        }
+        match self {
+            Self::Now(special) => Ok(special),
+            _ => Err(doing("look at the memory of the source")(broken())),
+        }
+    }
 }
 
 /// What there is to know before the destination is touched; its own unless said otherwise.
 struct Findings {
     /// All about the source.
     examined: Examined,
+    layout: Layout,
+    difference: Difference,
+    own: Own,
+}
+
+/// The destination without its memory.
+struct Own {
     status: Status,
     descriptors: Descriptors,
     signal_changes: Vec<(u32, Treatment)>,
-    layout: Layout,
     thread: ThreadData,
-    difference: Difference,
 }
 
-/// Looks at both. Whatever can be refused is refused here.
+/// Looks at both. Nearly all that can be refused is refused here.
 fn look(
     (from, from_side): (Process, Option<u64>),
     (patient, to_side): (&Patient, Option<u64>),
+    special: &mut Told<'_>,
 ) -> Result<Findings, Cause> {
     let to = patient.process;
-    std::thread::scope(|scope| {
-        // The kernel goes through all pages to write this down, which takes as long as all the rest.
-        let special = scope.spawn(move || Special::of(&from));
-        let mut examined = Examined::of(from, from_side)?;
-        let status = Status::of(&to)?;
-        alike(&examined, &to, &status)?;
-        let side = waits_on(&to, patient.behind.interrupted_call())?;
-        let descriptors = Descriptors::of(&to, side, to_side)?;
-        let signal_changes = signals(&examined.status, &status)?;
-        let layout = Layout::of(&to)?;
-        let thread = ThreadData::of(patient)?;
-        let page_map = PageMap::of(to)?;
-        let difference = examined.compare(&page_map, &layout)?;
-        let special = special.join().map_err(|_| doing("look at the memory of the source")(broken()))??;
-        examined.leave_behind(&special)?;
-        // Worked out again when the heap has its size.
-        let to_change = changes(&examined.layout, &layout)?;
-        if to_change.iter().any(Change::maps_a_file) {
-            examined.layout.learn_paths(&from, &to_change)?;
-            changes(&examined.layout, &layout)?;
-        }
-        let difference = difference.leaving_out(&special.left_out(), &layout);
-        Ok(Findings { examined, status, descriptors, signal_changes, layout, thread, difference })
-    })
+    let mut examined = Examined::of(from, from_side)?;
+    let status = Status::of(&to)?;
+    alike(&examined, &to, &status)?;
+    let side = waits_on(&to, patient.behind.interrupted_call())?;
+    let descriptors = Descriptors::of(&to, side, to_side)?;
+    let signal_changes = signals(&examined.status, &status)?;
+    let layout = Layout::of(&to)?;
+    let thread = ThreadData::of(patient)?;
+    let page_map = PageMap::of(to)?;
+    let mut to_change = changes(&examined.layout, &layout);
+    if to_change.is_err() {
+        // Of what a fork leaves behind nothing has to be carried.
+        examined.leave_behind(special.told()?);
+        to_change = changes(&examined.layout, &layout);
+    }
+    // Worked out again when the heap has its size.
+    let to_change = to_change?;
+    if to_change.iter().any(Change::maps_a_file) {
+        examined.layout.learn_paths(&from, &to_change)?;
+        changes(&examined.layout, &layout)?;
+    }
+    let difference = examined.compare(&page_map, &layout)?;
+    let own = Own { status, descriptors, signal_changes, thread };
+    Ok(Findings { examined, layout, difference, own })
 }
 
 fn broken() -> std::io::Error {

@@ -147,28 +147,12 @@ fn number(entry: &[u8]) -> u64 {
 }
 
 /// What to do about pages.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Difference {
     /// To copy from the source.
     pub(super) copy: Vec<Run>,
     /// Written to by the destination alone: to be dropped, so that zeroes or the file show again.
     pub(super) discard: Vec<Range<u64>>,
-}
-
-impl Difference {
-    /// The same with stretches of the source that count as empty. `destination`: where there can be pages to drop.
-    pub(super) fn leaving_out(self, left_out: &[Range<u64>], destination: &Layout) -> Self {
-        if left_out.is_empty() {
-            return self;
-        }
-        let pieces = |run: Run| {
-            let ranges = without(std::slice::from_ref(&run.range), left_out);
-            ranges.into_iter().map(move |range| Run { range, ..run })
-        };
-        let mut discard = without(&self.discard, left_out);
-        discard.extend(common(left_out, &private(destination)));
-        Self { copy: self.copy.into_iter().flat_map(pieces).collect(), discard }
-    }
 }
 
 /// Compares, page by page.
@@ -330,19 +314,6 @@ mod tests {
             prop_assert_eq!(members(&common(&one, &other)), both);
             prop_assert_eq!(members(&without(&one, &other)), first);
         }
-    }
-
-    #[test]
-    fn what_is_left_out_is_not_copied_but_dropped() {
-        let run = |range| Run { range, writable: true, empty: false };
-        let mapping = |range| Mapping { range, protection: 3, shared: false, backing: Backing::Anonymous };
-        let destination = Layout { mappings: vec![mapping(0..2), mapping(2..8)], heap_end: None };
-        let dropped = 4..6;
-        let difference = || Difference { copy: vec![run(0..4), run(6..8)], discard: vec![dropped.clone()] };
-        assert_eq!(difference().leaving_out(&[], &destination), difference());
-        let less = difference().leaving_out(&[1..3, 7..9], &destination);
-        assert_eq!(less.copy, [run(0..1), run(3..4), run(6..7)]);
-        assert_eq!(less.discard, [4..6, 1..3, 7..8]);
     }
 
     /// The two ways of finding pages agree, up to pages of zeroes, which only one of them can tell.

@@ -10,6 +10,7 @@ use super::maps::{Backing, Layout, Mapping};
 use super::memory::Memory;
 use super::plan::{Change, changes, free_place};
 use super::process::Process;
+use super::special::Special;
 
 /// A call in the destination's name takes microseconds; one that maps a file may wait for a disk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -75,6 +76,19 @@ impl Patient {
         })
     }
 
+    /// Does with what was copied what a fork does: some memory is empty in a child, some is not there.
+    pub(super) fn leave_out(&mut self, special: &Special) -> Result<(), Cause> {
+        if let Some(what) = &special.refused {
+            return Err(Cause::refused(format!("the source has {what}")));
+        }
+        self.discard(&special.wiped)?;
+        special.left_behind.iter().try_for_each(|range| self.unmap(range))
+    }
+
+    fn unmap(&mut self, range: &Range<u64>) -> Result<(), Cause> {
+        self.call("unmap memory", number::MUNMAP, &[range.start, range.end - range.start]).map(drop)
+    }
+
     /// Lays out the address space, which is like `found`, like the source's.
     pub(super) fn lay_out(&mut self, source: &Layout, mut found: Layout) -> Result<(), Cause> {
         let place = free_place([source, &found], SCRATCH)
@@ -122,9 +136,7 @@ impl Patient {
 
     fn apply(&mut self, change: Change) -> Result<(), Cause> {
         match change {
-            Change::Unmap(range) => {
-                self.call("unmap memory", number::MUNMAP, &[range.start, range.end - range.start]).map(drop)
-            }
+            Change::Unmap(range) => self.unmap(&range),
             Change::Protect(range, protection) => {
                 let arguments = [range.start, range.end - range.start, protection.into()];
                 self.call("protect memory", number::MPROTECT, &arguments).map(drop)
@@ -176,7 +188,7 @@ impl Patient {
     /// Takes away what was mapped for our own use.
     pub(super) fn clear_up(&mut self) -> Result<(), Cause> {
         match self.scratch.take() {
-            Some(scratch) => self.call("unmap memory", number::MUNMAP, &[scratch, SCRATCH]).map(drop),
+            Some(scratch) => self.unmap(&(scratch..scratch + SCRATCH)),
             None => Ok(()),
         }
     }

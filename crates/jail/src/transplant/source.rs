@@ -139,12 +139,8 @@ impl Examined {
     }
 
     /// Takes out what a fork does not have either.
-    pub(super) fn leave_behind(&mut self, special: &Special) -> Result<(), Cause> {
-        if let Some(what) = &special.refused {
-            return Err(Cause::refused(format!("the source has {what}")));
-        }
+    pub(super) fn leave_behind(&mut self, special: &Special) {
         self.layout.mappings.retain(|mapping| !special.left_behind.contains(&mapping.range));
-        Ok(())
     }
 }
 

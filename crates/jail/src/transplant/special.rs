@@ -16,7 +16,7 @@ const LONGEST_LINE: usize = 64 << 10;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Special {
     /// Empty in a child: fresh randomness is kept there, which two processes must not share.
-    wiped: Vec<Range<u64>>,
+    pub(super) wiped: Vec<Range<u64>>,
     /// Not there in a child.
     pub(super) left_behind: Vec<Range<u64>>,
     /// Of a kind that is not carried, in words.
@@ -36,13 +36,6 @@ impl Special {
                 count => reading.take_in(&bytes[..count]).ok_or_else(unreadable)?,
             }
         }
-    }
-
-    /// What a copy does not have, in order.
-    pub(super) fn left_out(&self) -> Vec<Range<u64>> {
-        let mut ranges: Vec<_> = self.wiped.iter().chain(&self.left_behind).cloned().collect();
-        ranges.sort_unstable_by_key(|range| range.start);
-        ranges
     }
 }
 
@@ -145,7 +138,6 @@ mod tests {
         assert!(kept.refused.is_some());
         assert!(matches!(&special.wiped[..], [range] if *range == (0x1000..0x2000)));
         assert!(matches!(&special.left_behind[..], [range] if *range == (0x2000..0x3000)));
-        assert_eq!(special.left_out(), [0x1000..0x2000, 0x2000..0x3000]);
     }
 
     #[test]

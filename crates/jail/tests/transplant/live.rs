@@ -11,6 +11,7 @@ mod host;
 
 use std::process::ExitCode;
 
+use rustix::process::{Pid, Signal};
 use sandstorm_agent::protocol::{FromAgent, Guest, InputStream, Program, Stream, Task, ToAgent, cost};
 use sandstorm_jail::launcher::{Answer, Refusal, Request, TransplantReport};
 
@@ -21,6 +22,7 @@ const KERNEL: &str = include_str!("../../../language/kernels/python.py");
 const CASES: &[Case] = &[
     ("a context goes on in another jail", goes_on),
     ("copies of copies, and several of one", many),
+    ("one surgeon after the other", surgeons),
     ("what cannot be carried is refused by name", refused),
     ("the interpreter's numbers may differ", numbers),
 ];
@@ -231,6 +233,39 @@ fn many(host: &mut Host) {
     for (number, copy) in family.iter_mut().enumerate() {
         assert_eq!(copy.cell(host, "n"), (number + 1).to_string());
     }
+}
+
+/// One that waits takes the next order and has nothing of the launcher's; one that is killed is replaced.
+fn surgeons(host: &mut Host) {
+    let mut source = Context::start(host, "from");
+    assert!(waiting_surgeons(host.launcher()).is_empty());
+    for round in 0..3 {
+        let (mut copy, _) = source.fork(host, &format!("to-{round}-0")).unwrap();
+        let [surgeon] = waiting_surgeons(host.launcher())[..] else { panic!("one surgeon waits") };
+        source.fork(host, &format!("to-{round}-1")).unwrap();
+        assert_eq!(waiting_surgeons(host.launcher()), [surgeon]);
+        assert_eq!(descriptors(surgeon), ["0", "1", "2", "3"]);
+        rustix::process::kill_process(Pid::from_raw(surgeon).unwrap(), Signal::KILL).unwrap();
+        if round == 0 {
+            // Else the next order comes when its end is not yet known.
+            host::eventually("it was not collected", || !host::children(host.launcher()).contains(&surgeon));
+        }
+        assert_eq!(copy.cell(host, "6 * 7"), "42");
+    }
+}
+
+fn descriptors(pid: i32) -> Vec<String> {
+    let listed = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let mut names: Vec<_> = listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Children that are forks of the launcher itself: all others run a program of their own.
+fn waiting_surgeons(launcher: i32) -> Vec<i32> {
+    let program = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = program(&launcher);
+    host::children(launcher).into_iter().filter(|child| program(child) == own).collect()
 }
 
 fn refused(host: &mut Host) {

@@ -4,7 +4,7 @@ use super::{MANY, State};
 use crate::error::JailError;
 use crate::launcher::answers::Ticket;
 use crate::launcher::protocol::{Answer, GuestId, Refusal};
-use crate::launcher::surgery::{Outcome, Surgery};
+use crate::launcher::surgery::{Operation, Outcome, Surgeon};
 use crate::launcher::watch::Serial;
 use crate::launcher::zygotes::{Heard, Visit};
 
@@ -131,74 +131,81 @@ impl State {
     pub(super) fn find_strays(&mut self) {
         let wards = self.wards.values().flat_map(|ward| ward.guest_pids().chain([ward.pid()]));
         let newborns = self.newborns.values().map(|newborn| newborn.pid());
-        let surgeries = self.surgeries.values().map(Surgery::pid);
+        let surgeons = self.surgeons.values().map(Surgeon::pid);
         let mold = self.workshop.molds.pid();
         let known: std::collections::HashSet<i32> =
-            wards.chain(newborns).chain(surgeries).chain(self.zygotes.pids()).chain(mold).collect();
+            wards.chain(newborns).chain(surgeons).chain(self.zygotes.pids()).chain(mold).collect();
         self.strays.find(&self.watcher, |pid| known.contains(&pid));
     }
 
     /// Somebody wants a waiting guest to go on as a copy of another.
     pub(super) fn transplant(&mut self, from: GuestId, to: GuestId) {
         let ticket = self.answers.take_place(&to.0);
-        let serial = self.new_serial();
-        if let Err((ticket, e)) = self.operate(serial, ticket, from, to) {
+        if let Err((ticket, e)) = self.operate(Operation { ticket, from, to }) {
             self.refuse_copy(&ticket, &e);
         }
     }
 
-    fn operate(
-        &mut self,
-        serial: Serial,
-        ticket: Ticket,
-        from: GuestId,
-        to: GuestId,
-    ) -> Result<(), (Ticket, JailError)> {
-        if self.surgeries.values().any(|surgery| surgery.concerns(&from) || surgery.concerns(&to)) {
+    fn operate(&mut self, operation: Operation) -> Result<(), (Ticket, JailError)> {
+        let new = self.new_serial();
+        let Operation { from, to, .. } = &operation;
+        if self.surgeons.values().any(|surgeon| surgeon.concerns(from) || surgeon.concerns(to)) {
             let why = "one of the two is being copied at this moment".to_owned();
-            return Err((ticket, JailError::NotCarried(why)));
+            return Err((operation.ticket, JailError::NotCarried(why)));
         }
         let found = |(name, number): &GuestId| {
             let ward = self.names.get(name).and_then(|serial| self.wards.get(serial));
             ward.filter(|ward| !ward.is_paused()).ok_or(JailError::Gone)?.guest(*number)
         };
-        let (source, destination) = match (found(&from), found(&to)) {
+        let (source, destination) = match (found(from), found(to)) {
             (Ok(source), Ok(destination)) => (source, destination),
-            (Err(e), _) | (_, Err(e)) => return Err((ticket, e)),
+            (Err(e), _) | (_, Err(e)) => return Err((operation.ticket, e)),
         };
         // One zygote has one owner, so these two have the same.
         if source.zygote != destination.zygote {
             let why = "the two guests are not of one zygote".to_owned();
-            return Err((ticket, JailError::NotCarried(why)));
+            return Err((operation.ticket, JailError::NotCarried(why)));
         }
-        let source = (from, (source.pid, source.pidfd()));
-        let destination = (to, (destination.pid, destination.pidfd()));
-        let surgery = Surgery::begin(&self.watcher, serial, ticket, source, destination)?;
-        self.surgeries.insert(serial, surgery);
-        Ok(())
+        let free = self.surgeons.values_mut().find(|surgeon| surgeon.is_free());
+        let surgeon = match free {
+            Some(surgeon) => surgeon,
+            None => match Surgeon::hire(&self.watcher, new) {
+                Ok(surgeon) => self.surgeons.entry(new).or_insert(surgeon),
+                Err(e) => return Err((operation.ticket, e)),
+            },
+        };
+        let patients = [(source.pid, source.pidfd()), (destination.pid, destination.pidfd())];
+        surgeon.operate(operation, patients)
     }
 
-    /// A transplant is done, or whoever did it has ended. Who waits for the first does not wait for the second.
-    pub(super) fn hear_surgery(&mut self, serial: Serial) {
-        let Some(surgery) = self.surgeries.get_mut(&serial) else { return };
-        if let Some(outcome) = surgery.outcome() {
-            let (ticket, to) = (surgery.ticket.clone(), surgery.to.clone());
-            self.conclude(&ticket, to, outcome);
+    /// A transplant is done, or whoever did it has ended.
+    pub(super) fn hear_surgeon(&mut self, serial: Serial) {
+        let others_are_free =
+            self.surgeons.iter().any(|(other, surgeon)| *other != serial && surgeon.is_free());
+        let Some(surgeon) = self.surgeons.get_mut(&serial) else { return };
+        let outcome = surgeon.outcome();
+        if others_are_free && outcome.is_some() {
+            // One that waits is enough.
+            surgeon.send_away();
         }
-        if self.surgeries.get(&serial).is_some_and(Surgery::is_over) {
-            self.surgeries.remove(&serial);
+        if surgeon.is_over() {
+            self.surgeons.remove(&serial);
+        }
+        if let Some(outcome) = outcome {
+            self.conclude(outcome);
         }
     }
 
-    fn conclude(&mut self, ticket: &Ticket, (name, number): GuestId, outcome: Outcome) {
+    fn conclude(&mut self, outcome: Outcome) {
+        let Operation { ticket, to: (name, number), .. } = outcome.operation;
         if outcome.spoiled
             && let Ok(ward) = self.ward(&name)
         {
             ward.kill_guest(number);
         }
         match outcome.result {
-            Ok(report) => self.give(ticket, (Answer::Transplanted { name, report }, Vec::new())),
-            Err(e) => self.refuse_copy(ticket, &e),
+            Ok(report) => self.give(&ticket, (Answer::Transplanted { name, report }, Vec::new())),
+            Err(e) => self.refuse_copy(&ticket, &e),
         }
     }
 
