@@ -293,7 +293,7 @@ impl Running {
 
     /// A job goes before what is for the program that it brings.
     fn must_wait(&self, to: InputStream) -> bool {
-        to == InputStream::Side && self.beginning.is_sending()
+        to == InputStream::Side && self.beginning.is_handing_over()
     }
 
     /// What a program says on its side channel comes after what it printed before. A pipe holds no more than one

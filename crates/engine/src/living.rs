@@ -1,6 +1,7 @@
 //! A sandbox that lives in a jail.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::agent::AgentClient;
 use crate::exec::{Blame, Tally};
-use crate::launcher::LauncherClient;
+use crate::launcher::{LauncherClient, LauncherError};
 use crate::meter::JailMeter;
 use crate::network::Egress;
 
@@ -61,6 +62,8 @@ pub(crate) struct Living {
     pub(crate) paused: watch::Sender<bool>,
     /// Whether its agent has told what it held; one that is taken over while it stands still has not.
     met: watch::Sender<bool>,
+    /// Whether the launcher was told to end it.
+    killed: AtomicBool,
     /// Set once the launcher said that nothing is left.
     pub(crate) ended: watch::Sender<Option<Ended>>,
     /// The way out. It goes with the sandbox.
@@ -106,6 +109,7 @@ impl Living {
             state: Mutex::new(State::Creating),
             paused: watch::Sender::new(birth.paused),
             met: watch::Sender::new(true),
+            killed: AtomicBool::new(false),
             ended: watch::Sender::new(None),
             egress: birth.egress,
             blame: Blame::new(birth.on_memory),
@@ -116,6 +120,15 @@ impl Living {
             living.step(Step::Paused);
         }
         living
+    }
+
+    /// Has the launcher end it; its end is told later. Once is enough.
+    pub(crate) async fn kill(&self) -> std::result::Result<(), LauncherError> {
+        if !self.killed.load(Ordering::Acquire) {
+            self.launcher.kill(&self.jail).await?;
+            self.killed.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     pub(crate) fn set_met(&self, met: bool) {

@@ -195,26 +195,29 @@ fn nothing_of_the_side_channel_is_lost_or_mixed_with_the_job() {
     let mut large = program(true);
     large.files = vec![(ByteBuf::from("/workspace/data"), ByteBuf::from(vec![7; 450_000]))];
     let mut running = run(&mut guests, 1, &large).unwrap();
-    // The job does not fit at once; the message waits behind it.
+    // The job does not fit at once, and the message waits until the program begins: a guest reads all that is there.
     running.input(InputStream::Side, b"message").unwrap();
     running.commit();
     let reading = std::thread::spawn(move || {
         let job = played.read_job();
+        played.side.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let early = played.side.read(&mut [0]).unwrap_err();
+        assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock);
+        // The word and the program's first bytes come in one go.
+        played.say(b"\0\0\0\0first");
         let mut message = [0; 7];
+        played.side.set_read_timeout(None).unwrap();
         played.side.read_exact(&mut message).unwrap();
         (played, job.len(), message)
     });
+    let mut said = Vec::new();
     while !reading.is_finished() {
-        turn(&mut running);
+        said.extend(turn(&mut running));
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (mut played, length, message) = reading.join().unwrap();
+    let (_played, length, message) = reading.join().unwrap();
     assert!(length > 450_000);
     assert_eq!(&message, b"message");
-    // The word and the program's first bytes come in one go.
-    played.say(b"\0\0\0\0first");
-    let mut said = turn(&mut running);
-    said.extend(turn(&mut running));
     let told: Vec<_> = said.into_iter().filter(|m| !matches!(m, FromAgent::Credit { .. })).collect();
     assert_eq!(told, [FromAgent::Started { id: 5, walls: WALLS }, output(Stream::Side, "first")]);
 }

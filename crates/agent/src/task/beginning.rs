@@ -24,9 +24,9 @@ impl Beginning {
         matches!(self, Self::Over)
     }
 
-    /// Whether the side socket is still busy with the job.
-    pub(super) fn is_sending(&self) -> bool {
-        matches!(self, Self::Guest(handing, _) if handing.is_sending())
+    /// Whether the side socket is still the job's. A guest reads whatever is there until it has said that it begins.
+    pub(super) fn is_handing_over(&self) -> bool {
+        matches!(self, Self::Guest(..))
     }
 
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {

@@ -232,7 +232,7 @@ impl LocalProvider {
                     // A sandbox that cannot be spoken to is of no use, and whoever broke the connection gets no more time. A
                     // host that lets go of its connections leaves the sandboxes to the next one.
                     if !stopping.is_cancelled() {
-                        let _ = watched.launcher.kill(&watched.jail).await;
+                        let _ = watched.kill().await;
                     }
                     ended.await
                 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Rlimit, Signal};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use sandstorm_sys::fork::{Namespaces, Side};
 use serde::Serialize;
 
@@ -30,6 +30,9 @@ const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP);
+
+/// As the agent ranks the programs that it starts.
+const PAYLOAD_RANK: &str = "500";
 
 /// What every guest of this zygote has around it from the start. A program that needs another environment is started
 /// by the agent.
@@ -113,6 +116,7 @@ fn become_interpreter(
     // Guests inherit the lowest score that can be gone back to: none of them may hide behind processes of the host. A
     // host that forbids it loses a preference and nothing else.
     let _ = std::fs::write("/proc/self/oom_score_adj", memory_rank().max(0).to_string());
+    rank_as_payload().step("rank")?;
     for entrance in entrances {
         rustix::io::write(entrance, b"0").step("cgroup")?;
     }
@@ -127,6 +131,16 @@ fn become_interpreter(
     let environment = ENVIRONMENT.iter().map(|(name, value)| word(format!("{name}={value}").as_bytes()));
     let envp = environment.collect::<Result<Vec<_>, _>>()?;
     sandstorm_sys::exec::execute_path(&interpreter, &argv, &envp).step("execute the interpreter")
+}
+
+/// A payload is what the kernel should pick when memory runs out, and a zygote is easily replaced. Whoever may set any score
+/// would set the lowest one with it.
+fn rank_as_payload() -> Result<(), Errno> {
+    let all = capabilities(None)?;
+    let effective = all.effective - CapabilitySet::SYS_RESOURCE;
+    set_capabilities(None, CapabilitySets { effective, ..all })?;
+    let _ = std::fs::write("/proc/self/oom_score_adj", PAYLOAD_RANK);
+    set_capabilities(None, all)
 }
 
 /// The bounding set is what an exec by root is given: it becomes the few that are kept.

@@ -11,6 +11,7 @@ def become_guest(join):
         check_way(join)
         take_step("randomness", RENEWAL.renew, getpid())
         take_step("hooks", RENEWAL.run_hooks)
+        COLLECTOR.begin()
         write_report(join)
         send_report()
     except Failed as failure:
@@ -52,8 +53,6 @@ def say_failure(join, failure):
 EXIT_GROUP = NUMBERS["exit_group"]
 DIE_WITH_THE_LAUNCHER = described("prctl", PR_SET_PDEATHSIG, SIGKILL)
 NOUGHT = ctypes.create_string_buffer(b"0")
-OWN_RANK, RANK = ctypes.create_string_buffer(b"/proc/self/oom_score_adj"), ctypes.create_string_buffer(b"500")
-AT_FDCWD = (1 << 64) - 100
 
 
 def enter_groups(_zygote, join):
@@ -81,17 +80,6 @@ def keep_two_descriptors(_zygote, join):
 
 def set_limits(_zygote, join):
     return [described("prlimit64", 0, resource, limits) for resource, limits in join.rlimits]
-
-
-def go_first_for_memory(_zygote, join):
-    """The payload is what the kernel should pick when memory runs out, not the jail's PID 1. A host that forbids it
-    only loses this preference."""
-    descriptor = lowest_free(join)
-    return [
-        described("openat", AT_FDCWD, OWN_RANK, ONLY_WRITE, most=ANY),
-        described("write", descriptor, RANK, len(RANK.value), most=ANY),
-        described("close", descriptor, most=ANY),
-    ]
 
 
 def lowest_free(join):
@@ -157,7 +145,6 @@ WAY = (
     # Processes of the same user may be in the jail already: before this one becomes theirs, it has nothing
     # left that they could want.
     ("descriptors", keep_two_descriptors),
-    ("rank", go_first_for_memory),
     ("resource limits", set_limits),
     ("groups", drop_groups),
     # The user namespace has filled it again.
@@ -269,12 +256,13 @@ def send_report():
 # ---------------------------------------------------------------------------------------------------------------------
 # The job.
 
-ONLY_WRITE = os.O_WRONLY | os.O_CLOEXEC
 SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 # Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends.
 KEEP_SIDE, SAY_END = 1, 2
-UNPACK_NUMBER = struct.Struct("<I").unpack_from
+UNPACK_NUMBER, NUMBER_SIZE = struct.Struct("<I").unpack_from, 4
+# Nearly all jobs are shorter.
+JOB_SIZE = 4096
 FILE_NAMES, FILE_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
@@ -292,7 +280,8 @@ class Job:
     """What the agent wants to be run."""
 
     def __init__(self, body):
-        words, at = take_strings(body, 0, 1)
+        # Behind its length.
+        words, at = take_strings(body, NUMBER_SIZE, 1)
         if body.startswith(USUAL_ENVIRONMENT, at):
             # Every guest has it from the zygote.
             self.env, at = None, at + len(USUAL_ENVIRONMENT)
@@ -330,21 +319,22 @@ def take_string(body, at):
 def read_job():
     """Waits for the one job. The agent's end ends a guest that has none.
 
-    Not a byte more than the job is read: what follows it belongs to the program."""
-    (size,) = UNPACK_NUMBER(read_exactly(4))
-    return Job(read_exactly(size))
+    Whatever there is belongs to it: nothing follows before the agent has heard that the program begins."""
+    data = read(SIDE, JOB_SIZE)
+    if len(data) < NUMBER_SIZE:
+        data += read_exactly(NUMBER_SIZE - len(data), data)
+    left = UNPACK_NUMBER(data)[0] + NUMBER_SIZE - len(data)
+    return Job(data if left <= 0 else data + read_exactly(left, data))
 
 
-def read_exactly(size):
-    data = read(SIDE, size)
-    if len(data) == size:
-        return data
-    parts, left = [data], size - len(data)
+def read_exactly(left, last):
+    parts = []
     while left:
-        if not parts[-1]:
+        if not last:
             os._exit(0)
-        parts.append(os.read(SIDE, min(left, 1 << 20)))
-        left -= len(parts[-1])
+        last = os.read(SIDE, min(left, 1 << 20))
+        parts.append(last)
+        left -= len(last)
     return b"".join(parts)
 
 
@@ -359,9 +349,12 @@ def settle(job):
     job.script = absolute(job.script, folder)
     if len(files) == 2 and absolute(files[0], folder) == job.script:
         # What was just written needs not be read, and as the kernel names a folder there are no links in its path.
-        job.source = files[1]
-        if job.script.rpartition(b"/")[0] == folder:
-            job.folder = folder.decode(FILE_NAMES, FILE_ERRORS)
+        job.source, job.folder = files[1], own_folder(job.script, folder)
+
+
+def own_folder(script, folder):
+    """The folder of a script, if it is this one."""
+    return folder.decode(FILE_NAMES, FILE_ERRORS) if script.rpartition(b"/")[0] == folder else None
 
 
 def absolute(path, folder):

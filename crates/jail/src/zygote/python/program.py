@@ -313,18 +313,7 @@ def write_error(text):
 
 
 def end_program(status):
-    """What the interpreter does between the end of a script and its own, in the same order, without taking itself
-    apart: freeing what a guest shares with its siblings would copy all of it."""
-    wait_for_threads()
-    try:
-        STAGE.perform(run_exit_functions)
-    except BaseException:
-        # It has been printed.
-        pass
-    if len(LOG_HANDLERS) != OWN_LOG_HANDLERS:
-        end_logging()
-    if not let_go():
-        status = 120
+    status = wind_up(status, run_exit_functions)
     if status == UNHANDLED_INTERRUPT:
         # So that whoever waits sees that it was interrupted, and not that it chose to end.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -335,10 +324,53 @@ def end_program(status):
     SYSTEM_CALL(EXIT_GROUP, status, 0, 0, 0, 0)
 
 
+def wind_up(status, exit_functions):
+    """What the interpreter does between the end of a script and its own, in the same order, without taking itself
+    apart: freeing what a guest shares with its siblings would copy all of it."""
+    wait_for_threads()
+    try:
+        STAGE.perform(exit_functions)
+    except BaseException:
+        # It has been printed.
+        pass
+    if len(LOG_HANDLERS) != OWN_LOG_HANDLERS:
+        end_logging()
+    return status if let_go() else 120
+
+
+class Collector:
+    """Finalizes what refers to itself in circles. Where nothing was collected since the program began, all that it made is
+    in the youngest generation. To collect the oldest one too would also give back, page by page, the memory that the
+    interpreter keeps at hand."""
+
+    YOUNGEST, OLDEST = 0, 2
+
+    def __init__(self):
+        self.before = self.survivors = None
+
+    def begin(self):
+        self.before = self.collections()
+
+    def collections(self):
+        return [generation["collections"] for generation in collector_statistics()]
+
+    def collect(self):
+        young = self.before == self.collections()
+        self.survivors = self.YOUNGEST + 1 if young else self.OLDEST
+        STAGE.perform(collect, self.YOUNGEST if young else self.OLDEST)
+
+    def collect_again(self):
+        """What was in use then may be free now."""
+        STAGE.perform(collect, self.survivors)
+
+
+collector_statistics, COLLECTOR = gc.get_stats, Collector()
+
+
 def let_go():
     """Whether everything that was written is out, with all that objects of the program still wrote at their end."""
     flushed = flush_streams()
-    STAGE.perform(collect)
+    COLLECTOR.collect()
     forget_modules()
     flushed = flush_streams() and flushed
     flush_libc(None)
@@ -452,7 +484,7 @@ def forget_modules():
             # Something else than a module; it goes when nobody has it any more.
             pass
         STAGE.perform(MODULES.__setitem__, name, None)
-    STAGE.perform(collect)
+    COLLECTOR.collect_again()
     for reference in reversed(living):
         names = getattr(reference(), "__dict__", {})
         for private in (True, False):

@@ -361,21 +361,23 @@ def rehearse(program):
 
 def rehearse_life():
     """The same for the whole life of a program. Nothing of this is left when the job comes."""
+    # The room that it is read into.
+    bytes(JOB_SIZE)
     job = Job(bytes(REHEARSAL_JOB))
     settle(job)
-    job.source, job.folder = SHORT_REHEARSAL, "/"
+    job.source, job.folder = SHORT_REHEARSAL, own_folder(b"//main.py", b"/")
     try:
         code, names = start_program(KEPT[0], job)
         LAST_WORD.keep()
         run_program(code, names)
         del code, names
-        wait_for_threads()
-        # They are not run: the zygote's own would be forgotten. To name them touches them.
-        run_exit_functions, len(LOG_HANDLERS)
-        let_go()
+        # Exit functions are not run: the zygote's own would be forgotten. To name them touches them.
+        run_exit_functions
+        wind_up(0, threads_alive)
         if LAST_WORD.is_ours():
             LAST_WORD.describe(0)
     finally:
+        COLLECTOR.begin()
         LAST_WORD.forget()
         # It is nobody's now, so nothing is said.
         LAST_WORD.say(0)
@@ -389,7 +391,7 @@ KNOWN_FILE = getattr(struct, "__file__", os.devnull)
 
 # As long as most are. It comes anew each time, as those of the agent do.
 REHEARSAL_JOB = bytearray(
-    struct.pack("<I", 2)
+    struct.pack("<II", 0, 2)
     + packed(os.fsencode(sys.executable), b"main.py")
     + USUAL_ENVIRONMENT
     + packed(b"/")
