@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::connection::{Connection, Given, Waiting};
 use self::zygotes::Zygotes;
-use crate::meter::JailMeter;
+use crate::meter::{GaugeShelf, JailMeter};
 
 /// How often a launcher that is gone is looked for.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -78,6 +78,7 @@ struct Shared {
     /// The last connection, if another process took the jails over: with it, those who wait for their ends wait on.
     superseded: OnceLock<Arc<Connection>>,
     zygotes: Zygotes,
+    gauges: GaugeShelf,
 }
 
 impl LauncherClient {
@@ -89,6 +90,7 @@ impl LauncherClient {
             address,
             superseded: OnceLock::new(),
             zygotes: Zygotes::default(),
+            gauges: GaugeShelf::default(),
         });
         let kept = Arc::clone(&shared);
         tasks.start("launcher reader", async move { kept.keep(connection).await });
@@ -137,7 +139,7 @@ impl LauncherClient {
         let answer = self.ask(&request, &given, connection::launch(&name)).await;
         match answer.and_then(|answer| answer.map_err(LauncherError::Refused)) {
             Ok((mut launched, mut descriptors)) => {
-                let meter = JailMeter::take(launched.meter.take(), &mut descriptors);
+                let meter = JailMeter::take(launched.meter.take(), &mut descriptors, &self.shared.gauges);
                 Ok(Launch { launched, meter, descriptors, ended })
             }
             Err(error) => {
@@ -268,7 +270,7 @@ impl LauncherClient {
         let request = Request::Adopt { name: name.to_owned() };
         let adopted = self.ask(&request, &[], connection::done(name)).await?;
         let Given { meter, mut descriptors } = adopted.map_err(LauncherError::Refused)?;
-        let meter = JailMeter::take(meter, &mut descriptors);
+        let meter = JailMeter::take(meter, &mut descriptors, &self.shared.gauges);
         Ok(Adoption { meter, descriptors, ended })
     }
 

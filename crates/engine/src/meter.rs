@@ -1,6 +1,9 @@
 //! The counters of a jail, as this process can read them by itself.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_jail::cgroup::{Counters, Extent, Gauges, Meter};
 
@@ -12,23 +15,65 @@ pub(crate) struct JailMeter {
     /// The files, where they were opened ahead.
     opened: Option<Gauges>,
     scratch: OwnedFd,
+    /// Where the files go when nobody needs them any more.
+    shelf: GaugeShelf,
+}
+
+/// Most groups whose files are kept for the next jail that has them.
+const MOST: usize = 64;
+
+/// Opened files of groups that one jail has after the other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GaugeShelf(Arc<Mutex<HashMap<[PathBuf; 3], Gauges>>>);
+
+impl GaugeShelf {
+    fn take(&self, groups: &Meter) -> Gauges {
+        let found = groups.lasting().and_then(|groups| self.files().remove(&groups));
+        found.unwrap_or_default()
+    }
+
+    fn put(&self, groups: &Meter, files: Gauges) {
+        let Some(groups) = groups.lasting() else { return };
+        let mut kept = self.files();
+        if kept.len() >= MOST {
+            // Groups that are gone never come again; those that are not cost a few calls.
+            kept.clear();
+        }
+        kept.insert(groups, files);
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<[PathBuf; 3], Gauges>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for JailMeter {
+    fn drop(&mut self) {
+        self.close();
+    }
 }
 
 impl JailMeter {
     /// Takes what the launcher gave with a jail: the last of the descriptors is the scratch file system's.
-    pub(crate) fn take(groups: Option<Meter>, descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
+    pub(crate) fn take(
+        groups: Option<Meter>,
+        descriptors: &mut Vec<OwnedFd>,
+        shelf: &GaugeShelf,
+    ) -> Option<Self> {
         let groups = groups?;
-        Some(Self { groups, opened: None, scratch: descriptors.pop()? })
+        Some(Self { groups, opened: None, scratch: descriptors.pop()?, shelf: shelf.clone() })
     }
 
     /// Opens what tells how a program ended, before there is one that anybody waits for.
     pub(crate) fn open(&mut self) {
-        self.opened = Some(self.groups.open());
+        self.opened = Some(self.groups.open(self.shelf.take(&self.groups)));
     }
 
     /// Lets go of it: of a jail that lives long nobody holds more than has to be.
     pub(crate) fn close(&mut self) {
-        self.opened = None;
+        if let Some(files) = self.opened.take() {
+            self.shelf.put(&self.groups, files);
+        }
     }
 
     /// `None`: the launcher has to be asked.
@@ -37,5 +82,54 @@ impl JailMeter {
             Some(opened) => self.groups.read(opened, self.scratch.as_fd(), extent),
             None => self.groups.read(&Gauges::default(), self.scratch.as_fd(), extent),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A jail that has these groups.
+    fn meter(root: &std::path::Path, jail: &str, shelf: &GaugeShelf) -> JailMeter {
+        fs::write(root.join(jail), "populated 1\n").unwrap();
+        let home = serde_json::json!({ "dir": root, "on_v1": true });
+        let groups = serde_json::json!({
+            "own": root.join(jail),
+            "memory": home,
+            "processes": home,
+            "cpu_time": home,
+            "used_before": { "secs": 0, "nanos": 0 },
+        });
+        let scratch = fs::File::open(root).unwrap().into();
+        JailMeter::take(Some(serde_json::from_value(groups).unwrap()), &mut vec![scratch], shelf).unwrap()
+    }
+
+    #[test]
+    fn the_next_jail_of_some_groups_has_their_files_but_not_the_last_ones_own() {
+        let (root, shelf) = (tempfile::tempdir().unwrap(), GaugeShelf::default());
+        let files = [
+            ("memory.oom_control", "oom_kill 0\n"),
+            ("memory.max_usage_in_bytes", "4096\n"),
+            ("pids.events", "max 0\n"),
+            ("cpuacct.usage", "7\n"),
+        ];
+        files.iter().for_each(|(name, text)| fs::write(root.path().join(name), text).unwrap());
+        let mut first = meter(root.path(), "first", &shelf);
+        first.open();
+        assert_eq!(first.read(Extent::Verdict).unwrap().peak_memory_bytes, Some(4096));
+        drop(first);
+        // Whoever looked for them now would not find them.
+        files.iter().for_each(|(name, _)| fs::remove_file(root.path().join(name)).unwrap());
+        let mut second = meter(root.path(), "second", &shelf);
+        assert_eq!(second.read(Extent::Verdict), None);
+        second.open();
+        assert_eq!(second.read(Extent::Verdict).unwrap().peak_memory_bytes, Some(4096));
+        drop(second);
+        let mut third = meter(root.path(), "third", &shelf);
+        fs::remove_file(root.path().join("third")).unwrap();
+        third.open();
+        assert_eq!(third.read(Extent::Verdict), None, "it is gone");
     }
 }

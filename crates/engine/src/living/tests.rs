@@ -91,7 +91,12 @@ fn meter(groups: &TempDir) -> JailMeter {
         "used_before": { "secs": 0, "nanos": 0 },
     });
     let scratch = fs::File::open(dir).unwrap().into();
-    JailMeter::take(Some(serde_json::from_value(groups).unwrap()), &mut vec![scratch]).unwrap()
+    JailMeter::take(
+        Some(serde_json::from_value(groups).unwrap()),
+        &mut vec![scratch],
+        &crate::meter::GaugeShelf::default(),
+    )
+    .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::counters::Counters;
-use crate::cgroup::gauge::Gauges;
+use crate::cgroup::gauge::{Gauge, Gauges};
 
 /// Where the counters of one jail are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,10 +49,17 @@ impl Meter {
         gauges.own.is_there(&self.own).then_some(counters)
     }
 
+    /// Which groups these are, where they may be another jail's afterwards.
+    pub fn lasting(&self) -> Option<[PathBuf; 3]> {
+        let lasting =
+            |home: &Option<Home>| home.as_ref().filter(|home| home.on_v1).map(|home| home.dir.clone());
+        Some([lasting(&self.memory)?, lasting(&self.processes)?, lasting(&self.cpu_time)?])
+    }
+
     /// The files of a verdict, opened, so that they only have to be read when it is due. What cannot be opened is tried
-    /// again then.
-    pub fn open(&self) -> Gauges {
-        let gauges = Gauges::default();
+    /// again then. `found`: those that were opened for a jail which had the same groups before.
+    pub fn open(&self, found: Gauges) -> Gauges {
+        let gauges = Gauges { own: Gauge::default(), ..found };
         let _ = gauges.own.open(&self.own);
         if let Some(Home { dir, on_v1 }) = &self.cpu_time {
             let _ = gauges.cpu_time.open(&dir.join(cpu_time_file(*on_v1)));

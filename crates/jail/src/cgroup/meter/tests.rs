@@ -65,7 +65,7 @@ fn a_group_that_may_be_another_jails_is_not_read_for_this_one() {
 fn what_was_opened_ahead_is_read_anew_each_time() {
     let root = tempfile::tempdir().unwrap();
     let meter = v1(&root);
-    let gauges = meter.open();
+    let gauges = meter.open(Gauges::default());
     let read = || meter.read(&gauges, fs::File::open("/").unwrap().as_fd(), Extent::Verdict).unwrap();
     assert_eq!(read().peak_memory_bytes, Some(8192));
     fs::write(root.path().join("memory/groups_1/memory.max_usage_in_bytes"), "12288\n").unwrap();
@@ -85,7 +85,7 @@ fn a_group_that_is_gone_cannot_be_read_through_what_was_opened() {
     }
     let root = tempfile::tempdir().unwrap();
     let meter = Meter { own: group.join("cgroup.events"), ..v1(&root) };
-    let gauges = meter.open();
+    let gauges = meter.open(Gauges::default());
     let read = || meter.read(&gauges, fs::File::open("/").unwrap().as_fd(), Extent::Verdict);
     let lived = read();
     fs::remove_dir(&group).unwrap();
