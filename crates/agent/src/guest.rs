@@ -19,6 +19,7 @@ use crate::protocol::{FromAgent, PayloadWalls, StartFailure};
 
 mod job;
 
+pub use job::job;
 pub(crate) use job::{Handing, Heard};
 
 /// Longest first word of a guest.
@@ -35,8 +36,11 @@ pub(crate) struct Guests(BTreeMap<u32, Present>);
 struct Present {
     side: OwnedFd,
     warm: Option<Warm>,
-    /// It said something that nobody asked for: it does not wait any more. A copy of another may do that.
+    /// It said something that nobody here asked for: it does not wait any more. A copy of another may do that, and one that
+    /// has its program from the host.
     spoke: bool,
+    /// How it ended, after it spoke: whoever it belongs to is about to come.
+    ended: Option<Reaped>,
 }
 
 /// What a guest greeted with.
@@ -64,6 +68,8 @@ pub(crate) struct Taken {
     pub(crate) walls: PayloadWalls,
     pub(crate) pipes: Pipes,
     pub(crate) side: OwnedFd,
+    /// It is over already.
+    pub(crate) ended: Option<Reaped>,
 }
 
 impl Guests {
@@ -71,7 +77,7 @@ impl Guests {
     pub(crate) fn welcome(&mut self, number: u32, side: OwnedFd) -> Option<FromAgent> {
         match rustix::io::ioctl_fionbio(&side, true) {
             Ok(()) => {
-                self.0.insert(number, Present { side, warm: None, spoke: false });
+                self.0.insert(number, Present { side, warm: None, spoke: false, ended: None });
                 // Often it has greeted already.
                 self.look(number)
             }
@@ -111,10 +117,15 @@ impl Guests {
     }
 
     /// The launcher says that a guest is gone. Nothing to say if it was somebody's.
-    pub(crate) fn ended(&mut self, number: u32) -> Option<FromAgent> {
+    pub(crate) fn ended(&mut self, number: u32, end: Reaped) -> Option<FromAgent> {
         // Its last words are better than ours.
-        match self.look(number) {
-            Some(failed @ FromAgent::GuestFailed { .. }) => Some(failed),
+        let said = self.look(number);
+        match (said, self.0.get_mut(&number)) {
+            (Some(failed @ FromAgent::GuestFailed { .. }), _) => Some(failed),
+            (_, Some(guest)) if guest.spoke => {
+                guest.ended = Some(end);
+                None
+            }
             _ => self.fail(number, "end", Errno::CHILD),
         }
     }
@@ -123,14 +134,14 @@ impl Guests {
         self.0.remove(&number).map(|_| failed(number, step, errno))
     }
 
-    /// Takes a guest that waits, or one that already `runs` as a copy of another.
+    /// Takes a guest that waits, or one that already `runs`.
     pub(crate) fn take(&mut self, number: u32, runs: bool) -> Option<Taken> {
         if !self.0.get(&number).is_some_and(|guest| guest.warm.is_some() && (runs || !guest.spoke)) {
             return None;
         }
-        let Present { side, warm, .. } = self.0.remove(&number)?;
+        let Present { side, warm, ended, .. } = self.0.remove(&number)?;
         let Warm { pid, walls, pipes } = warm?;
-        Some(Taken { number, pid, walls, pipes, side })
+        Some(Taken { number, pid, walls, pipes, side, ended })
     }
 
     /// Ends one that waits: it sees its side socket close.
@@ -141,6 +152,11 @@ impl Guests {
     pub(crate) fn dismiss_all(&mut self) {
         self.0.clear();
     }
+}
+
+/// What is said of a program whose guest is gone with it.
+pub(crate) fn lost() -> StartFailure {
+    failure("guest", Errno::PIPE.raw_os_error())
 }
 
 fn failed(guest: u32, step: &str, errno: Errno) -> FromAgent {

@@ -18,6 +18,7 @@ mod terminal;
 mod watch;
 
 pub use door::knock;
+pub use guest::job;
 pub use serve::{prepare, serve};
 
 /// The descriptor at which PID 1 finds its control socket.

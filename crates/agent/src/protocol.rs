@@ -190,6 +190,9 @@ pub enum Guest {
     Run(u32),
     /// It runs already, as a copy of another: its streams belong to this task from now on.
     Transplanted(u32),
+    /// The host itself gave it the program, which may have ended by now. What of a program is the guest's business is not
+    /// said again.
+    Handed(u32),
 }
 
 /// The step at which a task fails whose guest does not wait: it can be started in another way.

@@ -173,7 +173,7 @@ impl Agent {
                 match self.tasks.values_mut().find(|task| task.guest == Some(number) && task.is_alive()) {
                     Some(running) => running.ended(end),
                     None => {
-                        let said = self.guests.ended(number);
+                        let said = self.guests.ended(number, end);
                         self.say_of_guest(said)?;
                     }
                 }

@@ -128,12 +128,13 @@ pub(crate) fn hand_over(
     if program.root || program.terminal.is_some() {
         return Err(refused(Errno::INVAL));
     }
-    let taken = match guest {
-        Guest::Run(number) => guests.take(number, false),
-        Guest::Transplanted(number) => guests.take(number, true),
-    };
     let gone = || refused(Errno::SRCH);
-    let taken = taken.ok_or_else(gone)?;
+    let taken = match guest {
+        Guest::Run(number) => guests.take(number, false).ok_or_else(gone)?,
+        Guest::Transplanted(number) => guests.take(number, true).ok_or_else(gone)?,
+        // It may have begun: nobody must start it again.
+        Guest::Handed(number) => guests.take(number, true).ok_or_else(guest::lost)?,
+    };
     let mut streams = Streams::of_guest(taken.pipes);
     if program.side_channel {
         streams.1.push(streams::side_input(&taken.side).map_err(refused)?);
@@ -147,8 +148,13 @@ pub(crate) fn hand_over(
             let handing = Handing::new(program, taken.side).ok_or_else(gone)?;
             running.beginning = Beginning::Guest(handing, taken.walls);
         }
+        Guest::Handed(_) => {
+            running.beginning = Beginning::Guest(Handing::handed(taken.side), taken.walls);
+            running.read_status();
+        }
         Guest::Transplanted(_) => running.begun(taken.walls, Some(taken.side)),
     }
+    taken.ended.into_iter().for_each(|end| running.ended(end));
     Ok(running)
 }
 

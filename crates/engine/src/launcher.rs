@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::connection::{Connection, Given, Waiting};
 use self::zygotes::Zygotes;
+use crate::guest::WaitingGuest;
 use crate::meter::{GaugeShelf, JailMeter};
 
 /// How often a launcher that is gone is looked for.
@@ -181,7 +182,7 @@ impl LauncherClient {
         zygote: &str,
         owner: &str,
         like: Option<GuestId>,
-    ) -> Result<u32, LauncherError> {
+    ) -> Result<WaitingGuest, LauncherError> {
         let request =
             Request::Join { name: name.to_owned(), zygote: zygote.to_owned(), owner: owner.to_owned(), like };
         let joined = self.ask(&request, &[], connection::join(name)).await?;

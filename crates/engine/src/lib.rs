@@ -8,6 +8,7 @@ mod connect;
 mod cookie;
 mod exec;
 mod files;
+mod guest;
 mod journal;
 mod launcher;
 mod living;

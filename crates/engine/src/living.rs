@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::agent::AgentClient;
 use crate::exec::{Blame, Tally};
+use crate::guest::WaitingGuest;
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::meter::JailMeter;
 use crate::network::Egress;
@@ -42,8 +43,8 @@ pub(crate) struct Living {
     pub(crate) jail: String,
     /// Whether guest interpreters can be had in it.
     pub(crate) joinable: Option<Joinable>,
-    /// Numbers of guests that were put there ahead and wait for a program.
-    guests: Mutex<Vec<u32>>,
+    /// Guests that were put there ahead and wait for a program.
+    guests: Mutex<Vec<WaitingGuest>>,
     /// Its interpreters are copied one at a time: each stands still for that.
     pub(crate) copying: tokio::sync::Mutex<()>,
     /// When the launcher last would not put a guest into it.
@@ -77,7 +78,7 @@ pub(crate) struct Birth {
     pub(crate) id: SandboxId,
     pub(crate) jail: String,
     pub(crate) joinable: Option<Joinable>,
-    pub(crate) guests: Vec<u32>,
+    pub(crate) guests: Vec<WaitingGuest>,
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
@@ -156,9 +157,9 @@ impl Living {
     }
 
     /// Takes a guest that still waits.
-    pub(crate) fn take_guest(&self) -> Option<u32> {
+    pub(crate) fn take_guest(&self) -> Option<WaitingGuest> {
         let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        std::iter::from_fn(|| guests.pop()).find(|guest| self.agent.take_guest(*guest))
+        std::iter::from_fn(|| guests.pop()).find(|guest| self.agent.take_guest(guest.number))
     }
 
     /// The launcher would not put a guest into it.
@@ -175,7 +176,7 @@ impl Living {
     /// Ends the guests that wait: they would count as processes of whatever else runs here.
     pub(crate) fn dismiss_guests(&self) {
         while let Some(guest) = self.take_guest() {
-            self.agent.dismiss(guest);
+            self.agent.dismiss(guest.number);
         }
     }
 

@@ -69,7 +69,7 @@ impl JailMeter {
         self.opened = Some(self.groups.open(self.shelf.take(&self.groups)));
     }
 
-    /// Lets go of it: of a jail that lives long nobody holds more than has to be.
+    /// Lets go of it.
     pub(crate) fn close(&mut self) {
         if let Some(files) = self.opened.take() {
             self.shelf.put(&self.groups, files);

@@ -50,6 +50,11 @@ impl Handing {
         Some(handing)
     }
 
+    /// Of a job that the guest was given by somebody else.
+    pub(crate) fn handed(side: OwnedFd) -> Self {
+        Self { side, job: Vec::new(), sent: 0, word: Vec::new() }
+    }
+
     pub(crate) fn side(&self) -> &OwnedFd {
         &self.side
     }
@@ -106,7 +111,7 @@ impl Handing {
 }
 
 /// A program in the words of a guest: its length, then arguments, variables, working directory, flags and files.
-fn job(program: &Program) -> Vec<u8> {
+pub fn job(program: &Program) -> Vec<u8> {
     let mut job = vec![0; 4];
     number(&mut job, program.argv.len());
     for word in &program.argv {

@@ -247,6 +247,43 @@ fn a_job_that_fails_says_its_step() {
 }
 
 #[test]
+fn a_program_that_the_host_gave_is_followed_from_wherever_it_is() {
+    // Nothing heard yet; begun; ended without a last word; said its last word; gone.
+    let handed = |guests: &mut Guests, last| {
+        let program = Program { last, ..program(false) };
+        task::hand_over(guests, 5, None, &program, Guest::Handed(1))
+    };
+    let started = FromAgent::Started { id: 5, walls: WALLS };
+    for begun in [false, true] {
+        let mut guests = Guests::default();
+        let mut played = Played::waiting(&mut guests, 1);
+        if begun {
+            played.say(b"\0\0\0\0");
+            assert_eq!(guests.look(1), None);
+        }
+        let mut running = handed(&mut guests, false).unwrap();
+        if !begun {
+            assert_eq!(turn(&mut running), []);
+            played.say(b"\0\0\0\0");
+        }
+        assert_eq!(turn(&mut running).first(), Some(&started));
+    }
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    played.say(b"\0\0\0\0");
+    std::fs::File::from(played.stdout.take().unwrap()).write_all(b"out").unwrap();
+    drop(played);
+    assert_eq!(guests.ended(1, end(3)), None, "whoever it belongs to is not there yet");
+    let mut running = handed(&mut guests, true).unwrap();
+    let mut said = turn(&mut running);
+    said.extend(turn(&mut running));
+    assert_eq!(said[..2], [started, output(Stream::Output, "out")]);
+    let Some(FromAgent::Exited { ending, .. }) = said.last() else { panic!("no end in {said:?}") };
+    assert_eq!(*ending, Ending::Code(3));
+    assert_eq!(handed(&mut guests, true).unwrap_err().step, "guest", "nobody starts it again");
+}
+
+#[test]
 fn a_copy_of_another_runs_at_once_and_may_have_spoken() {
     let mut guests = Guests::default();
     let mut played = Played::waiting(&mut guests, 3);
@@ -282,8 +319,8 @@ fn a_guest_that_does_not_wait_is_given_nothing() {
     drop(Played::waiting(&mut guests, 3));
     assert_eq!(guests.look(3), Some(failed(3, "end", Errno::PIPE)));
     let _played = Played::waiting(&mut guests, 4);
-    assert_eq!(guests.ended(4), Some(failed(4, "end", Errno::CHILD)));
-    assert_eq!(guests.ended(4), None);
+    assert_eq!(guests.ended(4, end(0)), Some(failed(4, "end", Errno::CHILD)));
+    assert_eq!(guests.ended(4, end(0)), None);
     // Nobody becomes root or gets a terminal this way.
     let _played = Played::waiting(&mut guests, 5);
     let root = Program { root: true, ..program(false) };

@@ -8,6 +8,7 @@ use sandstorm_provider::Tasks;
 use tokio::sync::oneshot;
 
 use crate::agent::AgentError;
+use crate::guest::WaitingGuest;
 use crate::launcher::LauncherError;
 use crate::living::{Joinable, Living};
 use crate::warm;
@@ -48,7 +49,7 @@ pub(super) async fn for_program(
     living: &Arc<Living>,
     program: &Program,
     tasks: &Tasks,
-) -> Option<(u32, Way)> {
+) -> Option<(WaitingGuest, Way)> {
     let joinable = living.joinable.as_ref().filter(|joinable| warm::fits(program, &joinable.interpreter))?;
     if let Some(guest) = living.take_guest() {
         return Some((guest, Way::Pooled));
@@ -57,7 +58,12 @@ pub(super) async fn for_program(
 }
 
 /// Has a guest put into the sandbox. One that comes too late, or for nobody, is dismissed.
-async fn join(living: &Arc<Living>, joinable: &Joinable, is_context: bool, tasks: &Tasks) -> Option<u32> {
+async fn join(
+    living: &Arc<Living>,
+    joinable: &Joinable,
+    is_context: bool,
+    tasks: &Tasks,
+) -> Option<WaitingGuest> {
     if !living.may_ask_for_guest() {
         return None;
     }
@@ -71,8 +77,8 @@ async fn join(living: &Arc<Living>, joinable: &Joinable, is_context: bool, tasks
     tasks.start("guest", async move {
         match put(&living).await {
             Ok(guest) => {
-                if ready.send(guest).is_err() {
-                    living.agent.dismiss(guest);
+                if let Err(guest) = ready.send(guest) {
+                    living.agent.dismiss(guest.number);
                 }
             }
             Err(error) => tracing::warn!(sandbox = %living.id, %error, "there is no guest interpreter"),
@@ -94,23 +100,23 @@ enum NoGuest {
     Stuck,
 }
 
-async fn put(living: &Living) -> Result<u32, NoGuest> {
+async fn put(living: &Living) -> Result<WaitingGuest, NoGuest> {
     let joinable = living.joinable.as_ref().ok_or(NoGuest::NotJoinable)?;
     let joined = living.launcher.join(&living.jail, &joinable.zygote, &joinable.owner, None).await;
     if let Err(LauncherError::Refused(_)) = &joined {
         living.note_refused_guest();
     }
     let guest = joined?;
-    let ready = tokio::time::timeout(CONTEXT_PATIENCE, living.agent.guest_ready(guest)).await;
+    let ready = tokio::time::timeout(CONTEXT_PATIENCE, living.agent.guest_ready(guest.number)).await;
     match ready {
         Ok(ready) => ready?,
         Err(_) => {
-            living.agent.dismiss(guest);
+            living.agent.dismiss(guest.number);
             living.note_refused_guest();
             return Err(NoGuest::Stuck);
         }
     };
     // From here on nobody else takes it.
-    living.agent.take_guest(guest);
+    living.agent.take_guest(guest.number);
     Ok(guest)
 }

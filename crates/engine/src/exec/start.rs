@@ -18,6 +18,7 @@ use super::input::{self, Feeding};
 use super::{FOLLOWING, Followed, Tally, check_walls, lost, tag_of, terminal_size};
 use crate::agent::{AgentError, TaskEvent, TaskHandle};
 use crate::files;
+use crate::guest::WaitingGuest;
 use crate::journal::{About, ExecJournal};
 use crate::living::{Living, limit_of};
 
@@ -85,17 +86,8 @@ pub(crate) async fn start_copy(
     let plan = Plan::like(id, journal);
     let stdin = if plan.streams_input { Stdin::Stream } else { Stdin::Empty };
     let (input, channel, mut feeding) = input::of_request(stdin, plan.channel);
-    let program = Program {
-        argv: Vec::new(),
-        env: Vec::new(),
-        cwd: String::new(),
-        root: false,
-        terminal: None,
-        side_channel: plan.channel,
-        last: false,
-        files: Vec::new(),
-        guest: Some(Guest::Transplanted(guest)),
-    };
+    let program =
+        Program { side_channel: plan.channel, guest: Some(Guest::Transplanted(guest)), ..nothing() };
     let starting = match plan.attempt(living, program, Some(guest), Tally::default(), &mut feeding).await {
         Ok(starting) => starting,
         Err(Missed::Guest) => return Err(Error::new(ErrorKind::Provider, "the copied interpreter is gone")),
@@ -190,13 +182,19 @@ impl Plan {
         &self,
         living: &Arc<Living>,
         program: Program,
-        guest: Option<(u32, Way)>,
+        guest: Option<(WaitingGuest, Way)>,
         known: Tally,
         feeding: &mut Feeding,
     ) -> Result<Begun> {
-        if let Some((number, way)) = guest {
-            let handed = Program { guest: Some(Guest::Run(number)), ..program.clone() };
-            match self.attempt(living, handed, Some(number), known, feeding).await {
+        if let Some((guest, way)) = guest {
+            let number = guest.number;
+            // Whoever takes a sandbox over has to find what runs there, so there only the agent starts anything.
+            let guest = if living.journals.is_none() { guest.hand(&program) } else { Guest::Run(number) };
+            let told = match guest {
+                Guest::Handed(_) => Program { guest: Some(guest), last: program.last, ..nothing() },
+                _ => Program { guest: Some(guest), ..program.clone() },
+            };
+            match self.attempt(living, told, Some(number), known, feeding).await {
                 Ok(starting) => return Ok(Begun { starting, way, guest: Some(number) }),
                 Err(Missed::Guest) => {
                     tracing::warn!(sandbox = %living.id, exec = %self.id, "a guest interpreter was lost");
@@ -323,6 +321,21 @@ fn unwritten(error: std::io::Error) -> Error {
         _ => ErrorKind::Internal,
     };
     Error::new(kind, "the journal of the exec cannot be written").with_source(error)
+}
+
+/// A program of which its guest knows everything.
+fn nothing() -> Program {
+    Program {
+        argv: Vec::new(),
+        env: Vec::new(),
+        cwd: String::new(),
+        root: false,
+        terminal: None,
+        side_channel: false,
+        last: false,
+        files: Vec::new(),
+        guest: None,
+    }
 }
 
 /// Its files are taken out of the request.

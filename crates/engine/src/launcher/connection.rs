@@ -11,6 +11,7 @@ use sandstorm_jail::packet;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Listed;
+use crate::guest::WaitingGuest;
 use crate::socket::Socket;
 
 /// Ends of jails that nobody here knows, kept for whoever asks.
@@ -44,7 +45,7 @@ pub(super) struct Waiting {
     counts: Queues<Option<Counters>>,
     /// Everything else that is asked of one jail: answered in the order of asking.
     done: Queues<DoneAnswer>,
-    joins: Queues<Result<u32, Refusal>>,
+    joins: Queues<Result<WaitingGuest, Refusal>>,
     transplants: Queues<TransplantAnswer>,
     lists: VecDeque<(mpsc::UnboundedSender<Listed>, oneshot::Sender<()>)>,
     ends: HashMap<String, oneshot::Sender<Ended>>,
@@ -183,7 +184,10 @@ impl Connection {
                 tell(&mut waiting.done, &name, Ok(Given { meter: None, descriptors }));
             }
             Answer::Counted { name, counters } => tell(&mut waiting.counts, &name, counters),
-            Answer::Joined { name, guest } => tell(&mut waiting.joins, &name, Ok(guest)),
+            Answer::Joined { name, guest } => {
+                let guest = WaitingGuest::new(guest, descriptors.pop());
+                tell(&mut waiting.joins, &name, Ok(guest));
+            }
             Answer::NotJoined { name, refusal } => tell(&mut waiting.joins, &name, Err(refusal)),
             Answer::Transplanted { name, report } => tell(&mut waiting.transplants, &name, Ok(report)),
             Answer::NotTransplanted { name, refusal } => tell(&mut waiting.transplants, &name, Err(refusal)),
@@ -234,7 +238,7 @@ pub(super) fn done(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<Done
     |waiting, sender| wait(&mut waiting.done, name, sender)
 }
 
-pub(super) fn join(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<Result<u32, Refusal>>) {
+pub(super) fn join(name: &str) -> impl FnOnce(&mut Waiting, oneshot::Sender<Result<WaitingGuest, Refusal>>) {
     |waiting, sender| wait(&mut waiting.joins, name, sender)
 }
 

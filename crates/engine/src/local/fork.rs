@@ -89,8 +89,9 @@ impl LocalProvider {
         let living = self.living(new)?;
         living.agent.ready().await.map_err(lost)?;
         let importing = carry::import(files, &living).instrument(tracing::debug_span!("copy files"));
-        let copying =
-            carrying.iter().map(|carried| self.carry(source, carried, &living, living.take_guest()));
+        let copying = carrying.iter().map(|carried| {
+            self.carry(source, carried, &living, living.take_guest().map(|guest| guest.number))
+        });
         let (files, copied) = tokio::join!(importing, futures_util::future::join_all(copying));
         let mut left: Vec<NotCarried> = files?.iter().map(lacking).collect();
         let mut done = Vec::new();
@@ -186,7 +187,7 @@ async fn guest_like(source: &Living, carried: &Carried, living: &Living) -> Resu
     let Joinable { zygote, owner, .. } = joinable
         .ok_or_else(|| Error::new(ErrorKind::Conflict, "the sandbox takes no interpreters of a zygote"))?;
     let like = Some((source.name(), carried.guest));
-    let guest = living.launcher.join(&living.name(), zygote, owner, like).await.map_err(no_sibling)?;
+    let guest = living.launcher.join(&living.name(), zygote, owner, like).await.map_err(no_sibling)?.number;
     living.agent.guest_ready(guest).await.map_err(lost)?;
     // From here on nobody else takes it.
     living.agent.take_guest(guest);

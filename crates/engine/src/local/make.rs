@@ -13,8 +13,10 @@ use tokio::sync::oneshot;
 
 use super::{LocalProvider, names, refused};
 use crate::cookie::Cookie;
+use crate::guest::WaitingGuest;
 use crate::launcher::LauncherError;
 use crate::living::{self, Birth, Joinable, Living};
+use crate::meter::JailMeter;
 use crate::network::Egress;
 use crate::plan::{self, JailKind};
 use crate::pool::{Key, Newborn, Wanted};
@@ -103,9 +105,11 @@ impl LocalProvider {
                 (newborn, walls, None)
             }
         };
-        let Newborn { agent, mut meter, captured, ended, guest, unclaimed, .. } = newborn;
-        if let (Some(meter), false) = (&mut meter, options.ephemeral) {
-            meter.close();
+        let Newborn { agent, mut meter, captured, ended, mut guest, unclaimed, .. } = newborn;
+        if !options.ephemeral {
+            // Of one that lives long nobody holds more than has to be.
+            meter.iter_mut().for_each(JailMeter::close);
+            guest = guest.map(WaitingGuest::of_the_agent);
         }
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {

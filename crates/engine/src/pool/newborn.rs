@@ -16,6 +16,7 @@ use super::stock::Entry;
 use super::zygotes::Zygotes;
 use crate::agent::AgentClient;
 use crate::exec::lost;
+use crate::guest::WaitingGuest;
 use crate::launcher::LauncherClient;
 use crate::local::refused;
 use crate::meter::JailMeter;
@@ -53,7 +54,7 @@ pub(crate) struct Newborn {
     pub(crate) captured: Vec<OwnedFd>,
     pub(crate) ended: oneshot::Receiver<Ended>,
     /// The interpreter that waits in it.
-    pub(crate) guest: Option<u32>,
+    pub(crate) guest: Option<WaitingGuest>,
     pub(crate) unclaimed: Unclaimed,
 }
 
@@ -97,13 +98,18 @@ impl Maker {
         })
     }
 
-    async fn join(&self, name: &str, agent: &AgentClient, wanted: Option<Wanted<'_>>) -> Option<u32> {
+    async fn join(
+        &self,
+        name: &str,
+        agent: &AgentClient,
+        wanted: Option<Wanted<'_>>,
+    ) -> Option<WaitingGuest> {
         let Wanted { zygote, owner } = wanted?;
         let joined = async {
             let guest =
                 self.launcher.join(name, zygote, owner, None).await.map_err(|error| error.to_string())?;
-            agent.guest_ready(guest).await.map_err(|error| error.to_string())?;
-            Ok::<u32, String>(guest)
+            agent.guest_ready(guest.number).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(guest)
         };
         match joined.await {
             Ok(guest) => {

@@ -84,7 +84,8 @@ pub enum Answer {
     Captured {
         name: JailId,
     },
-    /// The guest is in the jail and told to its agent, which says when it is warm.
+    /// The guest is in the jail and told to its agent, which says when it is warm. Comes with a copy of the agent's end of
+    /// its side socket.
     Joined {
         name: JailId,
         guest: u32,

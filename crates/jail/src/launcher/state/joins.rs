@@ -115,7 +115,9 @@ impl State {
         match ward.welcome(&self.watcher, guest, side) {
             Ok(guest) => {
                 let joined = Answer::Joined { name: visit.ticket.name.clone(), guest };
-                self.give(&visit.ticket, (joined, Vec::new()));
+                // Without it the client has everything to do by way of the agent.
+                let side = side.try_clone().into_iter().collect();
+                self.give(&visit.ticket, (joined, side));
             }
             Err(e) => self.refuse_guest(&visit.ticket, &e),
         }
