@@ -27,10 +27,11 @@ impl WaitingGuest {
 
     /// Gives it its program where that can be done at once: so it begins while the agent is told of it. Else the agent will.
     /// Only for a program with which its sandbox ends, in whatever way it is lost: nobody but this process knows of it yet.
-    pub(crate) fn hand(self, program: &Program) -> Guest {
+    /// `untouched`: nothing was put into the sandbox before.
+    pub(crate) fn hand(self, program: &Program, untouched: bool) -> Guest {
         let direct = self.side.filter(|_| program.last && !program.side_channel);
         let took = direct.and_then(|side| {
-            let job = sandstorm_agent::job(program);
+            let job = sandstorm_agent::job(program, untouched);
             let fits = job.len() <= AT_ONCE;
             fits.then(|| send(side, &job, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok())?
         });
@@ -68,13 +69,13 @@ mod tests {
     fn a_small_last_program_is_handed_and_nothing_else() {
         let hand = |program: &Program| {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let how = WaitingGuest::new(7, Some(ours.into())).hand(program);
+            let how = WaitingGuest::new(7, Some(ours.into())).hand(program, true);
             let mut came = Vec::new();
             theirs.read_to_end(&mut came).unwrap();
             (how, came)
         };
         let small = program(true, 8);
-        assert_eq!(hand(&small), (Guest::Handed(7), sandstorm_agent::job(&small)));
+        assert_eq!(hand(&small), (Guest::Handed(7), sandstorm_agent::job(&small, true)));
         assert_eq!(hand(&program(false, 8)), (Guest::Run(7), Vec::new()));
         assert_eq!(hand(&program(true, AT_ONCE)), (Guest::Run(7), Vec::new()));
         assert_eq!(hand(&Program { side_channel: true, ..program(true, 8) }), (Guest::Run(7), Vec::new()));
@@ -84,7 +85,7 @@ mod tests {
     fn one_that_is_gone_was_given_nothing() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert_eq!(WaitingGuest::new(7, Some(ours.into())).hand(&program(true, 8)), Guest::Run(7));
-        assert_eq!(WaitingGuest::new(7, None).hand(&program(true, 8)), Guest::Run(7));
+        assert_eq!(WaitingGuest::new(7, Some(ours.into())).hand(&program(true, 8), true), Guest::Run(7));
+        assert_eq!(WaitingGuest::new(7, None).hand(&program(true, 8), true), Guest::Run(7));
     }
 }

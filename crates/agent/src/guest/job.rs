@@ -13,6 +13,9 @@ const SIDE_CHANNEL: u8 = 1;
 /// The flag of a job that says: the guest tells the status of its program before it is taken apart.
 const SAY_END: u8 = 2;
 
+/// The flag of a job that says: in its working directory and in its home there is nothing but what comes with it.
+const UNTOUCHED: u8 = 4;
+
 /// Longest word about a job.
 const WORD: usize = 4096;
 
@@ -39,7 +42,7 @@ pub(crate) enum Heard {
 impl Handing {
     /// Sends as much of the job as the socket takes. `None`: the guest is gone, and has none of it.
     pub(crate) fn new(program: &Program, side: OwnedFd) -> Option<Self> {
-        let job = job(program);
+        let job = job(program, false);
         let sent = match rustix::io::write(&side, &job) {
             Ok(n) => n,
             Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -111,7 +114,8 @@ impl Handing {
 }
 
 /// A program in the words of a guest: its length, then arguments, variables, working directory, flags and files.
-pub fn job(program: &Program) -> Vec<u8> {
+/// `untouched`: nothing was put into the sandbox before.
+pub fn job(program: &Program, untouched: bool) -> Vec<u8> {
     let mut job = vec![0; 4];
     number(&mut job, program.argv.len());
     for word in &program.argv {
@@ -123,12 +127,13 @@ pub fn job(program: &Program) -> Vec<u8> {
         string(&mut job, value.as_bytes());
     }
     string(&mut job, program.cwd.as_bytes());
-    job.push(match (program.side_channel, program.last) {
+    let manner = match (program.side_channel, program.last) {
         (true, _) => SIDE_CHANNEL,
         // Nothing of it may go on afterwards, so that its word is as good as its end.
         (false, true) => SAY_END,
         (false, false) => 0,
-    });
+    };
+    job.push(manner | if untouched { UNTOUCHED } else { 0 });
     number(&mut job, program.files.len());
     for (path, content) in &program.files {
         string(&mut job, path);

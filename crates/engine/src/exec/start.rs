@@ -25,6 +25,9 @@ use crate::living::{Living, limit_of};
 /// Bytes of files that travel in the message that starts a program.
 const FILES_WITH_PROGRAM: usize = 128 * 1024;
 
+/// Where programs work unless the caller says otherwise.
+const WORKSPACE: &str = "/workspace";
+
 /// How long the launcher has to say why a sandbox ended.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -189,7 +192,10 @@ impl Plan {
         if let Some((guest, way)) = guest {
             let number = guest.number;
             // Whoever takes a sandbox over has to find what runs there, so there only the agent starts anything.
-            let guest = if living.journals.is_none() { guest.hand(&program) } else { Guest::Run(number) };
+            let guest = match living.journals {
+                None => guest.hand(&program, program.cwd == WORKSPACE && living.is_untouched()),
+                Some(_) => Guest::Run(number),
+            };
             let told = match guest {
                 Guest::Handed(_) => Program { guest: Some(guest), last: program.last, ..nothing() },
                 _ => Program { guest: Some(guest), ..program.clone() },
@@ -343,7 +349,7 @@ fn program(living: &Living, request: &mut ExecRequest) -> Program {
     Program {
         argv: request.argv(),
         env: environment(living, request),
-        cwd: request.cwd.as_ref().map_or_else(|| "/workspace".to_owned(), |cwd| cwd.as_str().to_owned()),
+        cwd: request.cwd.as_ref().map_or_else(|| WORKSPACE.to_owned(), |cwd| cwd.as_str().to_owned()),
         root: request.user.unwrap_or(living.spec.user) == User::Root,
         terminal: request.tty.map(terminal_size),
         side_channel: request.channel,

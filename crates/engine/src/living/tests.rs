@@ -39,6 +39,7 @@ impl World {
             id,
             jail: "jail".to_owned(),
             joinable: None,
+            own_places: true,
             guests: Vec::new(),
             spec: SandboxSpec::default(),
             agent: AgentClient::new(agent_end.into(), &tasks).unwrap(),

@@ -87,6 +87,7 @@ impl LocalProvider {
             id,
             jail: listed.name,
             joinable: owner.and_then(|owner| self.joinable(None, owner)),
+            own_places: false,
             guests: Vec::new(),
             spec,
             agent,

@@ -325,7 +325,7 @@ def read_both(outs, err):
     return b"".join(parts[outs[0]]) if outs else b"", b"".join(parts[err])
 
 
-def encode_job(argv, env, cwd, files, keep_side):
+def encode_job(argv, env, cwd, files, keep_side, untouched=False):
     def string(value):
         data = os.fsencode(value)
         return struct.pack("<I", len(data)) + data
@@ -333,7 +333,7 @@ def encode_job(argv, env, cwd, files, keep_side):
     body = struct.pack("<I", len(argv)) + b"".join(map(string, argv))
     pairs = list(env.items() if isinstance(env, dict) else env)
     body += struct.pack("<I", len(pairs)) + b"".join(string(name) + string(value) for name, value in pairs)
-    body += string(cwd) + bytes([1 if keep_side else 0])
+    body += string(cwd) + bytes([(1 if keep_side else 0) | (4 if untouched else 0)])
     body += struct.pack("<I", len(files)) + b"".join(string(path) + string(content) for path, content in files)
     return struct.pack("<I", len(body)) + body
 

@@ -138,6 +138,26 @@ class Walls(Case):
             self.assertIsNone(guest.status())
             self.assertEqual(guest.finish()[:2], (0, b"%d\n" % len(content)), border)
 
+    def test_one_that_is_alone_is_believed_but_for_its_own_name(self):
+        """It is told so, and then it does not look; a script may still be called like a module."""
+        with open(os.path.join(self.place, "json.py"), "w") as file:
+            file.write("mine = True\n")
+        source = b"import json\nprint(hasattr(json, 'mine'), __name__)\n"
+        for name, untouched, seen in (
+            ("alone.py", True, b"False __main__\n"),
+            ("alone.py", False, b"True __main__\n"),
+            ("json.py", True, b"False json\nFalse __main__\n"),
+        ):
+            path = os.path.join(self.place, name)
+            if os.path.exists(path):
+                os.unlink(path)
+            argv, files = [INTERPRETER, path], [(path.encode(), source)]
+            guest = self.zygote.join(self.jail)
+            guest.side.sendall(encode_job(argv, ENVIRONMENT, self.place, files, False, untouched))
+            self.assertIsNone(guest.status())
+            self.assertEqual(guest.finish()[:2], (0, seen), (name, untouched))
+        os.unlink(os.path.join(self.place, "json.py"))
+
     def test_more_than_a_job_is_refused(self):
         guest = self.zygote.join(self.jail)
         guest.side.sendall(encode_job([INTERPRETER, "main.py"], ENVIRONMENT, "/", (), False) + b"more")

@@ -258,8 +258,9 @@ def send_report():
 
 SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends.
-KEEP_SIDE, SAY_END = 1, 2
+# Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends; there is nothing in its
+# folder and in its home but what comes with it.
+KEEP_SIDE, SAY_END, UNTOUCHED = 1, 2, 4
 UNPACK_NUMBER, NUMBER_SIZE = struct.Struct("<I").unpack_from, 4
 # Nearly all jobs are shorter.
 JOB_SIZE = 4096
@@ -294,8 +295,9 @@ class Job:
         if len(words) < 2 or at != len(body):
             raise ValueError("not a job")
         self.argv = [word.decode(FILE_NAMES, FILE_ERRORS) for word in words]
-        # The script, and if it came with the job, its content and its folder.
-        self.script, self.source, self.folder = words[1], None, None
+        # The script, and if it came with the job, its content and its folder, and whether it is alone there.
+        self.script, self.source, self.folder, self.alone = words[1], None, None, False
+        self.untouched = flags & UNTOUCHED
 
 
 def take_strings(body, at, each):
@@ -350,6 +352,7 @@ def settle(job):
     if len(files) == 2 and absolute(files[0], folder) == job.script:
         # What was just written needs not be read, and as the kernel names a folder there are no links in its path.
         job.source, job.folder = files[1], own_folder(job.script, folder)
+        job.alone = job.untouched and job.folder is not None
 
 
 def own_folder(script, folder):

@@ -26,9 +26,13 @@ def start_program(zygote, job):
         own_folder = (filename if main else real_path(filename)).rpartition("/")[0] or "/"
     given = ENVIRONMENT.get(b"PYTHONPATH")
     first = [os.path.abspath(entry) for entry in os.fsdecode(given).split(":")] if given else []
-    if hides_a_module([own_folder, *first]):
+    if job.alone:
+        hides = could_hide_a_module(filename.rpartition("/")[2]) or first and hides_a_module(first)
+    else:
+        hides = hides_a_module([own_folder, *first])
+    if hides:
         return None
-    set_search_path(own_folder, first)
+    set_search_path(own_folder, first, job.alone)
     if main is None:
         try:
             code = compile(source, filename, "exec", dont_inherit=True)
@@ -93,12 +97,12 @@ def is_decodable(source):
         return False
 
 
-def set_search_path(own_folder, first):
+def set_search_path(own_folder, first, alone):
     """`sys.path`: the script's folder, then `PYTHONPATH`, then the libraries, which are there already."""
     if first:
         sys.path[:0] = first
         site.removeduppaths()
-    changed = add_user_site() or bool(first)
+    changed = add_user_site(alone) or bool(first)
     sys.path.insert(0, own_folder)
     if changed:
         # Whoever is found first in the new path is run, as when the interpreter starts.
@@ -109,12 +113,14 @@ def set_search_path(own_folder, first):
             site.execusercustomize()
 
 
-def add_user_site():
+def add_user_site(alone):
     """Packages that the user installed for themselves stand before those of the machine."""
     folder = ZYGOTE_USER_SITE
     if ENVIRONMENT.get(b"HOME") != ZYGOTE_HOME:
         site.USER_SITE = site.USER_BASE = None
         folder = site.getusersitepackages()
+    elif alone:
+        return False
     # Asked in a way that raises nothing: it is hardly ever there.
     if not access(folder, F_OK) or not site.ENABLE_USER_SITE or not os.path.isdir(folder):
         return False
@@ -135,10 +141,14 @@ def hides_a_module(folders):
         except OSError:
             continue
         for entry in entries:
-            name, _, suffix = entry.partition(".")
-            if name in HIDEABLE and (not suffix or suffix.endswith(("py", "pyc", "so"))):
+            if could_hide_a_module(entry):
                 return True
     return False
+
+
+def could_hide_a_module(entry):
+    name, _, suffix = entry.partition(".")
+    return name in HIDEABLE and (not suffix or suffix.endswith(("py", "pyc", "so")))
 
 
 def restart_clock_of_logging():

@@ -366,6 +366,8 @@ def rehearse_life():
     job = Job(bytes(REHEARSAL_JOB))
     settle(job)
     job.source, job.folder = SHORT_REHEARSAL, own_folder(b"//main.py", b"/")
+    # Most are alone; the others look around.
+    job.alone = not hides_a_module(("/",)) and not add_user_site(False)
     try:
         code, names = start_program(KEPT[0], job)
         LAST_WORD.keep()
