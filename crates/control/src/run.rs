@@ -152,10 +152,14 @@ impl Runner {
         let enforcement = spec.enforcement.unwrap_or(Enforcement::Strict);
         let mut times = Times::default();
         let mut artifact = None;
-        let layer = self.require(cx, spec, &mut prepared, events.as_ref()).await?;
+        let layer = match prepared.recipe {
+            None => None,
+            Some(_) => Box::pin(self.require(cx, spec, &mut prepared, events.as_ref())).await?,
+        };
         if let Some(plan) = &prepared.compile {
             let compile_began = Instant::now();
-            let compiled = self.compiled(cx, &prepared, plan, enforcement, events.as_ref()).await?;
+            let compiled = self.compiled(cx, &prepared, plan, enforcement, events.as_ref());
+            let compiled = Box::pin(compiled).await?;
             times.compile = Some(milliseconds(compile_began));
             match compiled {
                 Compiled::Artifact(bytes) => artifact = Some(bytes),
@@ -225,7 +229,7 @@ impl Runner {
         let create_began = Instant::now();
         let sandbox = provider.create(cx, &wanted, options).instrument(debug_span!("create_sandbox")).await?;
         if let Some(artifact) = artifact {
-            self.place_artifact(cx, &id, artifact).await?;
+            Box::pin(self.place_artifact(cx, &id, artifact)).await?;
         }
         times.create = milliseconds(create_began);
         if let Some(events) = events {

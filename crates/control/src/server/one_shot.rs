@@ -197,6 +197,25 @@ impl Telling {
     }
 }
 
+/// Tells whoever listens what happens, until it is over.
+async fn tell_of<T>(
+    mut running: impl Future<Output = T> + Unpin,
+    telling: &mut Telling,
+    events: &mut mpsc::Receiver<RunEvent>,
+) -> T {
+    let finished = loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => telling.tell(event).await,
+            finished = &mut running => break finished,
+        }
+    };
+    while let Ok(event) = events.try_recv() {
+        telling.tell(event).await;
+    }
+    finished
+}
+
 impl Inner {
     #[tracing::instrument(level = "debug", skip_all)]
     async fn carry_out_run(
@@ -221,24 +240,12 @@ impl Inner {
         let stdin = Bytes::from(std::mem::take(&mut spec.stdin).into_bytes());
         let input = if stdin.is_empty() { RunInput::Empty } else { RunInput::Bytes(stdin) };
         let (sender, mut events) = telling.is_some().then(|| mpsc::channel(LINE)).unzip();
+        let running = Box::pin(self.runner.run(&cx, &spec, prepared, input, sender));
         let running = async {
-            let mut running = Box::pin(self.runner.run(&cx, &spec, prepared, input, sender));
-            let finished = match (&mut telling, &mut events) {
-                (Some(telling), Some(events)) => loop {
-                    tokio::select! {
-                        biased;
-                        Some(event) = events.recv() => telling.tell(event).await,
-                        finished = &mut running => break finished,
-                    }
-                },
+            match (&mut telling, &mut events) {
+                (Some(telling), Some(events)) => Box::pin(tell_of(running, telling, events)).await,
                 _ => running.await,
-            };
-            if let (Some(telling), Some(events)) = (&mut telling, &mut events) {
-                while let Ok(event) = events.try_recv() {
-                    telling.tell(event).await;
-                }
             }
-            finished
         };
         let finished = self.beside_beginning_of_run(running, &mut beginning).await;
         let (ended, failure, remains) = self.ended_run(id, finished, waited);
@@ -265,7 +272,7 @@ impl Inner {
         // Nobody has to wait for the clean-up to have the answer.
         self.clear_away(clearing, remains);
         if let Some(telling) = telling {
-            telling.end(&ended).await;
+            Box::pin(telling.end(&ended)).await;
         }
         failure.map_or(Ok(ended.result), Err)
     }

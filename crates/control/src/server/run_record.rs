@@ -60,7 +60,7 @@ impl Inner {
             at: Timestamp::now(),
         };
         let Some(on_file) = beginning else {
-            self.end_run(tenant, id, &end, status).await;
+            Box::pin(self.end_run(tenant, id, &end, status)).await;
             return Ok(());
         };
         let OnFile { beginning: Beginning { row, told, audit }, announced, tried, recorded } = on_file;
@@ -75,8 +75,22 @@ impl Inner {
             tell(recorded);
             return Ok(());
         };
+        Box::pin(self.record_whole_run(tenant, id, &whole, status)).await?;
+        announced.recorded();
+        tell(recorded);
+        self.events.wake(tenant);
+        Ok(())
+    }
+
+    async fn record_whole_run(
+        &self,
+        tenant: TenantId,
+        id: RunId,
+        whole: &WholeRun,
+        status: Option<Status>,
+    ) -> Result<()> {
         let mut patience = Patience::new("a run", id);
-        while let Err(error) = self.store.whole_run(&whole).await {
+        while let Err(error) = self.store.whole_run(whole).await {
             if matches!(error, StoreError::Conflict { .. }) {
                 // It began on record: an earlier try, of which nothing was heard, was committed after all.
                 self.end_run(tenant, id, &whole.end, status).await;
@@ -84,9 +98,6 @@ impl Inner {
             }
             stored(patience.wait(self, error).await)?;
         }
-        announced.recorded();
-        tell(recorded);
-        self.events.wake(tenant);
         Ok(())
     }
 
@@ -114,7 +125,7 @@ impl Inner {
         if let Some(announced) = debug_span!("record_begin").in_scope(announce) {
             return Ok(Some(OnFile { beginning, announced, tried: false, recorded }));
         }
-        let recording = self.store.insert_run(row, started, audit);
+        let recording = Box::pin(self.store.insert_run(row, started, audit));
         stored(recording.instrument(debug_span!("record_begin")).await)?;
         self.events.wake(row.tenant);
         tell(recorded);
@@ -139,7 +150,8 @@ impl Inner {
         tokio::select! {
             biased;
             ended = &mut running => ended,
-            () = is_due => tokio::join!(biased; running, self.record_beginning_of_run(beginning)).0,
+            // On the heap, as all that few runs come to: what there is room for is moved for every one of them.
+            () = is_due => tokio::join!(biased; running, Box::pin(self.record_beginning_of_run(beginning))).0,
         }
     }
 

@@ -107,7 +107,7 @@ impl Control {
         tenant.count_run()?;
         let lead = match self.0.seek_result(caller, &spec, &prepared).await? {
             Sought::Found(made) => {
-                return self.0.give_again(caller, &made, &prepared).await.map(Admitted::Made);
+                return Box::pin(self.0.give_again(caller, &made, &prepared)).await.map(Admitted::Made);
             }
             Sought::Lead(lead) => Some(lead),
             Sought::Wait(_) | Sought::Off => None,

@@ -383,7 +383,7 @@ async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()>
     let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
     if total > FILES_WITH_PROGRAM {
         for (path, content) in std::mem::take(&mut request.files) {
-            files::write(living, &path, content.into()).await?;
+            Box::pin(files::write(living, &path, content.into())).await?;
         }
     }
     Ok(())

@@ -110,7 +110,8 @@ impl LocalProvider {
                 if !self.waits_for_interpreter(&planned) {
                     planned.joinable = None;
                 }
-                let (newborn, walls) = self.make_new(&planned).await?;
+                // On the heap: most sandboxes come from the pool, and to move its state for each would take longer than that.
+                let (newborn, walls) = Box::pin(self.make_new(&planned)).await?;
                 (newborn, walls, None)
             }
         };
