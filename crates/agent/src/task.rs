@@ -230,6 +230,10 @@ impl Running {
 
     /// Moves bytes on a descriptor that became ready.
     pub(crate) fn advance(&mut self, port: Port) {
+        if !self.beginning.is_over() && matches!(port, Port::Output(_)) {
+            // It began before it wrote anything, and is told so first.
+            self.read_status();
+        }
         match port {
             Port::Status => self.read_status(),
             Port::LastWord => self.read_last_word(),

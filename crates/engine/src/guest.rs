@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use sandstorm_agent::protocol::{Guest, Program};
 
 /// A job up to this is taken by an empty socket as a whole or not at all.
@@ -33,7 +33,12 @@ impl WaitingGuest {
         let took = direct.and_then(|side| {
             let job = sandstorm_agent::job(program, untouched);
             let fits = job.len() <= AT_ONCE;
-            fits.then(|| send(side, &job, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok())?
+            let took = fits.then(|| send(&side, &job, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok())??;
+            if took < job.len() {
+                // Half a job is none: it ends, and that is told as the end of the program.
+                let _ = shutdown(&side, Shutdown::Both);
+            }
+            Some(took)
         });
         match took {
             Some(_) => Guest::Handed(self.number),

@@ -40,7 +40,7 @@ pub(crate) struct Joinable {
 pub(crate) struct Living {
     pub(crate) id: SandboxId,
     /// Nothing of the host's is mounted where its programs write.
-    own_places: bool,
+    pub(crate) own_places: bool,
     /// The jail's name at the launcher. One that was made ahead has had it before anybody wanted this sandbox.
     pub(crate) jail: String,
     /// Whether guest interpreters can be had in it.
@@ -164,11 +164,6 @@ impl Living {
     pub(crate) fn take_guest(&self) -> Option<WaitingGuest> {
         let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::from_fn(|| guests.pop()).find(|guest| self.agent.take_guest(guest.number))
-    }
-
-    /// Whether there is nothing in it yet that its programs could find where they work and live.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.own_places && self.agent.is_untouched()
     }
 
     /// The launcher would not put a guest into it.

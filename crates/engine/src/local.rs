@@ -185,9 +185,8 @@ impl LocalProvider {
     async fn remove(&self, id: &SandboxId) {
         let Some(living) = self.sandboxes().get(id).cloned() else { return };
         living.step(Step::Terminate);
-        let killed = living.ended.borrow().is_none() && living.kill().await.is_ok();
         living.stop_reading();
-        if killed {
+        if living.ended.borrow().is_none() && living.kill().await.is_ok() {
             living.end().await;
         }
         self.sandboxes().remove(id);

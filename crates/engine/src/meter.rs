@@ -49,7 +49,9 @@ impl GaugeShelf {
 
 impl Drop for JailMeter {
     fn drop(&mut self) {
-        self.close();
+        if let Some(files) = self.opened.take() {
+            self.shelf.put(&self.groups, files);
+        }
     }
 }
 
@@ -71,9 +73,7 @@ impl JailMeter {
 
     /// Lets go of it.
     pub(crate) fn close(&mut self) {
-        if let Some(files) = self.opened.take() {
-            self.shelf.put(&self.groups, files);
-        }
+        self.opened = None;
     }
 
     /// `None`: the launcher has to be asked.

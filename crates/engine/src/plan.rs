@@ -1,6 +1,7 @@
 //! From what a caller wants to what the launcher builds.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,17 @@ impl Planner {
         }
         seen.kinds.push((wishes, Arc::clone(&kind)));
         kind
+    }
+
+    /// Whether nothing is mounted in or above the places where programs write.
+    pub(crate) fn leaves_own_places(&self, options: &CreateOptions) -> bool {
+        let trees = self.trees.iter().map(|tree| &tree.target);
+        let touches = |target: &PathBuf| {
+            ["/workspace", "/home/user"]
+                .iter()
+                .any(|place| target.starts_with(place) || Path::new(place).starts_with(target))
+        };
+        !trees.chain(options.mounts.iter().map(|mount| &mount.target)).any(touches)
     }
 
     fn jail(&self, mut root: RootSpec, wishes: &Wishes) -> JailSpec {

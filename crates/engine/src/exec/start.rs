@@ -191,10 +191,11 @@ impl Plan {
     ) -> Result<Begun> {
         if let Some((guest, way)) = guest {
             let number = guest.number;
-            // Whoever takes a sandbox over has to find what runs there, so there only the agent starts anything.
-            let guest = match living.journals {
-                None => guest.hand(&program, program.cwd == WORKSPACE && living.is_untouched()),
-                Some(_) => Guest::Run(number),
+            // Whoever takes a sandbox over has to find what runs there, so there only the agent starts anything. What was counted
+            // before a program has to be known before it runs, so only the first one begins unannounced.
+            let guest = match living.journals.is_none() && living.agent.is_untouched() {
+                true => guest.hand(&program, living.own_places && program.cwd == WORKSPACE),
+                false => Guest::Run(number),
             };
             let told = match guest {
                 Guest::Handed(_) => Program { guest: Some(guest), last: program.last, ..nothing() },

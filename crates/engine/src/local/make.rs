@@ -1,15 +1,13 @@
 //! Making a sandbox, and waiting for its end.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_jail::launcher::Ended;
 use sandstorm_jail::{JailSpec, OnMemory};
-use sandstorm_provider::{
-    CreateOptions, Error, Expected, HostMount, Provider, ProviderEvent, Result, Sandbox,
-};
+use sandstorm_provider::{CreateOptions, Error, Expected, Provider, ProviderEvent, Result, Sandbox};
 use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Step, TenantId, Walls};
 use tokio::sync::oneshot;
 
@@ -71,13 +69,6 @@ impl Planned<'_> {
     }
 }
 
-/// Whether a mount is neither in nor above the places where programs write.
-fn leaves_own_places(mount: &HostMount) -> bool {
-    let touches =
-        |place: &str| mount.target.starts_with(place) || Path::new(place).starts_with(&mount.target);
-    !["/workspace", "/home/user"].into_iter().any(touches)
-}
-
 impl LocalProvider {
     pub(super) async fn make(
         &self,
@@ -124,7 +115,7 @@ impl LocalProvider {
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {
             id,
-            own_places: options.mounts.iter().all(leaves_own_places),
+            own_places: self.planner.leaves_own_places(&options),
             jail: unclaimed.claim(),
             joinable: planned.joinable,
             guests: guest.into_iter().collect(),

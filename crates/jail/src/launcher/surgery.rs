@@ -184,8 +184,13 @@ fn serve(socket: &OwnedFd) -> std::io::Result<()> {
         let [known_source, known_destination] = &known_by[..] else {
             return Err(std::io::ErrorKind::InvalidData.into());
         };
-        let word = operate((source, known_source.as_fd()), (destination, known_destination.as_fd()));
-        packet::send(socket.as_fd(), &word, &[])?;
+        let (source, destination) =
+            ((source, known_source.as_fd()), (destination, known_destination.as_fd()));
+        // In a thread of its own, which ends: the kernel then lets go of whatever it still traces, or ends it. Of a guest that
+        // was killed meanwhile nobody would ever hear otherwise.
+        let done = std::thread::scope(|scope| scope.spawn(|| operate(source, destination)).join());
+        let panicked = |_| Word::Failed { why: "whoever copied it panicked".to_owned(), spoiled: true };
+        packet::send(socket.as_fd(), &done.unwrap_or_else(panicked), &[])?;
     }
     Ok(())
 }

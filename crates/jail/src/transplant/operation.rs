@@ -60,7 +60,7 @@ fn operate(source: Guest<'_>, destination: Guest<'_>, spoiled: &mut bool) -> Res
         patient.discard(&difference.discard)?;
         patient.lay_out(&examined.layout, layout)?;
         let pages = copy(&examined.memory, &patient.memory, difference.copy)?;
-        patient.leave_out(special.told()?)?;
+        patient.leave_out(special.told()?, &examined.layout)?;
         let (state, stood) = held.finish(examined.descriptors.side)?;
         carry_the_rest(&mut patient, &examined, &own, &state)?;
         wake(patient, &state)?;
@@ -141,8 +141,8 @@ fn look(
     let thread = ThreadData::of(patient)?;
     let page_map = PageMap::of(to)?;
     let mut to_change = changes(&examined.layout, &layout);
-    if to_change.is_err() {
-        // Of what a fork leaves behind nothing has to be carried.
+    if to_change.as_ref().map_or(true, |changes| changes.iter().any(Change::maps_a_file)) {
+        // Of what a fork leaves behind nothing has to be carried, so that nothing about it can be refused.
         examined.leave_behind(special.told()?);
         to_change = changes(&examined.layout, &layout);
     }

@@ -76,13 +76,15 @@ impl Patient {
         })
     }
 
-    /// Does with what was copied what a fork does: some memory is empty in a child, some is not there.
-    pub(super) fn leave_out(&mut self, special: &Special) -> Result<(), Cause> {
+    /// Does with what was copied what a fork does: some memory is empty in a child, some is not there. `layout`: as it was
+    /// laid out, which may be without the latter already.
+    pub(super) fn leave_out(&mut self, special: &Special, layout: &Layout) -> Result<(), Cause> {
         if let Some(what) = &special.refused {
             return Err(Cause::refused(format!("the source has {what}")));
         }
         self.discard(&special.wiped)?;
-        special.left_behind.iter().try_for_each(|range| self.unmap(range))
+        let carried = |range: &&Range<u64>| layout.mappings.iter().any(|mapping| mapping.range == **range);
+        special.left_behind.iter().filter(carried).try_for_each(|range| self.unmap(range))
     }
 
     fn unmap(&mut self, range: &Range<u64>) -> Result<(), Cause> {

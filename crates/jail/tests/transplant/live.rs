@@ -23,6 +23,7 @@ const CASES: &[Case] = &[
     ("a context goes on in another jail", goes_on),
     ("copies of copies, and several of one", many),
     ("one surgeon after the other", surgeons),
+    ("a jail that ends while it is copied is gone all the same", ends_meanwhile),
     ("what cannot be carried is refused by name", refused),
     ("the interpreter's numbers may differ", numbers),
 ];
@@ -252,6 +253,24 @@ fn surgeons(host: &mut Host) {
         }
         assert_eq!(copy.cell(host, "6 * 7"), "42");
     }
+}
+
+/// At whatever moment: whoever traces it must hear of its end, or nobody does.
+fn ends_meanwhile(host: &mut Host) {
+    for step in 0..24 {
+        let (from, to) = (format!("from-{step}"), format!("to-{step}"));
+        let source = Context::start(host, &from);
+        host.launch(&to);
+        let like = (from.clone(), source.guest);
+        let guest = host.join(&to, "python", "owner", Some(like.clone())).unwrap();
+        host.ready(&to, guest);
+        host.ask(&Request::Transplant { from: like, to: (to.clone(), guest) }, &[]);
+        std::thread::sleep(std::time::Duration::from_micros(500 * (step / 2)));
+        let (first, second) = if step % 2 == 0 { (&from, &to) } else { (&to, &from) };
+        host.kill(first);
+        host.kill(second);
+    }
+    goes_on(host);
 }
 
 fn descriptors(pid: i32) -> Vec<String> {

@@ -236,6 +236,7 @@ os.system('echo "$NEW [$LANG]"; env | sort')
     "finalizer in an old circle": "import gc\nclass D:\n    def __del__(self): print('gone')\nd = D()\nd.me = d\ngc.collect()\ndel d\nprint('end')\n",
     "finalizer in a circle before many others": "class D:\n    def __del__(self): print('gone')\nd = D()\nd.me = d\nkept = [[] for _ in range(100_000)]\ndel d\nprint('end')\n",
     "finalizer in a circle that nobody collects": "import gc\ngc.disable()\nclass D:\n    def __del__(self): print('gone')\nd = D()\nd.me = d\nkept = [[] for _ in range(2000)]\ndel d\nprint('end')\n",
+    "finalizer in a circle that was thawed": "import gc\nclass D:\n    def __del__(self): print('gone')\nd = D()\nd.me = d\ngc.freeze()\ngc.unfreeze()\ndel d\nprint('end')\n",
     "finalizer in a frozen circle": "import gc\nclass D:\n    def __del__(self): print('gone')\nd = D()\nd.me = d\ngc.freeze()\ndel d\nprint('end')\n",
     "finalizer in a module": {"main": "import other\nprint('end')\n", "files": {"other.py": "class D:\n    def __del__(self): print('gone')\nd = D()\n"}},
     "finalizer that fails": "class D:\n    def __del__(self): 1/0\n    def __repr__(self): return 'D'\nd = D()\ndel d\nprint('on')\n",

@@ -354,18 +354,24 @@ class Collector:
     interpreter keeps at hand."""
 
     YOUNGEST, OLDEST = 0, 2
+    # Since version 3.14 generations are collected bit by bit.
+    IN_GENERATIONS = sys.version_info < (3, 14)
 
     def __init__(self):
         self.before = self.survivors = None
 
     def begin(self):
-        self.before = self.collections()
+        self.before = self.past()
 
-    def collections(self):
-        return [generation["collections"] for generation in collector_statistics()]
+    def past(self):
+        """What collections leave behind; to thaw what was frozen makes it old without one."""
+        return [generation["collections"] for generation in statistics()], len(objects_of(self.OLDEST))
 
     def collect(self):
-        young = self.before == self.collections()
+        young = self.IN_GENERATIONS and self.before == self.past()
+        if young and (gc.callbacks or gc.get_debug()):
+            # Somebody watches.
+            young = False
         self.survivors = self.YOUNGEST + 1 if young else self.OLDEST
         STAGE.perform(collect, self.YOUNGEST if young else self.OLDEST)
 
@@ -374,7 +380,7 @@ class Collector:
         STAGE.perform(collect, self.survivors)
 
 
-collector_statistics, COLLECTOR = gc.get_stats, Collector()
+statistics, objects_of, COLLECTOR = gc.get_stats, gc.get_objects, Collector()
 
 
 def let_go():
