@@ -37,6 +37,7 @@ use arguments::{Extent, Traceable};
 use density::mebibytes;
 use figures::{Figures, Memory, Throughput};
 use language::Language;
+use load::{Turn, Turns};
 use machine::Clock;
 use mounts::Mounts;
 use peers::Peers;
@@ -204,16 +205,25 @@ fn part<T>(failures: &mut Vec<String>, name: &str, result: anyhow::Result<T>) ->
 
 fn throughput(server: &Server, peers: &mut Peers, extent: Extent, clock: &Clock, figures: &mut Figures) {
     let request = ours::fresh_request(server, Language::Python);
-    let seconds = extent.load_seconds;
     for &clients in extent.clients {
         progress::tell(&format!("{clients} clients"));
-        let ours = load::of_requests(clock, clients, seconds, &server.address, &request);
         let bwrap = peers.lines("bwrap").unwrap_or_else(|| Err(anyhow::anyhow!("not asked for")));
-        let bwrap = bwrap
-            .and_then(|mut lines| lines.printing(Language::Python))
-            .and_then(|line| load::of_commands(clock, clients, seconds, &line));
+        let bwrap = bwrap.and_then(|mut lines| lines.printing(Language::Python));
+        // In turns, so that a machine that is slow for some seconds is slow for both.
+        let (mut ours, mut theirs) = (Ok(Turns::default()), bwrap.map(|line| (line, Turns::default())));
+        for turn in Turn::several(extent.load_seconds) {
+            ours = ours.and_then(|mut all| {
+                all.add(load::of_requests(clock, clients, turn, &server.address, &request)?);
+                Ok(all)
+            });
+            theirs = theirs.and_then(|(line, mut all)| {
+                all.add(load::of_commands(clock, clients, turn, &line)?);
+                Ok((line, all))
+            });
+        }
+        let ours = ours.and_then(|all| all.load(clients));
         if let Some(ours) = part(&mut figures.failures, "throughput", ours) {
-            let bwrap = bwrap.map_err(|error| format!("{error:#}"));
+            let bwrap = theirs.and_then(|(_, all)| all.load(clients)).map_err(|error| format!("{error:#}"));
             figures.throughput.push(Throughput { clients, ours, bwrap });
         }
         progress::done(&format!("throughput with {clients} clients"));
@@ -267,8 +277,9 @@ fn method(extent: Extent) -> Vec<String> {
         extent.rounds, extent.warm_up
     );
     let load = format!(
-        "Sustained: each client sends its next request when it has its answer, for {} s after a fifth of that time that is not \
-         counted. bwrap is started by as many threads. Client and server share the machine.",
+        "Sustained: each client sends its next request when it has its answer, for {} s; bwrap is started by as \
+         many threads. The two take turns, each after a tenth of that time that is not counted, in which what was made ahead is \
+         used up. Client and server share the machine.",
         extent.load_seconds
     );
     [

@@ -25,16 +25,55 @@ pub(super) struct Load {
     pub(super) cpu_ms: f64,
 }
 
-/// Runs until this is over, each client one after the other. Before it a fifth of the time is spent the same way and not
-/// counted, so that nothing prepared in advance is left to live on.
+/// A load of which some was measured.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    samples: Samples,
+    took: Duration,
+    cpu: Duration,
+}
+
+/// How long one turn lasts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) warm: Duration,
+    pub(super) counted: Duration,
+}
+
+impl Turn {
+    /// Several that are so long together. What comes before each is spent the same way and not counted, so that nothing
+    /// prepared in advance is left to live on.
+    pub(super) fn several(seconds: f64) -> impl Iterator<Item = Self> {
+        let several = if seconds >= 4.0 { 4 } else { 1 };
+        let counted = Duration::from_secs_f64(seconds / f64::from(several));
+        let warm = Duration::from_secs_f64(seconds / 10.0);
+        (0..several).map(move |_| Self { warm, counted })
+    }
+}
+
+impl Turns {
+    pub(super) fn add(&mut self, turn: Self) {
+        self.samples.extend(turn.samples);
+        self.took += turn.took;
+        self.cpu += turn.cpu;
+    }
+
+    pub(super) fn load(self, clients: usize) -> anyhow::Result<Load> {
+        let latency_ms = self.samples.summary().context("no run of the load came to its end")?;
+        let (runs, seconds) = (self.samples.count(), self.took.as_secs_f64());
+        let cpu_ms = self.cpu.as_secs_f64() * 1000.0 / runs as f64;
+        Ok(Load { clients, seconds, runs, per_second: runs as f64 / seconds, latency_ms, cpu_ms })
+    }
+}
+
+/// Runs until the turn is over, each client one after the other.
 fn sustained(
     clock: &Clock,
     clients: usize,
-    seconds: f64,
+    Turn { warm, counted }: Turn,
     start: &(dyn Fn() -> anyhow::Result<Box<dyn FnMut() -> anyhow::Result<Duration>>> + Sync),
-) -> anyhow::Result<Load> {
+) -> anyhow::Result<Turns> {
     let gate = Barrier::new(clients + 1);
-    let (warm, counted) = (Duration::from_secs_f64(seconds / 5.0), Duration::from_secs_f64(seconds));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
             .map(|_| {
@@ -65,11 +104,7 @@ fn sustained(
             took = took.max(time);
         }
         clock.settle()?;
-        let cpu = clock.since(before)?;
-        let latency_ms = all.summary().context("no run of the load came to its end")?;
-        let (runs, seconds) = (all.count(), took.as_secs_f64());
-        let cpu_ms = cpu.as_secs_f64() * 1000.0 / runs as f64;
-        Ok(Load { clients, seconds, runs, per_second: runs as f64 / seconds, latency_ms, cpu_ms })
+        Ok(Turns { samples: all, took, cpu: clock.since(before)? })
     })
 }
 
@@ -77,11 +112,11 @@ fn sustained(
 pub(super) fn of_requests(
     clock: &Clock,
     clients: usize,
-    seconds: f64,
+    turn: Turn,
     address: &Address,
     request: &Request,
-) -> anyhow::Result<Load> {
-    sustained(clock, clients, seconds, &|| {
+) -> anyhow::Result<Turns> {
+    sustained(clock, clients, turn, &|| {
         let (mut connection, request) = (Connection::open(address)?, request.clone());
         Ok(Box::new(move || super::ours::timed(&mut connection, &request, RESULT)))
     })
@@ -91,10 +126,10 @@ pub(super) fn of_requests(
 pub(super) fn of_commands(
     clock: &Clock,
     clients: usize,
-    seconds: f64,
+    turn: Turn,
     line: &CommandLine,
-) -> anyhow::Result<Load> {
-    sustained(clock, clients, seconds, &|| {
+) -> anyhow::Result<Turns> {
+    sustained(clock, clients, turn, &|| {
         let line = line.clone();
         Ok(Box::new(move || line.timed(PRINTED)))
     })
@@ -169,9 +204,23 @@ mod tests {
     fn a_load_counts_what_its_clients_did() {
         let clock = Clock::find().unwrap();
         let line = CommandLine::from(["/bin/sh", "-c", "echo 1"]);
-        let load = of_commands(&clock, 2, 0.3, &line).unwrap();
+        let turn = Turn { warm: Duration::from_millis(30), counted: Duration::from_millis(150) };
+        let mut turns = Turns::default();
+        turns.add(of_commands(&clock, 2, turn, &line).unwrap());
+        let first = turns.samples.count();
+        turns.add(of_commands(&clock, 2, turn, &line).unwrap());
+        let load = turns.load(2).unwrap();
         assert_eq!(load.runs, load.latency_ms.n);
-        assert!(load.runs >= 2 && load.seconds >= 0.3 && load.per_second > 1.0, "{load:?}");
-        assert!(of_commands(&clock, 2, 0.3, &CommandLine::from(["/bin/false"])).is_err());
+        assert!(first >= 2 && load.runs >= first + 2, "{load:?}");
+        assert!(load.seconds >= 0.3 && load.per_second > 1.0, "{load:?}");
+        assert!(of_commands(&clock, 2, turn, &CommandLine::from(["/bin/false"])).is_err());
+    }
+
+    #[test]
+    fn turns_are_as_long_together_as_was_asked_for() {
+        for seconds in [0.5, 10.0] {
+            let counted: Duration = Turn::several(seconds).map(|turn| turn.counted).sum();
+            assert_eq!(counted, Duration::from_secs_f64(seconds));
+        }
     }
 }
