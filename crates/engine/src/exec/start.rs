@@ -229,8 +229,13 @@ impl Plan {
         let mut starting = Starting { handle: None, journal: self.journal(living, known, guest)? };
         // Without a journal the next host would not know it.
         let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
-        let started = feeding.start(&living.agent, Task::Program(program), tag).map_err(lost);
-        let handle = starting.handle.insert(started?);
+        let handed = matches!(program.guest, Some(Guest::Handed(_)));
+        let started = match feeding.start(&living.agent, Task::Program(program), tag) {
+            // It may have taken its sandbox down before its agent was told of it.
+            Err(_) if handed => living.agent.silent(),
+            started => started.map_err(lost)?,
+        };
+        let handle = starting.handle.insert(started);
         wait_for_start(living, handle).await?;
         feeding.started();
         Ok(starting)
