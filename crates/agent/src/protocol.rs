@@ -161,7 +161,7 @@ pub enum Task {
 }
 
 /// A program to execute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// The program and its arguments. A first word without `/` is looked up in `PATH` of `env`.
     pub argv: Vec<String>,

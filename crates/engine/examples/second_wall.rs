@@ -95,11 +95,6 @@ fn program(argv: Vec<String>) -> Program {
         argv,
         env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
         cwd: "/workspace".to_owned(),
-        root: false,
-        terminal: None,
-        side_channel: false,
-        last: false,
-        files: Vec::new(),
-        guest: None,
+        ..Program::default()
     }
 }

@@ -59,14 +59,9 @@ mod tests {
     fn program(last: bool, content: usize) -> Program {
         Program {
             argv: vec!["/usr/bin/python3".to_owned(), "main.py".to_owned()],
-            env: Vec::new(),
-            cwd: "/workspace".to_owned(),
-            root: false,
-            terminal: None,
-            side_channel: false,
             last,
             files: vec![(ByteBuf::from("main.py"), ByteBuf::from(vec![b'#'; content]))],
-            guest: None,
+            ..Program::default()
         }
     }
 

@@ -67,12 +67,7 @@ mod tests {
             argv: argv.iter().map(|&word| word.to_owned()).collect(),
             env: env.chain(more).map(owned).collect(),
             cwd: "/workspace".to_owned(),
-            root: false,
-            terminal: None,
-            side_channel: false,
-            last: false,
-            files: Vec::new(),
-            guest: None,
+            ..Program::default()
         }
     }
 

@@ -248,7 +248,6 @@ fn a_job_that_fails_says_its_step() {
 
 #[test]
 fn a_program_that_the_host_gave_is_followed_from_wherever_it_is() {
-    // Nothing heard yet; begun; ended without a last word; said its last word; gone.
     let handed = |guests: &mut Guests, last| {
         let program = Program { last, ..program(false) };
         task::hand_over(guests, 5, None, &program, Guest::Handed(1))
@@ -281,6 +280,15 @@ fn a_program_that_the_host_gave_is_followed_from_wherever_it_is() {
     let Some(FromAgent::Exited { ending, .. }) = said.last() else { panic!("no end in {said:?}") };
     assert_eq!(*ending, Ending::Code(3));
     assert_eq!(handed(&mut guests, true).unwrap_err().step, "guest", "nobody starts it again");
+    // It said its last word before anybody listened.
+    let mut played = Played::waiting(&mut guests, 1);
+    let end_word: Vec<u8> =
+        [7].into_iter().chain([1u64, 2, 3].into_iter().flat_map(u64::to_le_bytes)).collect();
+    played.say(&[&[0; 4], &end_word[..]].concat());
+    let mut running = handed(&mut guests, true).unwrap();
+    let said: Vec<_> = (0..3).flat_map(|_| turn(&mut running)).collect();
+    let Some(FromAgent::Exited { ending, .. }) = said.last() else { panic!("no end in {said:?}") };
+    assert_eq!(*ending, Ending::Code(7));
 }
 
 #[test]

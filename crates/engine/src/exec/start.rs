@@ -87,7 +87,7 @@ pub(crate) async fn start_copy(
     let stdin = if plan.streams_input { Stdin::Stream } else { Stdin::Empty };
     let (input, channel, mut feeding) = input::of_request(stdin, plan.channel);
     let program =
-        Program { side_channel: plan.channel, guest: Some(Guest::Transplanted(guest)), ..nothing() };
+        Program { side_channel: plan.channel, guest: Some(Guest::Transplanted(guest)), ..Program::default() };
     let starting = match plan.attempt(living, program, Some(guest), Tally::default(), &mut feeding).await {
         Ok(starting) => starting,
         Err(Missed::Guest) => return Err(Error::new(ErrorKind::Provider, "the copied interpreter is gone")),
@@ -195,7 +195,8 @@ impl Plan {
                 false => Guest::Run(number),
             };
             let told = match guest {
-                Guest::Handed(_) => Program { guest: Some(guest), last: program.last, ..nothing() },
+                // Its guest knows the rest.
+                Guest::Handed(_) => Program { guest: Some(guest), last: program.last, ..Program::default() },
                 _ => Program { guest: Some(guest), ..program.clone() },
             };
             match self.attempt(living, told, Some(number), known, feeding).await {
@@ -331,21 +332,6 @@ fn unwritten(error: std::io::Error) -> Error {
         _ => ErrorKind::Internal,
     };
     Error::new(kind, "the journal of the exec cannot be written").with_source(error)
-}
-
-/// A program of which its guest knows everything.
-fn nothing() -> Program {
-    Program {
-        argv: Vec::new(),
-        env: Vec::new(),
-        cwd: String::new(),
-        root: false,
-        terminal: None,
-        side_channel: false,
-        last: false,
-        files: Vec::new(),
-        guest: None,
-    }
 }
 
 /// Its files are taken out of the request.

@@ -153,17 +153,7 @@ impl Context {
 }
 
 fn program(guest: Guest) -> Program {
-    Program {
-        argv: Vec::new(),
-        env: Vec::new(),
-        cwd: String::new(),
-        root: false,
-        terminal: None,
-        side_channel: true,
-        last: false,
-        files: Vec::new(),
-        guest: Some(guest),
-    }
+    Program { side_channel: true, guest: Some(guest), ..Program::default() }
 }
 
 fn goes_on(host: &mut Host) {
