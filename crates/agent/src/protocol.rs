@@ -190,7 +190,7 @@ pub enum Guest {
     Run(u32),
     /// It runs already, as a copy of another: its streams belong to this task from now on.
     Transplanted(u32),
-    /// The host itself gave it the program, which may have ended by now. What of a program is the guest's business is not
+    /// The host itself gives it the program, which may have ended by now. What of a program is the guest's business is not
     /// said again.
     Handed(u32),
 }

@@ -25,24 +25,61 @@ impl WaitingGuest {
         Self { side: None, ..self }
     }
 
-    /// Gives it its program where that can be done at once: so it begins while the agent is told of it. Else the agent will.
-    /// Only for a program with which its sandbox ends, in whatever way it is lost: nobody but this process knows of it yet.
-    /// `untouched`: nothing was put into the sandbox before.
-    pub(crate) fn hand(self, program: &Program, untouched: bool) -> Guest {
+    /// How it gets its program: from here where that can be done at once, so that it begins while its agent is told of it. Else
+    /// the agent will. Only for a program with which its sandbox ends, in whatever way it is lost: nobody but this process
+    /// knows of it yet. `untouched`: nothing was put into the sandbox before.
+    pub(crate) fn prepare(self, program: &Program, untouched: bool) -> Given {
         let direct = self.side.filter(|_| program.last && !program.side_channel);
-        let took = direct.and_then(|side| {
-            let job = sandstorm_agent::job(program, untouched);
-            let fits = job.len() <= AT_ONCE;
-            let took = fits.then(|| send(&side, &job, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok())??;
-            if took < job.len() {
+        let side_and_job = direct.map(|side| (side, sandstorm_agent::job(program, untouched)));
+        match side_and_job.filter(|(_, job)| job.len() <= AT_ONCE) {
+            Some((side, job)) => Given::FromHere(Job { number: self.number, side, job }),
+            None => Given::ByTheAgent(self.number),
+        }
+    }
+}
+
+/// How a guest gets its program.
+#[derive(Debug)]
+pub(crate) enum Given {
+    FromHere(Job),
+    ByTheAgent(u32),
+}
+
+impl Given {
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Self::FromHere(job) => job.number,
+            Self::ByTheAgent(number) => *number,
+        }
+    }
+
+    /// What the agent is told of it.
+    pub(crate) fn guest(&self) -> Guest {
+        match self {
+            Self::FromHere(job) => Guest::Handed(job.number),
+            Self::ByTheAgent(number) => Guest::Run(*number),
+        }
+    }
+}
+
+/// A program in the words of its guest.
+#[derive(Debug)]
+pub(crate) struct Job {
+    number: u32,
+    side: OwnedFd,
+    job: Vec<u8>,
+}
+
+impl Job {
+    /// `false`: the guest is gone, and has nothing of it.
+    pub(crate) fn send(self) -> bool {
+        match send(&self.side, &self.job, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(took) if took < self.job.len() => {
                 // Half a job is none: it ends, and that is told as the end of the program.
-                let _ = shutdown(&side, Shutdown::Both);
+                let _ = shutdown(&self.side, Shutdown::Both);
+                true
             }
-            Some(took)
-        });
-        match took {
-            Some(_) => Guest::Handed(self.number),
-            None => Guest::Run(self.number),
+            sent => sent.is_ok(),
         }
     }
 }
@@ -69,10 +106,14 @@ mod tests {
     fn a_small_last_program_is_handed_and_nothing_else() {
         let hand = |program: &Program| {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let how = WaitingGuest::new(7, Some(ours.into())).hand(program, true);
+            let given = WaitingGuest::new(7, Some(ours.into())).prepare(program, true);
+            let told = given.guest();
+            if let Given::FromHere(job) = given {
+                assert!(job.send());
+            }
             let mut came = Vec::new();
             theirs.read_to_end(&mut came).unwrap();
-            (how, came)
+            (told, came)
         };
         let small = program(true, 8);
         assert_eq!(hand(&small), (Guest::Handed(7), sandstorm_agent::job(&small, true)));
@@ -82,10 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_was_given_nothing() {
+    fn one_that_is_gone_is_given_nothing() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert_eq!(WaitingGuest::new(7, Some(ours.into())).hand(&program(true, 8), true), Guest::Run(7));
-        assert_eq!(WaitingGuest::new(7, None).hand(&program(true, 8), true), Guest::Run(7));
+        let given = WaitingGuest::new(7, Some(ours.into())).prepare(&program(true, 8), true);
+        assert!(matches!(given, Given::FromHere(job) if !job.send()));
+        let unreachable = WaitingGuest::new(7, None).prepare(&program(true, 8), true);
+        assert_eq!(unreachable.guest(), Guest::Run(7));
     }
 }

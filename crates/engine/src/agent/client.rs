@@ -111,14 +111,6 @@ impl AgentClient {
         self.begin(task, lasting, Some(input))
     }
 
-    /// A task of which nothing will be heard: its sandbox is gone.
-    pub(crate) fn silent(&self) -> TaskHandle {
-        let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
-        let (_, receiver) = mpsc::unbounded_channel();
-        let input = TaskInput { link: Arc::clone(&self.link), id, to: InputStream::Main };
-        TaskHandle::new(input, receiver, false)
-    }
-
     fn begin(
         &self,
         task: Task,

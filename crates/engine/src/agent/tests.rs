@@ -229,15 +229,6 @@ async fn an_agent_does_not_tell_of_guests_without_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_silent_task_the_end_is_heard_at_once() {
-    let (player, client) = Player::start();
-    drop(player);
-    client.lost().await;
-    assert!(client.start(Task::Connect { port: 1 }, None).is_err());
-    assert!(client.silent().next().await.is_none());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_and_its_input_come_in_one_go() {
     let (mut player, client) = Player::start();
     player.say(FromAgent::Ready { version: VERSION, held: 0 });

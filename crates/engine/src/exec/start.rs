@@ -18,7 +18,7 @@ use super::input::{self, Feeding};
 use super::{FOLLOWING, Followed, Tally, check_walls, lost, tag_of, terminal_size};
 use crate::agent::{AgentError, TaskEvent, TaskHandle};
 use crate::files;
-use crate::guest::WaitingGuest;
+use crate::guest::{Given, WaitingGuest};
 use crate::journal::{About, ExecJournal};
 use crate::living::{Living, limit_of};
 
@@ -88,7 +88,10 @@ pub(crate) async fn start_copy(
     let (input, channel, mut feeding) = input::of_request(stdin, plan.channel);
     let program =
         Program { side_channel: plan.channel, guest: Some(Guest::Transplanted(guest)), ..Program::default() };
-    let starting = match plan.attempt(living, program, Some(guest), Tally::default(), &mut feeding).await {
+    let starting = match plan
+        .attempt(living, program, Some(Given::ByTheAgent(guest)), Tally::default(), &mut feeding)
+        .await
+    {
         Ok(starting) => starting,
         Err(Missed::Guest) => return Err(Error::new(ErrorKind::Provider, "the copied interpreter is gone")),
         Err(Missed::Failed(error)) => return Err(error),
@@ -190,16 +193,17 @@ impl Plan {
             let number = guest.number;
             // Whoever takes a sandbox over has to find what runs there, so there only the agent starts anything. What was counted
             // before a program has to be known before it runs, so only the first one begins unannounced.
-            let guest = match living.journals.is_none() && living.agent.is_untouched() {
-                true => guest.hand(&program, living.own_places && program.cwd == WORKSPACE),
-                false => Guest::Run(number),
+            let given = match living.journals.is_none() && living.agent.is_untouched() {
+                true => guest.prepare(&program, living.own_places && program.cwd == WORKSPACE),
+                false => Given::ByTheAgent(number),
             };
-            let told = match guest {
+            let guest = Some(given.guest());
+            let told = match given {
                 // Its guest knows the rest.
-                Guest::Handed(_) => Program { guest: Some(guest), last: program.last, ..Program::default() },
-                _ => Program { guest: Some(guest), ..program.clone() },
+                Given::FromHere(_) => Program { guest, last: program.last, ..Program::default() },
+                Given::ByTheAgent(_) => Program { guest, ..program.clone() },
             };
-            match self.attempt(living, told, Some(number), known, feeding).await {
+            match self.attempt(living, told, Some(given), known, feeding).await {
                 Ok(starting) => return Ok(Begun { starting, way, guest: Some(number) }),
                 Err(Missed::Guest) => {
                     tracing::warn!(sandbox = %living.id, exec = %self.id, "a guest interpreter was lost");
@@ -220,20 +224,22 @@ impl Plan {
         &self,
         living: &Arc<Living>,
         program: Program,
-        guest: Option<u32>,
+        guest: Option<Given>,
         known: Tally,
         feeding: &mut Feeding,
     ) -> Result<Starting, Missed> {
-        let mut starting = Starting { handle: None, journal: self.journal(living, known, guest)? };
+        let number = guest.as_ref().map(Given::number);
+        let mut starting = Starting { handle: None, journal: self.journal(living, known, number)? };
         // Without a journal the next host would not know it.
         let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
-        let handed = matches!(program.guest, Some(Guest::Handed(_)));
-        let started = match feeding.start(&living.agent, Task::Program(program), tag) {
-            // It may have taken its sandbox down before its agent was told of it.
-            Err(_) if handed => living.agent.silent(),
-            started => started.map_err(lost)?,
-        };
+        let started = feeding.start(&living.agent, Task::Program(program), tag).map_err(lost)?;
         let handle = starting.handle.insert(started);
+        // The agent was told first: where both wait for one processor, who came last begins.
+        if let Some(Given::FromHere(job)) = guest
+            && !job.send()
+        {
+            return Err(Missed::Guest);
+        }
         wait_for_start(living, handle).await?;
         feeding.started();
         Ok(starting)
