@@ -127,7 +127,8 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let given = WaitingGuest::new(7, Some(ours.into())).prepare(&program(true, 8), true);
-        assert!(matches!(given, Given::FromHere(job) if !job.send()));
+        let Given::FromHere(job) = given else { panic!("it is to be sent from here") };
+        assert!(!job.send());
         let unreachable = WaitingGuest::new(7, None).prepare(&program(true, 8), true);
         assert_eq!(unreachable.guest(), Guest::Run(7));
     }
