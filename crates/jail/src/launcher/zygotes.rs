@@ -210,7 +210,10 @@ fn make_leaf(workshop: &mut Workshop, serial: Serial) -> Result<Option<Leaf>, Ja
         open_files: 0,
     };
     let parent = workshop.group_parent()?;
-    Ok(Some(Leaf::create(&workshop.hierarchies, &parent, &format!("zygote_{serial}"), &limits)))
+    let leaf = Leaf::create(&workshop.hierarchies, &parent, &format!("zygote_{serial}"), &limits);
+    // It runs our own program alone; among many busy jails it would need half a minute to get warm.
+    leaf.prefer();
+    Ok(Some(leaf))
 }
 
 /// What went wrong, in words.
