@@ -22,8 +22,8 @@ use crate::spec::JailLimits;
 /// Scheduler period. Short enough that a throttled jail stays responsive.
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
-/// Thirty-two times the usual share of processors, in the words of v1 and of v2.
-const PREFERRED: [(&str, &str); 2] = [("cpu.shares", "32768"), ("cpu.weight", "3200")];
+/// The usual share of processors and thirty-two times that, in the words of v1 and of v2.
+const SHARES: [(&str, [&str; 2]); 2] = [("cpu.shares", ["1024", "32768"]), ("cpu.weight", ["100", "3200"])];
 
 /// The groups of one jail. Dropping it does not remove them: that is [`Leaf::remove`], once they are empty. Its files are
 /// opened when they are first needed and stay open.
@@ -149,13 +149,13 @@ impl Leaf {
         }
     }
 
-    /// Everybody else waits for who is in it, so it goes first where processors are short. Where that cannot be said, it
-    /// takes its turn.
-    pub(crate) fn prefer(&self) {
-        let [v1, v2] = PREFERRED;
-        let (file, share) = if self.v1.contains_key(&Controller::Cpu) { v1 } else { v2 };
+    /// Whether it goes first where processors are short, because everybody else waits for who is in it. Where that cannot be
+    /// said, it takes its turn.
+    pub(crate) fn prefer(&self, preferred: bool) {
+        let [v1, v2] = SHARES;
+        let (file, shares) = if self.v1.contains_key(&Controller::Cpu) { v1 } else { v2 };
         if let Some(dir) = self.homes.get(&Controller::Cpu) {
-            let _ = fs::write(dir.join(file), share);
+            let _ = fs::write(dir.join(file), shares[usize::from(preferred)]);
         }
     }
 

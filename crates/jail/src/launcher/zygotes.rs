@@ -211,8 +211,8 @@ fn make_leaf(workshop: &mut Workshop, serial: Serial) -> Result<Option<Leaf>, Ja
     };
     let parent = workshop.group_parent()?;
     let leaf = Leaf::create(&workshop.hierarchies, &parent, &format!("zygote_{serial}"), &limits);
-    // It runs our own program alone; among many busy jails it would need half a minute to get warm.
-    leaf.prefer();
+    // Until it is warm: among many busy jails that would take a quarter of a minute.
+    leaf.prefer(true);
     Ok(Some(leaf))
 }
 

@@ -52,8 +52,10 @@ fn a_unified_leaf_has_every_limit() {
         assert!(handed_down.exists(), "controllers are not handed down from /{above}");
     }
     assert!(leaf.birthplace().is_some() && leaf.entrances().unwrap().is_empty());
-    leaf.prefer();
-    assert_eq!(read("cpu.weight"), "3200");
+    for (preferred, weight) in [(true, "3200"), (false, "100")] {
+        leaf.prefer(preferred);
+        assert_eq!(read("cpu.weight"), weight);
+    }
 }
 
 #[test]
@@ -71,8 +73,10 @@ fn a_v1_leaf_has_every_limit_and_is_entered_by_descriptor() {
     assert_eq!(read("memory/sandstorm/me/jail/memory.memsw.limit_in_bytes"), (64 << 20).to_string());
     assert_eq!(read("pids/sandstorm/me/jail/pids.max"), "32");
     assert_eq!(read("cpu/sandstorm/me/jail/cpu.cfs_quota_us"), "150000");
-    leaf.prefer();
-    assert_eq!(read("cpu/sandstorm/me/jail/cpu.shares"), "32768");
+    for (preferred, shares) in [(true, "32768"), (false, "1024")] {
+        leaf.prefer(preferred);
+        assert_eq!(read("cpu/sandstorm/me/jail/cpu.shares"), shares);
+    }
     assert!(leaf.birthplace().is_none());
     for controller in ["memory", "pids", "cpu", "cpuacct"] {
         fs::write(root.path().join(controller).join("sandstorm/me/jail/tasks"), "").unwrap();

@@ -230,6 +230,9 @@ impl Zygote {
         };
         match said {
             Said::Ready { .. } => {
+                if let Some(leaf) = &self.leaf {
+                    leaf.prefer(false);
+                }
                 self.warm = true;
                 Heard::Ready
             }
