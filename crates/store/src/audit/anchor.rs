@@ -1,6 +1,7 @@
 //! The side file: one line for each checkpoint, each signed together with the line before it.
 //!
-//! `v1 <node> <mark|cut> <seq> <hash> <milliseconds> <mac>`. Lines are only ever appended, under a lock of the file, so
+//! `v1 <node> <mark|cut> <seq> <hash> <milliseconds> <mac>`. The first one has the number 0 and is there before the first
+//! record: a file without it was begun anew. Lines are only ever appended, under a lock of the file, so
 //! that a server and a command line can both do it.
 
 use std::fs::{File, OpenOptions};
@@ -44,6 +45,13 @@ fn append_lines(path: &Path, key: &AuditKey, node: &str, checkpoints: &[Checkpoi
     file.seek(SeekFrom::End(0))?;
     file.write_all(text.as_bytes())?;
     file.sync_data()
+}
+
+/// Writes the line that comes before every record, unless there is a line.
+pub(super) fn begin(path: &Path, key: &AuditKey, node: &str) -> Result<()> {
+    let begun = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    let nothing = Checkpoint { kind: Kind::Mark, seq: 0, hash: "0".to_owned(), at: Timestamp::now() };
+    if begun { Ok(()) } else { append(path, key, node, &[nothing]) }
 }
 
 /// The number of the last line; `None` when there is no file or no line of this node at its end.

@@ -250,6 +250,16 @@ impl Chain {
         self.tasks.spawn_on(async move { chain.anchor().await }, &self.runtime);
     }
 
+    /// Begins the side file. Whoever writes the first record waits for it, so that a crash right after that record does not
+    /// look as if somebody had begun it anew.
+    pub(crate) async fn begin_anchor(&self) {
+        let (key, node, path) = (self.key.clone(), self.node.clone(), self.anchor.clone());
+        let begun = tokio::task::spawn_blocking(move || anchor::begin(&path, &key, &node)).await;
+        if !matches!(begun, Ok(Ok(()))) {
+            tracing::error!(path = %self.anchor.display(), ?begun, "the audit's anchor could not be begun");
+        }
+    }
+
     /// Writes the checkpoints that are not in the side file yet, in their order. The acts are done by now, so a failure is
     /// reported and the next checkpoint tries again.
     pub(crate) async fn anchor(&self) {

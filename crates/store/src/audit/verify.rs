@@ -130,6 +130,7 @@ impl Signed {
         report: &mut AuditReport,
     ) -> Result<Option<u64>> {
         let mut newest = None;
+        let mut begun = false;
         let mut before = String::new();
         for (index, line) in anchor::lines(path)?.into_iter().enumerate() {
             let number = index as u64 + 1;
@@ -139,6 +140,8 @@ impl Signed {
             };
             if line.node != node {
                 report.tampering.push(Tampering::ForeignChain { node: line.node });
+            } else if anchor::genuine(&line, key, &before) && line.checkpoint.seq == 0 {
+                (begun, newest) = (true, newest.max(Some(0)));
             } else if anchor::genuine(&line, key, &before) {
                 newest = newest.max(Some(line.checkpoint.seq));
                 self.add(&line.checkpoint);
@@ -147,9 +150,10 @@ impl Signed {
             }
             before = line.mac;
         }
-        // The first record is always anchored. Without it the file was begun anew, and says so in no line of its own.
+        // It is begun before the first record; earlier versions did so with it. Otherwise it was begun anew, and says so in no
+        // line of its own.
         let bad = report.tampering.iter().any(|it| matches!(it, Tampering::BadAnchor { .. }));
-        if newest.is_some() && !bad && !self.points.contains_key(&1) {
+        if newest.is_some() && !bad && !begun && !self.points.contains_key(&1) {
             report.tampering.push(Tampering::BadAnchor { line: 1 });
         }
         Ok(newest)

@@ -202,6 +202,10 @@ impl Writing {
             self.rollback().await;
             return Err(error);
         }
+        let first = self.known.checkpoints.iter().any(|checkpoint| checkpoint.seq() == 1);
+        if first && !self.audit_begun {
+            self.chain.begin_anchor().await;
+        }
         if let Err(error) = self.connection.commit().await {
             self.known = Known::default();
             return Err(error);
@@ -211,14 +215,8 @@ impl Writing {
         }
         self.commits.fetch_add(1, Ordering::Relaxed);
         let checkpoints = std::mem::take(&mut self.known.checkpoints);
-        // An anchor without the first record looks as if it had been begun anew, so nobody comes after it before it is
-        // there.
-        let first = !self.audit_begun && checkpoints.iter().any(|checkpoint| checkpoint.seq() == 1);
         self.audit_begun |= self.known.head.as_ref().is_some_and(Head::is_begun);
         self.chain.anchor_soon(checkpoints);
-        if first {
-            self.chain.anchor().await;
-        }
         Ok(())
     }
 }

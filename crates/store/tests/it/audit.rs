@@ -59,10 +59,10 @@ async fn checkpoints_are_anchored(case: Case) {
     let report = verify(&case).await;
     assert_eq!((report.checkpoints, report.unanchored), (3, 0));
     let anchor = std::fs::read_to_string(&case.config.audit_anchor).unwrap();
-    assert_eq!(anchor.lines().count(), 3);
+    assert_eq!(anchor.lines().count(), 4, "the beginning, and three");
     case.store.record_audit(&audit("act")).await.unwrap();
     case.store.close().await;
-    assert_eq!(std::fs::read_to_string(&case.config.audit_anchor).unwrap().lines().count(), 4);
+    assert_eq!(std::fs::read_to_string(&case.config.audit_anchor).unwrap().lines().count(), 5);
 }
 
 async fn an_empty_audit_is_sound(case: Case) {
@@ -75,15 +75,18 @@ async fn a_crash_before_the_anchor_is_made_good(case: Case) {
     for _ in 0..10 {
         case.store.record_audit(&audit("act")).await.unwrap();
     }
-    // As if the process had ended between the commit of record 10 and its anchor.
     anchored(&case.store).await;
     let anchor = std::fs::read_to_string(&case.config.audit_anchor).unwrap();
-    let first = anchor.lines().next().unwrap();
-    std::fs::write(&case.config.audit_anchor, format!("{first}\n")).unwrap();
-    assert_eq!(verify(&case).await.unanchored, 9);
-    case.reopen().await;
-    let report = verify(&case).await;
-    assert_eq!((report.tampering, report.unanchored), (vec![], 0));
+    // As if the process had ended between the commit of record 10 and its anchor, or of the first one and its anchor.
+    for (kept, unanchored) in [(2, 9), (1, 10)] {
+        let left: String = anchor.lines().take(kept).map(|line| format!("{line}\n")).collect();
+        std::fs::write(&case.config.audit_anchor, left).unwrap();
+        let report = verify(&case).await;
+        assert_eq!((report.tampering, report.unanchored), (vec![], unanchored));
+        case.reopen().await;
+        let report = verify(&case).await;
+        assert_eq!((report.tampering, report.unanchored), (vec![], 0));
+    }
 }
 
 async fn half_a_line_of_the_anchor_is_no_tampering(case: Case) {

@@ -275,16 +275,16 @@ async fn a_meddled_anchor_is_named(case: Case) {
     let anchor = &case.config.audit_anchor;
     let text = fs::read_to_string(anchor).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 4);
+    assert_eq!(lines.len(), 5, "the beginning, and four");
     let bad = |line| Tampering::BadAnchor { line };
     let with = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-    let changed = lines[1].replace(" 10 ", " 11 ");
+    let changed = lines[2].replace(" 10 ", " 11 ");
     for (content, wanted) in [
         (with(&lines[1..]), vec![bad(1)]),
-        (with(&[lines[0], lines[2], lines[3]]), vec![bad(2)]),
-        (with(&[lines[0], &changed, lines[2], lines[3]]), vec![bad(2)]),
-        (with(&[lines[0], "nonsense", lines[1], lines[2], lines[3]]), vec![bad(2)]),
-        (with(&[lines[0], lines[2], lines[1], lines[3]]), vec![bad(2), bad(3), bad(4)]),
+        (with(&[lines[0], lines[2], lines[3], lines[4]]), vec![bad(2)]),
+        (with(&[lines[0], lines[1], &changed, lines[3], lines[4]]), vec![bad(3)]),
+        (with(&[lines[0], "nonsense", lines[1], lines[2], lines[3], lines[4]]), vec![bad(2)]),
+        (with(&[lines[0], lines[1], lines[3], lines[2], lines[4]]), vec![bad(3), bad(4), bad(5)]),
         (String::new(), vec![Tampering::AnchorMissing]),
     ] {
         fs::write(anchor, content).unwrap();
