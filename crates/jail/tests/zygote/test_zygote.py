@@ -76,6 +76,18 @@ class Preload(Case):
         self.assertEqual((status, output), (0, b"7\n"), errors)
         zygote.end()
 
+    def test_nothing_is_left_of_a_package_that_fails_half_way(self):
+        # As one that finds no place for its files: a guest has such a place.
+        self.module("half_part", "value = 7\n")
+        self.module("half_one", "import os, half_part\nif not os.path.exists('/proc/self'): raise OSError('no place')\n")
+        zygote = Zygote(preload=["half_one"])
+        self.assertEqual(zygote.answer["ready"]["missing"], ["half_one"])
+        status, output, errors = self.run_in(
+            zygote.join(self.jail), "import sys\nprint([name for name in sys.modules if name.startswith('half')])\n"
+        )
+        self.assertEqual((status, output), (0, b"[]\n"), errors)
+        zygote.end()
+
     def test_a_module_that_starts_a_thread_is_left_out(self):
         self.module("fine_one", "value = 7\n")
         self.module("threaded_one", "import threading, time\nthreading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()\n")

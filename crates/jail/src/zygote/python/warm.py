@@ -21,12 +21,16 @@ def preload(names, refused):
             continue
         try:
             __import__(name)
-        except BaseException:
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise Unfit(name) from error
             missing.append(name)
+        except BaseException as error:
+            raise Unfit(name) from error
         else:
             imported.append(name)
         if not has_one_thread():
-            raise Threads(name)
+            raise Unfit(name)
     return imported, missing
 
 
@@ -46,12 +50,13 @@ def noted_hooks(hooks):
         os.register_at_fork = register
 
 
-class Threads(Exception):
-    """A module started a thread when it was imported. A process with threads must not be forked."""
+class Unfit(Exception):
+    """A module started a thread when it was imported, and a process with threads must not be forked. Or it failed on the
+    way, and has left modules behind that a guest would take for whole."""
 
 
 def start_again_without(name, hello):
-    """A thread cannot be taken back: the zygote begins anew and leaves that module out."""
+    """Neither can be taken back: the zygote begins anew and leaves that module out."""
     hello = {**hello, "refused": [*hello.get("refused", ()), name]}
     os.set_inheritable(COMMAND, True)
     os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), json.dumps(hello)])
@@ -115,7 +120,7 @@ def warm_up(command):
     try:
         with noted_hooks(hooks):
             imported, missing = preload(hello.get("preload", ()), hello.get("refused", ()))
-    except Threads as refused:
+    except Unfit as refused:
         start_again_without(refused.args[0], hello)
     if not has_one_thread():
         raise Failed("threads", errno.EBUSY)
