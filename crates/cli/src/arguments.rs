@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
+use crate::mcp::McpCommand;
 use crate::records::{AuditCommand, BackupCommand};
 use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup};
 use crate::serve::ServeCommand;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     /// Serve sandboxes over HTTP
     Serve(ServeCommand),
+    /// Offer sandboxes to an assistant as tools, over standard input and output (MCP)
+    Mcp(McpCommand),
     /// Make, show and revoke keys of a server
     #[command(subcommand)]
     Keys(KeysCommand),

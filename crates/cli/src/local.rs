@@ -128,16 +128,21 @@ pub(crate) struct Local {
 impl Local {
     /// Forks the launcher first: nothing before this may have started a thread.
     pub(crate) fn start(loaded: &Loaded) -> anyhow::Result<Self> {
+        Self::with_zygotes(loaded, Vec::new())
+    }
+
+    /// The same with warm interpreters, for whoever stays.
+    pub(crate) fn with_zygotes(loaded: &Loaded, zygotes: Vec<ZygoteConfig>) -> anyhow::Result<Self> {
         let config = &loaded.config;
-        let launcher =
-            launcher::start(launcher_config(loaded)).context("the launcher could not be started")?;
+        let launcher = LauncherConfig { zygotes: zygotes.clone(), ..launcher_config(loaded) };
+        let launcher = launcher::start(launcher).context("the launcher could not be started")?;
         let pid = launcher.pid();
         let Launcher { socket, abilities, .. } = launcher;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("the runtime could not be started")?;
-        let provider = runtime.block_on(async { provider(config, socket, abilities) })?;
+        let provider = runtime.block_on(async { provider(config, socket, abilities, zygotes) })?;
         Ok(Self { runtime, provider: Arc::new(provider), launcher_pid: pid })
     }
 
@@ -147,13 +152,20 @@ impl Local {
         if let Some(provider) = Arc::into_inner(provider) {
             runtime.block_on(provider.shut_down());
         }
-        drop(runtime);
+        // A thread may still wait for a line of input that never comes.
+        runtime.shutdown_background();
         Launcher::join(launcher_pid).context("the launcher did not end")
     }
 }
 
-fn provider(config: &Config, socket: OwnedFd, abilities: Abilities) -> anyhow::Result<LocalProvider> {
-    let config = LocalConfig { trees: trees(config), ..LocalConfig::forked("local", socket, abilities) };
+fn provider(
+    config: &Config,
+    socket: OwnedFd,
+    abilities: Abilities,
+    zygotes: Vec<ZygoteConfig>,
+) -> anyhow::Result<LocalProvider> {
+    let forked = LocalConfig::forked("local", socket, abilities);
+    let config = LocalConfig { trees: trees(config), zygotes, ..forked };
     LocalProvider::new(config).context("the engine could not be started")
 }
 

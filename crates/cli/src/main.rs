@@ -12,6 +12,7 @@ mod keys;
 mod languages;
 mod local;
 mod logging;
+mod mcp;
 mod pipe;
 mod records;
 #[cfg(test)]
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Doctor(command) => doctor::show(&arguments.shared, command),
         Command::Config(command) => configuration::serve(&arguments.shared, &command),
         Command::Serve(command) => serve::serve(&arguments.shared, &command),
+        Command::Mcp(command) => mcp::mcp(&arguments.shared, &command),
         Command::Keys(command) => keys::keys(&arguments.shared, command),
         Command::Tenants(command) => keys::tenants(&arguments.shared, command),
         Command::Audit(command) => records::audit(&arguments.shared, command),

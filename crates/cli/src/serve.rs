@@ -21,7 +21,7 @@ use sandstorm_config::{Flag, Loaded};
 use sandstorm_control::server::{Control, Setup};
 use sandstorm_control::{CompileCache, Runner, Tools};
 use sandstorm_dialect_session as session;
-use sandstorm_gateway::Gateway;
+use sandstorm_gateway::{Foreign, Gateway};
 use sandstorm_store::Store;
 use sandstorm_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,8 @@ pub(crate) use arguments::ServeCommand;
 pub(crate) use home::Home;
 use languages::Languages;
 use listeners::Listeners;
-pub(crate) use settings::database;
+pub(crate) use secrets::private;
+pub(crate) use settings::{control as control_settings, database};
 use stop::{How, Stop};
 pub(crate) use user::ServerUser;
 
@@ -106,7 +107,7 @@ async fn run_server(
         store: store.clone(),
         provider: Arc::clone(&provider) as Arc<_>,
         runner,
-        settings: settings::control(loaded, home)?,
+        settings: settings::control(loaded, home.pepper()?)?,
     };
     let control = Control::start(setup).await.context("the server could not take up its work")?;
     let first_key = if command.dev_no_auth { None } else { control.first_key().await? };
@@ -123,14 +124,25 @@ async fn run_server(
             extra,
         }
     };
-    let dialects = settings::session(loaded).map(|settings| session::router(control.clone(), settings));
-    let public = sandstorm_gateway::router(gateway(dialects.into_iter().collect()));
+    let sessions = settings::session(loaded)
+        .map(|settings| Foreign { routes: session::router(control.clone(), settings), ..Foreign::default() });
+    let assistants = settings::mcp(loaded, command, closing.clone())?
+        .map(|settings| sandstorm_dialect_mcp::Server::new(control.clone(), settings));
+    let assistant_routes = assistants.as_ref().map(|server| Foreign {
+        routes: sandstorm_dialect_mcp::router(server),
+        open: sandstorm_dialect_mcp::open_router(server),
+        metadata: Some(sandstorm_dialect_mcp::METADATA),
+    });
+    let public = sandstorm_gateway::router(gateway(sessions.into_iter().chain(assistant_routes).collect()));
     let operators = sandstorm_gateway::admin_router(gateway(Vec::new()));
     announce(&listeners.describe(), first_key.as_deref(), command)?;
     let serving = listeners.serve(config, public, operators, stop, closing.clone());
     // Which languages there are is looked at while the server already answers.
     let (how, ()) = tokio::join!(serving, languages.find(loaded, &*provider));
     let how = how?;
+    if let Some(assistants) = assistants {
+        assistants.finished().await;
+    }
     control.drain(config.serve.drain_timeout).await;
     if how == How::ForGood {
         control.end_everything().await;

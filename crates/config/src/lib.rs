@@ -35,7 +35,7 @@ pub use secret::{Secret, SecretError, SecretRef};
 pub use show::Setting;
 pub use tree::{
     Admission, Cache, Ceiling, Config, Database, Dialects, Durability, Ids, Index, IndexError, Language, Log,
-    LogFormat, LogLevel, Manager, Mount, Network, NetworkDefault, PackageIndex, Packages, Pool, Quotas,
-    Retention, RunCache, Sandboxes, Serve, SessionDialect, Telemetry, Template, Tls,
+    LogFormat, LogLevel, Manager, McpDialect, McpToolset, Mount, Network, NetworkDefault, PackageIndex,
+    Packages, Pool, Quotas, Retention, RunCache, Sandboxes, Serve, SessionDialect, Telemetry, Template, Tls,
 };
 pub use variables::{Effect, Variable, variables};

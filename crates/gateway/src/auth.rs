@@ -3,7 +3,7 @@
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::Method;
+use http::{HeaderValue, Method, StatusCode, header};
 use sandstorm_control::server::{Caller, Scope};
 
 use crate::access::{Access, Found, Route, find};
@@ -17,7 +17,10 @@ use crate::problem::{ApiError, ApiResult};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Rules {
     Table(&'static [Route]),
-    AnyKey,
+    AnyKey {
+        /// Where whoever is refused reads how to get in.
+        metadata: Option<&'static str>,
+    },
 }
 
 pub(crate) async fn authenticate(
@@ -27,8 +30,27 @@ pub(crate) async fn authenticate(
 ) -> Response {
     match admit(&app, rules, &mut request).await {
         Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Err(error) => {
+            let mut response = error.into_response();
+            if let (Rules::AnyKey { metadata: Some(path) }, StatusCode::UNAUTHORIZED) =
+                (rules, response.status())
+                && let Some(challenge) = challenge(&app, &request, path)
+            {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            response
+        }
     }
+}
+
+/// Tells where to read how to get in. `Host` says how the client reaches this server, and nothing else does.
+fn challenge(app: &App, request: &Request, path: &str) -> Option<HeaderValue> {
+    let host = request.headers().get(header::HOST)?.to_str().ok()?;
+    let scheme = if app.settings.secure { "https" } else { "http" };
+    let text = format!(
+        "Bearer realm=\"sandstorm\", resource_metadata=\"{scheme}://{host}{path}\", scope=\"run sandbox files\""
+    );
+    HeaderValue::from_str(&text).ok()
 }
 
 /// Puts the caller into the request, or refuses. The request is not held while waiting: its body is not for sharing.
@@ -62,7 +84,7 @@ async fn admit(app: &App, rules: Rules, request: &mut Request) -> ApiResult<()> 
 fn access(app: &App, rules: Rules, request: &Request) -> Found {
     let Some(path) = request.extensions().get::<MatchedPath>() else { return Found::OtherMethod };
     match rules {
-        Rules::AnyKey => Found::Access(Access::Key),
+        Rules::AnyKey { .. } => Found::Access(Access::Key),
         Rules::Table(table) => match find(table, request.method(), path.as_str()) {
             Found::Access(Access::Metrics) if !app.settings.metrics_auth => Found::Access(Access::Open),
             found => found,
@@ -97,5 +119,5 @@ pub(crate) async fn no_route() -> ApiError {
 
 /// Answers for methods that a path does not have.
 pub(crate) async fn no_method(method: Method) -> ApiError {
-    ApiError::invalid(format!("this path has no {method}")).status(http::StatusCode::METHOD_NOT_ALLOWED)
+    ApiError::invalid(format!("this path has no {method}")).status(StatusCode::METHOD_NOT_ALLOWED)
 }

@@ -52,9 +52,20 @@ pub struct Gateway {
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Languages for `/v1/languages`.
     pub languages: Box<dyn Fn() -> Vec<LanguageView> + Send + Sync>,
-    /// Routes of foreign APIs. All of them need a key, find the caller as `Extension<Caller>`, and are checked for
-    /// scopes by what they ask of [`Control`].
-    pub extra: Vec<Router>,
+    /// Foreign APIs.
+    pub extra: Vec<Foreign>,
+}
+
+/// A foreign API.
+#[derive(Debug, Default)]
+pub struct Foreign {
+    /// All of these need a key, find the caller as `Extension<Caller>`, and are checked for scopes by what they ask of
+    /// [`Control`].
+    pub routes: Router,
+    /// Routes that need none: they tell nothing about tenants.
+    pub open: Router,
+    /// The path at which whoever is refused reads how to get in.
+    pub metadata: Option<&'static str>,
 }
 
 impl fmt::Debug for Gateway {
@@ -73,8 +84,9 @@ pub fn router(gateway: Gateway) -> Router {
         .route("/docs/", get(routes::documents::docs_file))
         .route("/docs/{*file}", get(routes::documents::docs_file));
     let native = behind(&app, described.merge(pages).with_state(app.clone()), Rules::Table(PUBLIC));
-    let foreign = extra.into_iter().map(|routes| behind(&app, routes, Rules::AnyKey));
-    let all = foreign.fold(native, Router::merge);
+    let all = extra.into_iter().fold(native, |all, Foreign { routes, open, metadata }| {
+        all.merge(behind(&app, routes, Rules::AnyKey { metadata })).merge(open)
+    });
     finished(app, all)
 }
 
@@ -86,7 +98,7 @@ pub fn admin_router(gateway: Gateway) -> Router {
     finished(app, routes)
 }
 
-fn shared(gateway: Gateway) -> (App, Vec<Router>) {
+fn shared(gateway: Gateway) -> (App, Vec<Foreign>) {
     let Gateway { control, settings, metrics, languages, extra } = gateway;
     let tasks = Tasks::until(settings.closing.clone());
     (App::new(Shared { control, settings, metrics, languages, tasks }), extra)

@@ -15,6 +15,8 @@ pub struct GatewaySettings {
     pub allowed_hosts: Vec<String>,
     /// Web origins (`https://app.example.com`) that may call from a browser.
     pub allowed_origins: Vec<String>,
+    /// Whether clients reach it by TLS.
+    pub secure: bool,
     /// Whether `/metrics` needs a key.
     pub metrics_auth: bool,
     /// Largest JSON body of the routes that carry code and files; others take less.
@@ -39,6 +41,7 @@ impl Default for GatewaySettings {
             dev_no_auth: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            secure: false,
             metrics_auth: false,
             json_limit: 16 << 20,
             body_pause: Duration::from_secs(30),

@@ -195,6 +195,11 @@ impl Language {
             .is_some_and(|found| self.source.extensions.iter().any(|e| e.eq_ignore_ascii_case(found)))
     }
 
+    /// Whether its interpreters can live on, so that variables are kept from one piece of code to the next.
+    pub fn has_contexts(&self) -> bool {
+        self.kernel.is_some()
+    }
+
     /// Whether programs are compiled before they run.
     pub fn is_compiled(&self) -> bool {
         self.compile.is_some()

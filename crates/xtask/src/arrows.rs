@@ -49,6 +49,12 @@ const ROWS: &[Row] = &[
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },
     Row {
+        folder: "dialect/mcp",
+        may: &["control", "language", "provider", "types"],
+        tests_may: &["store"],
+        never: &["sqlx", "rusqlite"],
+    },
+    Row {
         folder: "dialect/session",
         may: &["control", "provider", "types"],
         tests_may: &["language", "store"],
@@ -68,6 +74,7 @@ const ROWS: &[Row] = &[
             "client",
             "config",
             "control",
+            "dialect-mcp",
             "dialect-session",
             "egress",
             "engine",

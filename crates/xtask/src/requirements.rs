@@ -64,6 +64,7 @@ const FAMILIES: &[Family] = &[
     Family { letter: 'G', last: 17, should: &[] },
     Family { letter: 'A', last: 4, should: &[4] },
     Family { letter: 'W', last: 4, should: &[] },
+    Family { letter: 'M', last: 6, should: &[6] },
 ];
 
 impl Family {

@@ -18,4 +18,7 @@ pub(crate) struct ServeCommand {
     /// Ask for no keys; only on loopback addresses
     #[arg(long)]
     pub(crate) dev_no_auth: bool,
+    /// Offer what the MCP conformance suite wants to find
+    #[arg(long, hide = true)]
+    pub(crate) conformance_fixtures: bool,
 }

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sandstorm_config::{Environment, Loaded, LogFormat, LogLevel};
-use sandstorm_control::server::{Quota, Retention, RunCacheLimits, Settings};
+use sandstorm_control::server::{Pepper, Quota, Retention, RunCacheLimits, Settings};
+use sandstorm_dialect_mcp::McpSettings;
 use sandstorm_dialect_session::SessionSettings;
 use sandstorm_gateway::GatewaySettings;
 use sandstorm_telemetry::{Otlp, TelemetryConfig};
 use sandstorm_types::ByteSize;
 use tokio_util::sync::CancellationToken;
 
-use super::{Home, ServeCommand};
+use super::ServeCommand;
 use crate::complaint::paints;
+use crate::mcp;
 
-pub(super) fn control(loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> {
+pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Settings> {
     let config = &loaded.config;
     let (quotas, admission, sandbox) = (&config.quotas, &config.admission, &config.sandbox);
     Ok(Settings {
@@ -44,7 +46,7 @@ pub(super) fn control(loaded: &Loaded, home: &Home) -> anyhow::Result<Settings> 
             max_bytes: config.run_cache.max_bytes.as_u64(),
             max_age: config.run_cache.max_age,
         },
-        pepper: home.pepper()?,
+        pepper,
     })
 }
 
@@ -59,6 +61,7 @@ pub(super) fn gateway(
         dev_no_auth: command.dev_no_auth,
         allowed_hosts: serve.allowed_hosts.clone(),
         allowed_origins: serve.allowed_origins.clone(),
+        secure: serve.tls.files().is_some(),
         metrics_auth: serve.metrics_auth,
         json_limit: usize::try_from(serve.body_limit.as_u64()).unwrap_or(usize::MAX),
         body_pause: serve.body_timeout,
@@ -83,6 +86,24 @@ pub(super) fn session(loaded: &Loaded) -> Option<SessionSettings> {
         expiration: session.expiration,
         ..SessionSettings::default()
     })
+}
+
+/// `None`: the dialect is switched off.
+pub(super) fn mcp(
+    loaded: &Loaded,
+    command: &ServeCommand,
+    closing: CancellationToken,
+) -> anyhow::Result<Option<McpSettings>> {
+    let serve = &loaded.config.serve;
+    if !loaded.config.dialects.mcp.enabled {
+        return Ok(None);
+    }
+    Ok(Some(McpSettings {
+        conformance_fixtures: command.conformance_fixtures,
+        allowed_origins: serve.allowed_origins.clone(),
+        secure: serve.tls.files().is_some(),
+        ..mcp::settings(loaded, closing)?
+    }))
 }
 
 /// The address of the database, read from where the configuration says it is.

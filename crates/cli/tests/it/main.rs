@@ -16,6 +16,7 @@ mod faults;
 mod input;
 mod languages;
 mod leaks;
+mod mcp;
 mod network;
 mod provider;
 mod server;

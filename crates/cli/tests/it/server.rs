@@ -12,5 +12,5 @@ mod links;
 mod pool;
 mod postgres;
 mod socket;
-mod tenants;
+pub mod tenants;
 mod walk;

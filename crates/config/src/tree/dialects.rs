@@ -14,6 +14,8 @@ use crate::form;
 pub struct Dialects {
     /// The API under `/workspace/se`. Its limits are its own: those of `limits` do not count there.
     pub session: SessionDialect,
+    /// The Model Context Protocol at `/mcp` and `/mcp/ws`, and over standard input and output with `sandstorm mcp`.
+    pub mcp: McpDialect,
 }
 
 /// The API under `/workspace/se`.
@@ -54,6 +56,64 @@ impl Default for SessionDialect {
             timeout: Duration::from_secs(300),
             processes: 10,
             expiration: Duration::from_secs(86_400),
+        }
+    }
+}
+
+/// The Model Context Protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpDialect {
+    /// Whether `sandstorm serve` offers it.
+    pub enabled: bool,
+    /// Tools beside the usual ones.
+    pub toolsets: Vec<McpToolset>,
+    /// Tools that are left out, by name.
+    #[schemars(example = vec!["port_url".to_owned()])]
+    pub disabled_tools: Vec<String>,
+    /// Bytes of one stream or file that an answer shows a model; a link leads to the rest.
+    #[serde(with = "form::size")]
+    #[schemars(with = "form::Size")]
+    pub shown: ByteSize,
+    /// Calls of one client at the same time.
+    pub calls_at_once: u32,
+    /// When a call becomes a task, for clients that know tasks.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub task_after: Duration,
+    /// How long the sandbox of a client lives after its last call.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub idle_timeout: Duration,
+    /// Where clients reach the server, such as `https://sandstorm.example.org`, if it is behind a proxy under another name.
+    pub public_url: Option<String>,
+}
+
+/// Tools that are switched on together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpToolset {
+    /// Deleting and moving files, carrying folders in and out.
+    Files,
+    /// Copying living sandboxes.
+    Forks,
+    /// Which languages there are.
+    Packages,
+    /// The tools of SandboxRunner, under their own names.
+    Sandboxrunner,
+}
+
+impl Default for McpDialect {
+    fn default() -> Self {
+        McpDialect {
+            enabled: true,
+            toolsets: Vec::new(),
+            disabled_tools: Vec::new(),
+            shown: ByteSize::kib(32),
+            calls_at_once: 32,
+            task_after: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30 * 60),
+            public_url: None,
         }
     }
 }

@@ -64,6 +64,11 @@ impl Check<'_> {
         self.span("dialects.session.timeout", session.timeout, SECOND..=DAY);
         self.count("dialects.session.processes", session.processes, 1..=65_536);
         self.span("dialects.session.expiration", session.expiration, SECOND..=TEN_YEARS);
+        let mcp = &dialects.mcp;
+        self.size("dialects.mcp.shown", mcp.shown, ByteSize::kib(1)..=ByteSize::mib(4));
+        self.count("dialects.mcp.calls_at_once", mcp.calls_at_once, 1..=1024);
+        self.span("dialects.mcp.task_after", mcp.task_after, Duration::ZERO..=DAY);
+        self.span("dialects.mcp.idle_timeout", mcp.idle_timeout, SECOND..=7 * DAY);
     }
 
     fn serve(&mut self, serve: &Serve) {

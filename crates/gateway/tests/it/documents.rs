@@ -28,7 +28,13 @@ async fn foreign_routes_are_an_addition() {
     assert!(none.extra.is_empty());
     // Mounting nothing is not a mistake.
     let _ = sandstorm_gateway::router(none);
-    world.send(world.request("GET", "/foreign/who"), "").await.refused(401);
+    let refused = world.send(world.request("GET", "/foreign/who"), "").await;
+    // Whoever is refused reads where it is told how to get in, and needs nothing for that.
+    let challenge = refused.headers["www-authenticate"].to_str().unwrap().to_owned();
+    refused.refused(401);
+    let place = format!("resource_metadata=\"http://{}/foreign/how\"", world.address);
+    assert!(challenge.contains(&place) && challenge.starts_with("Bearer "), "{challenge}");
+    assert_eq!(world.send(world.request("GET", "/foreign/how"), "").await.status, 200);
 }
 
 #[tokio::test]

@@ -17,7 +17,8 @@ use sandstorm_control::server::{
 };
 use sandstorm_control::{Runner, Tools};
 use sandstorm_gateway::{
-    Gateway, GatewaySettings, LanguageView, Listener, ServeLimits, ServeOptions, admin_router, router, serve,
+    Foreign, Gateway, GatewaySettings, LanguageView, Listener, ServeLimits, ServeOptions, admin_router,
+    router, serve,
 };
 use sandstorm_language::Roots;
 use sandstorm_provider::Provider;
@@ -263,6 +264,11 @@ pub(crate) fn gateway(control: &Control, settings: &GatewaySettings, extra: bool
             }),
         )
         .route("/foreign/panic", get(async || -> String { panic!("a mistake with a secret") }));
+    let foreign = Foreign {
+        routes: foreign,
+        open: Router::new().route("/foreign/how", get(async || "with a key")),
+        metadata: Some("/foreign/how"),
+    };
     Gateway {
         control: control.clone(),
         settings: settings.clone(),

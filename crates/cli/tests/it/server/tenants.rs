@@ -11,7 +11,7 @@ use super::socket::{Message, WebSocket};
 use crate::support::{PATIENCE, Who, eventually, run, stderr, stdout};
 
 /// `sandstorm …` on the state directory of a server.
-pub(super) fn on_state(server: &Server, args: &[&str]) -> String {
+pub fn on_state(server: &Server, args: &[&str]) -> String {
     let state = server.state();
     let mut all = args.to_vec();
     all.extend(["--state-dir", state.to_str().unwrap()]);
@@ -21,7 +21,7 @@ pub(super) fn on_state(server: &Server, args: &[&str]) -> String {
 }
 
 /// A key with these arguments of `keys create`.
-pub(super) fn new_key(server: &Server, args: &[&str]) -> (String, String) {
+pub fn new_key(server: &Server, args: &[&str]) -> (String, String) {
     let mut all = vec!["keys", "create", "--json"];
     all.extend(args);
     let made: Value = serde_json::from_str(&on_state(server, &all)).unwrap();

@@ -8,7 +8,7 @@ MODULES, MODULE, LOADER = sys.modules, types.ModuleType, type(FRESH_MAIN["__load
 FRESH_MAIN.update({"__doc__": None, "__loader__": None, "__file__": None})
 is_regular, now, now_ns = stat.S_ISREG, time.time, time.time_ns
 UNHANDLED_INTERRUPT = -int(signal.SIGINT)
-run_exit_functions, collect = atexit._run_exitfuncs, gc.collect
+run_exit_functions, count_exit_functions, collect = atexit._run_exitfuncs, atexit._ncallbacks, gc.collect
 threads_alive, reference_to = _thread._count, weakref.ref
 
 
@@ -338,11 +338,12 @@ def wind_up(status, exit_functions):
     """What the interpreter does between the end of a script and its own, in the same order, without taking itself
     apart: freeing what a guest shares with its siblings would copy all of it."""
     wait_for_threads()
-    try:
-        STAGE.perform(exit_functions)
-    except BaseException:
-        # It has been printed.
-        pass
+    if count_exit_functions():
+        try:
+            STAGE.perform(exit_functions)
+        except BaseException:
+            # It has been printed.
+            pass
     if len(LOG_HANDLERS) != OWN_LOG_HANDLERS:
         end_logging()
     return status if let_go() else 120

@@ -116,6 +116,7 @@ def warm_up(command):
     default_signals()
     for name in USUAL:
         take_step("import " + name, usual, name)
+    end_logging_only_if_used()
     hooks = []
     try:
         with noted_hooks(hooks):
@@ -128,7 +129,6 @@ def warm_up(command):
     STAGE.find()
     take_step("code of the interpreter", gather_program)
     rehearse(LONG_REHEARSAL)
-    end_logging_only_if_used()
     # From here on nothing is made that guests do not use.
     gc.collect()
     fill_holes()
@@ -194,13 +194,14 @@ def rehearse_known(names):
 
 
 def end_logging_only_if_used():
-    """`logging` looks through its handlers at the end. A program that has made none is spared that."""
+    """`logging` looks through its handlers at the end. A program that has made none is spared that. There are no other exit
+    functions yet, so whatever is registered from here on is for somebody's end."""
     logging = sys.modules.get("logging")
     if logging is None:
         return
     global LOG_HANDLERS, OWN_LOG_HANDLERS
     LOG_HANDLERS, OWN_LOG_HANDLERS = logging._handlerList, len(logging._handlerList)
-    atexit.unregister(logging.shutdown)
+    atexit._clear()
 
 
 def end_logging():

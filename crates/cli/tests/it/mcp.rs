@@ -1,0 +1,5 @@
+//! Assistants as clients: `sandstorm mcp` over pipes, and `/mcp` of a server.
+
+mod conversation;
+mod http;
+mod pipe;
