@@ -42,7 +42,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	$(CARGO) test --workspace --locked
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh
-	/usr/bin/python3 tests/mcp/conformance.py
+	tests/mcp/run.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
@@ -53,7 +53,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	$(CARGO) test --workspace --locked -- --include-ignored
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh 100
-	/usr/bin/python3 tests/mcp/conformance.py
+	tests/mcp/run.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	scripts/sanitize.sh

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 NODE = "node@22"
 # Each with the fewest checks that have to pass: a suite that tests nothing passes nothing.
@@ -47,12 +46,8 @@ def judge(suite, url, requirements, least):
 
 
 def main():
-    target = pathlib.Path(subprocess.run(
-        ["cargo", "metadata", "--no-deps", "--format-version", "1", "--offline"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.split('"target_directory":"')[1].split('"')[0])
-    binary = sys.argv[1] if len(sys.argv) > 1 else str(target / "debug/sandstorm")
-    suite = install(target / "mcp-suite")
+    binary, folder = sys.argv[1:]
+    suite = install(pathlib.Path(folder))
     with tempfile.TemporaryDirectory() as state:
         # The server becomes another user, who has to get to its state.
         pathlib.Path(state).chmod(0o755)
