@@ -11,6 +11,7 @@ mod sandboxes;
 mod sandboxrunner;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rmcp::model::{CallToolResult, JsonObject, Tool as Described, ToolAnnotations};
@@ -83,7 +84,38 @@ impl Entry {
             .with_input_schema::<T::Input>()
             .with_output_schema::<T::Output>()
             .with_annotations(hints);
+        let described = portable(described);
         Self { described, set, run: |call, arguments| Box::pin(run::<T>(call, arguments)) }
+    }
+}
+
+/// Without the names that only Rust has for sizes of numbers: strict clients complain of each.
+fn portable(mut tool: Described) -> Described {
+    tool.input_schema = plain(&tool.input_schema);
+    tool.output_schema = tool.output_schema.as_deref().map(plain);
+    tool
+}
+
+fn plain(schema: &JsonObject) -> Arc<JsonObject> {
+    let mut schema = schema.clone();
+    schema.values_mut().for_each(forget_formats);
+    Arc::new(schema)
+}
+
+fn forget_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            let of_a_number = |format: &Value| {
+                let name = format.as_str().unwrap_or_default();
+                name.starts_with("uint") || name.starts_with("int") || matches!(name, "float" | "double")
+            };
+            if object.get("format").is_some_and(of_a_number) {
+                object.remove("format");
+            }
+            object.values_mut().for_each(forget_formats);
+        }
+        Value::Array(values) => values.iter_mut().for_each(forget_formats),
+        _ => {}
     }
 }
 
@@ -220,7 +252,8 @@ mod tests {
             assert!(hints.idempotent_hint.is_some(), "{name}");
             // One type for each property: several are not understood everywhere.
             for schema in [&tool.input_schema, tool.output_schema.as_ref().unwrap()] {
-                assert!(!serde_json::to_string(schema).unwrap().contains("\"null\""), "{name}");
+                let text = serde_json::to_string(schema).unwrap();
+                assert!(!text.contains("\"null\"") && !text.contains("uint"), "{name}: {text}");
             }
         }
     }
