@@ -3,3 +3,4 @@
 mod conversation;
 mod http;
 mod pipe;
+mod socket;

@@ -11,6 +11,6 @@ mod lifecycle;
 mod links;
 mod pool;
 mod postgres;
-mod socket;
+pub mod socket;
 pub mod tenants;
 mod walk;

@@ -177,3 +177,46 @@ fn cancelling_and_leaving_end_what_runs() {
     pipe.kill();
     drop(pipe);
 }
+
+/// A client that asks for more at once than it may have is told so, and nothing breaks.
+#[test]
+fn a_storm_of_calls_is_bounded() {
+    let mut pipe = Pipe::open(Who::Root, &[]);
+    let sandbox = pipe.good("sandbox_create", json!({}))["sandbox_id"].clone();
+    let sleep =
+        json!({ "name": "sandbox_exec", "arguments": { "sandbox_id": sandbox, "command": "sleep 3" } });
+    let ids: Vec<u64> = (0..60).map(|_| pipe.send("tools/call", sleep.clone())).collect();
+    let (mut done, mut refused) = (0, 0);
+    for _ in &ids {
+        let answer = pipe.read();
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+        match answer["result"]["isError"] == true {
+            true if text.contains("calls under way already") => refused += 1,
+            false => done += 1,
+            true => panic!("{answer}"),
+        }
+    }
+    assert!(done >= 32 && refused > 0 && done + refused == 60, "{done} done, {refused} refused");
+    pipe.good("sandbox_get", json!({ "sandbox_id": sandbox }));
+    pipe.close();
+}
+
+/// Whoever watches a file hears that it changed.
+#[test]
+fn a_watched_file_is_told_of() {
+    let mut pipe = Pipe::open(Who::Root, &[]);
+    let sandbox = pipe.good("sandbox_create", json!({}))["sandbox_id"].clone();
+    let write = |content: &str| json!({ "sandbox_id": sandbox, "path": "note", "content": content });
+    let uri = pipe.good("file_write", write("one"))["uri"].clone();
+    assert!(pipe.ask("resources/subscribe", json!({ "uri": uri }))["error"].is_null());
+    pipe.send("tools/call", json!({ "name": "file_write", "arguments": write("two") }));
+    loop {
+        let message = pipe.read();
+        if message["method"] == "notifications/resources/updated" {
+            assert_eq!(message["params"]["uri"], uri);
+            break;
+        }
+    }
+    assert!(pipe.ask("resources/unsubscribe", json!({ "uri": uri }))["error"].is_null());
+    pipe.close();
+}
