@@ -127,6 +127,9 @@ fn every_setting_has_a_variable_that_works() {
         ("pool.zygotes", "false"),
         ("dialects.session.enabled", "false"),
         ("dialects.session.network", "false"),
+        ("dialects.mcp.enabled", "false"),
+        ("dialects.mcp.shown", "77K"),
+        ("dialects.mcp.public_url", "https://sandstorm.example.org"),
     ];
     // One of two that go together.
     let others = [
