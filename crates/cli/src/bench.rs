@@ -4,6 +4,7 @@
 //! bench directly, because that is how it is used. See `bench/README.md` for the method.
 
 mod arguments;
+mod assistants;
 mod command;
 mod density;
 mod figures;
@@ -46,7 +47,7 @@ use report::Report;
 use server::Server;
 
 /// Names that `--only` takes.
-const PARTS: [&str; 23] = [
+const PARTS: [&str; 24] = [
     "fresh",
     "context",
     "exec",
@@ -55,6 +56,7 @@ const PARTS: [&str; 23] = [
     "files",
     "numpy",
     "fork",
+    "mcp",
     "bare",
     "run",
     "bwrap",
@@ -158,6 +160,7 @@ fn measure(command: &BenchCommand, binary: &Path, place: &Place) -> anyhow::Resu
     let mounts = Mounts::of(&server)?;
     let mut peers = Peers::find(binary, mounts, place, &wants)?;
     let mut cases = ours::cases(&server, &wants);
+    cases.extend(assistants::cases(binary, place.path(), &server, &wants));
     cases.extend(peers.cases(&wants));
     let unsettled = rounds::measure(&mut cases, extent, &clock)?;
     let turns: usize = cases.iter().map(|case| case.samples.count()).sum();

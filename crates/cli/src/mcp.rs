@@ -101,7 +101,7 @@ async fn converse(
     tokio::pin!(conversation);
     let done = tokio::select! {
         done = &mut conversation => done,
-        () = told_to_end() => {
+        () = run::interrupted() => {
             closing.cancel();
             conversation.await
         }
@@ -111,19 +111,6 @@ async fn converse(
     control.end_everything().await;
     store.close().await;
     Ok(done?)
-}
-
-async fn told_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// What the configuration says about the protocol, wherever it is spoken.

@@ -115,7 +115,7 @@ async fn given_up(stop: &CancellationToken) {
 }
 
 /// Ctrl-C, or a polite request to end.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

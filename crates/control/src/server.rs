@@ -44,6 +44,8 @@ mod samples;
 mod sandboxes;
 mod settling;
 mod steps;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod transitions;
 mod usage;
 

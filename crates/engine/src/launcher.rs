@@ -10,6 +10,7 @@ use sandstorm_provider::Tasks;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -78,6 +79,8 @@ struct Shared {
     address: Option<PathBuf>,
     /// The last connection, if another process took the jails over: with it, those who wait for their ends wait on.
     superseded: OnceLock<Arc<Connection>>,
+    /// Told to end: then it is not missed.
+    dismissed: AtomicBool,
     zygotes: Zygotes,
     gauges: GaugeShelf,
 }
@@ -90,6 +93,7 @@ impl LauncherClient {
             connection: Mutex::new(Some(Arc::clone(&connection))),
             address,
             superseded: OnceLock::new(),
+            dismissed: AtomicBool::new(false),
             zygotes: Zygotes::default(),
             gauges: GaugeShelf::default(),
         });
@@ -277,7 +281,9 @@ impl LauncherClient {
 
     /// Ends every jail and the launcher.
     pub(crate) async fn shut_down(&self) -> Result<(), LauncherError> {
-        self.connection()?.send(&Request::Shutdown).await.map_err(|_| self.absent())
+        let connection = self.connection()?;
+        self.shared.dismissed.store(true, Ordering::Relaxed);
+        connection.send(&Request::Shutdown).await.map_err(|_| self.absent())
     }
 }
 
@@ -316,6 +322,9 @@ impl Shared {
                 return;
             }
             let Some(address) = &self.address else { return };
+            if self.dismissed.load(Ordering::Relaxed) {
+                return;
+            }
             tracing::error!("the launcher is gone, and its sandboxes with it");
             connection = loop {
                 tokio::time::sleep(AGAIN).await;

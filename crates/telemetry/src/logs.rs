@@ -16,6 +16,9 @@ use crate::config::{LogFormat, TelemetryConfig};
 /// the sending of their own reports.
 const QUIET: [&str; 8] = ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls", "sqlx", "opentelemetry"];
 
+/// Libraries that call it an error when a client goes away, which clients do all day: only who looks for errors hears them.
+const UNHEARD: [&str; 1] = ["rmcp"];
+
 pub(crate) fn layer<W>(config: &TelemetryConfig, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -42,6 +45,9 @@ fn filter(level: Level) -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
 
 fn admits(metadata: &Metadata<'_>, level: Level) -> bool {
     let library = metadata.target().split("::").next().unwrap_or_default();
+    if UNHEARD.contains(&library) && level < Level::DEBUG {
+        return false;
+    }
     let quiet = QUIET.contains(&library);
     let least = match (quiet, metadata.is_span()) {
         (true, _) => level.min(Level::WARN),

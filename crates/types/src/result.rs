@@ -124,6 +124,37 @@ pub struct Attempt {
     pub ms: f64,
 }
 
+impl Status {
+    pub const ALL: [Self; 8] = [
+        Self::Ok,
+        Self::Error,
+        Self::CompileError,
+        Self::Timeout,
+        Self::Cpu,
+        Self::Memory,
+        Self::Output,
+        Self::Killed,
+    ];
+
+    /// Its name as it is stored and sent.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::CompileError => "compile_error",
+            Self::Timeout => "timeout",
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Output => "output",
+            Self::Killed => "killed",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+}
+
 impl RunResult {
     /// Puts both streams in place, as text where they are UTF-8.
     pub fn set_output(&mut self, stdout: Vec<u8>, stderr: Vec<u8>) {
@@ -225,6 +256,15 @@ mod tests {
                 "{status:?} {exit_code:?} {signal:?}"
             );
         }
+    }
+
+    #[test]
+    fn names_are_those_of_the_wire() {
+        for status in Status::ALL {
+            assert_eq!(Status::named(status.name()), Some(status));
+            assert_eq!(serde_json::to_value(status).unwrap(), status.name());
+        }
+        assert_eq!(Status::named("fine"), None);
     }
 
     #[test]

@@ -68,6 +68,23 @@ pub enum Phase {
     Failed,
 }
 
+impl Phase {
+    /// Its name as people are shown it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Pausing => "pausing",
+            Self::Paused => "paused",
+            Self::Resuming => "resuming",
+            Self::Terminating => "terminating",
+            Self::Terminated => "terminated",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl State {
     /// The state after `step`, or a conflict when the machine has no such arrow.
     pub fn after(&self, step: Step) -> Result<Self, Conflict> {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 /// `sandstorm bench`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Parts that --only takes: fresh, context, exec, create, first, files, numpy, fork; bare, run, bwrap, runc, \
+    after_help = "Parts that --only takes: fresh, context, exec, create, first, files, numpy, fork, mcp; bare, run, bwrap, runc, \
                   runsc, docker, podman; python, node, bash; burst, throughput, memory, density, server. \
                   Exit codes: 0 measured; 1 something of ours could not be measured."
 )]

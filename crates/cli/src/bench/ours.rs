@@ -16,7 +16,7 @@ impl<F: FnMut() -> anyhow::Result<Duration>> Subject for F {
     }
 }
 
-type Made = anyhow::Result<Box<dyn Subject>>;
+pub(super) type Made = anyhow::Result<Box<dyn Subject>>;
 /// Something that a server may not have, and then why.
 type MaybeMade = anyhow::Result<Result<Box<dyn Subject>, String>>;
 /// Name, title for people, and how to make it.

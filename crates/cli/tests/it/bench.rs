@@ -31,7 +31,7 @@ fn is_measured(summary: &Value) -> bool {
 fn every_request_and_load_is_measured_and_kept() {
     let place = Place::new();
     let kept = place.path().join("results");
-    let parts = "fresh,context,exec,create,first,files,fork,bare,throughput,burst,density,server,memory";
+    let parts = "fresh,context,exec,create,first,files,fork,mcp,bare,throughput,burst,density,server,memory";
     let (figures, output) = quick(parts, &["--keep", kept.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
     for name in [
@@ -43,6 +43,8 @@ fn every_request_and_load_is_measured_and_kept() {
         "create",
         "first",
         "files",
+        "mcp-pipes",
+        "mcp-http",
         "bare-python",
     ] {
         let row = row(&figures, name);

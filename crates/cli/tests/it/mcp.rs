@@ -2,5 +2,6 @@
 
 mod conversation;
 mod http;
+mod modern;
 mod pipe;
 mod socket;

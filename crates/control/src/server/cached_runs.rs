@@ -9,7 +9,7 @@ use sandstorm_types::{ExecId, Metrics, RunId, RunResult, RunSpec, Timestamp};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::ended::{Ended, shorten, status_name};
+use super::ended::{Ended, shorten};
 use super::events::{body, ending};
 use super::failure::{invalid, stored};
 use super::numbering::from_stored;
@@ -68,7 +68,7 @@ impl Inner {
             language: prepared.language.name.clone(),
             created_at,
             ended_at: Some(Timestamp::now()),
-            status: Some(status_name(ended.result.status).to_owned()),
+            status: Some(ended.result.status.name().to_owned()),
             result: serde_json::to_value(kept).ok(),
             problem: None,
             request_hash: None,

@@ -161,24 +161,6 @@ pub(super) fn empty(id: ExecId, status: Status, info: &ProviderInfo, walls: Wall
     }
 }
 
-/// The name of a status as it is stored and sent.
-pub(super) fn status_name(status: Status) -> &'static str {
-    match status {
-        Status::Ok => "ok",
-        Status::Error => "error",
-        Status::CompileError => "compile_error",
-        Status::Timeout => "timeout",
-        Status::Cpu => "cpu",
-        Status::Memory => "memory",
-        Status::Output => "output",
-        Status::Killed => "killed",
-    }
-}
-
-pub(super) fn status_named(name: &str) -> Option<Status> {
-    serde_json::from_value(Json::String(name.to_owned())).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,22 +183,5 @@ mod tests {
         assert_eq!(stored.result.stdout.len(), KEPT_OUTPUT);
         assert!(stored.result.truncated.stdout && !stored.result.truncated.stderr);
         assert_eq!(stored.result.results[0].metadata["truncated"], true);
-    }
-
-    #[test]
-    fn status_names_are_those_of_the_wire() {
-        for status in [
-            Status::Ok,
-            Status::Error,
-            Status::CompileError,
-            Status::Timeout,
-            Status::Cpu,
-            Status::Memory,
-            Status::Output,
-            Status::Killed,
-        ] {
-            assert_eq!(status_named(status_name(status)), Some(status));
-            assert_eq!(serde_json::to_value(status).unwrap(), status_name(status));
-        }
     }
 }

@@ -14,7 +14,7 @@ use sandstorm_types::{
 };
 use tokio::sync::oneshot;
 
-use super::ended::{Ended, status_named};
+use super::ended::Ended;
 use super::events::body;
 use super::executions::{Execution, Stage};
 use super::failure::{conflict, invalid, not_found, stored};
@@ -428,7 +428,7 @@ impl Inner {
             title: row.title.clone(),
             background: row.background,
             tty: row.tty,
-            status: row.status.as_deref().and_then(status_named),
+            status: row.status.as_deref().and_then(Status::named),
             result: ended.map(|ended| ended.result.clone()),
             started_at: row.started_at,
             ended_at: row.ended_at,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Inner;
 use super::beginning::Beginning;
-use super::ended::{Ended, KEPT_OUTPUT, status_name};
+use super::ended::{Ended, KEPT_OUTPUT};
 use super::events::ending;
 use super::executions::{Execution, Stage};
 use crate::execute::Executed;
@@ -202,11 +202,8 @@ impl Inner {
     ) {
         let (tenant, id) = (execution.row.tenant, execution.id());
         let status = ended.result.status;
-        let end = ExecEnd {
-            status: status_name(status).to_owned(),
-            result: ended.stored_text(),
-            at: Timestamp::now(),
-        };
+        let end =
+            ExecEnd { status: status.name().to_owned(), result: ended.stored_text(), at: Timestamp::now() };
         let told = ending(Some(id), None, Some(status).filter(|_| ended.problem.is_none()));
         match cell {
             Some(CellEnd { changes, beginning: Some(beginning) }) => {
@@ -219,7 +216,7 @@ impl Inner {
             Some(CellEnd { changes, .. }) => self.record_end(execution, &end, Some(&changes), &told).await,
             None => self.record_end(execution, &end, None, &told).await,
         }
-        metrics::counter!("sandstorm_execs_total", "status" => status_name(status)).increment(1);
+        metrics::counter!("sandstorm_execs_total", "status" => status.name()).increment(1);
         metrics::histogram!("sandstorm_exec_seconds").record(execution.began.elapsed().as_secs_f64());
         self.add_usage(tenant, UsageDelta { execs: 1, ..UsageDelta::default() });
         self.executions.remove(id);

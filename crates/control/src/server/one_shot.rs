@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
-use super::ended::{Ended, status_name};
+use super::ended::Ended;
 use super::failure::conflict;
 use super::numbering::Numbering;
 use super::quotas::RunGuard;
@@ -258,7 +258,7 @@ impl Inner {
         if let (Some(lead), None) = (lead, &failure) {
             lead.finish(&ended.result);
         }
-        let status = if failure.is_some() { "problem" } else { status_name(ended.result.status) };
+        let status = if failure.is_some() { "problem" } else { ended.result.status.name() };
         metrics::counter!("sandstorm_runs_total", "status" => status, "language" => language).increment(1);
         metrics::histogram!("sandstorm_run_seconds").record(elapsed.as_secs_f64());
         let memory_mib_seconds = (limits.memory.as_u64() >> 20)

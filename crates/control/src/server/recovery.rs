@@ -11,7 +11,7 @@ use sandstorm_types::{ErrorKind, ExecId, SandboxId, State, Timestamp, Walls};
 
 use super::Inner;
 use super::cell_log::CellLog;
-use super::ended::{Ended, status_name};
+use super::ended::Ended;
 use super::events::ending;
 use super::execs::CELL;
 use super::executions::{Execution, Stage};
@@ -240,7 +240,7 @@ impl Inner {
             };
             let status = ended.result.status;
             let end = ExecEnd {
-                status: status_name(status).to_owned(),
+                status: status.name().to_owned(),
                 result: ended.stored_text(),
                 at: Timestamp::now(),
             };

@@ -9,7 +9,7 @@ use tracing::{Instrument, debug_span};
 
 use super::Inner;
 use super::beginning::SOON;
-use super::ended::{Ended, status_name, stored_text};
+use super::ended::{Ended, stored_text};
 use super::events::ending;
 use super::failure::stored;
 use super::patience::Patience;
@@ -54,7 +54,7 @@ impl Inner {
     ) -> Result<()> {
         let status = (!failed).then_some(ended.result.status);
         let end = RunEnd {
-            status: status.map(|status| status_name(status).to_owned()),
+            status: status.map(|status| status.name().to_owned()),
             result: if failed { None } else { stored_text(&ended.result) },
             problem: ended.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok()),
             at: Timestamp::now(),

@@ -13,7 +13,6 @@ use tracing::{Instrument, debug_span};
 
 use super::create::within_ceiling;
 use super::cursor::{self, List, Place};
-use super::ended::status_named;
 use super::events::body;
 
 use super::failure::{conflict, not_found, stored};
@@ -214,7 +213,7 @@ fn view(row: RunRow) -> Result<RunView> {
     Ok(RunView {
         id: row.id,
         language: row.language.parse().map_err(damaged)?,
-        status: row.status.as_deref().and_then(status_named),
+        status: row.status.as_deref().and_then(Status::named),
         problem: problem.map(|problem| problem.detail),
         result: row.result.and_then(|result| serde_json::from_value(result).ok()),
         created_at: row.created_at,

@@ -209,14 +209,8 @@ impl Control {
 /// The states of the store that these phases are shown for.
 fn states_of(phases: &[Phase]) -> Vec<String> {
     let name = |phase: &Phase| match phase {
-        Phase::Creating => "creating",
-        Phase::Ready | Phase::Running => "ready",
-        Phase::Pausing => "pausing",
-        Phase::Paused => "paused",
-        Phase::Resuming => "resuming",
-        Phase::Terminating => "terminating",
-        Phase::Terminated => "terminated",
-        Phase::Failed => "failed",
+        Phase::Running => Phase::Ready.name(),
+        phase => phase.name(),
     };
     let mut states: Vec<String> = phases.iter().map(|phase| name(phase).to_owned()).collect();
     states.sort();

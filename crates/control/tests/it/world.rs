@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use sandstorm_control::server::{
     Attached, Caller, Control, ControlEvent, EventBodyView, EventFilter, ExecWork, KeyForm, NewExec, NewKey,
-    NewSandbox, NewTenant, Pepper, Quota, Retention, Scopes, Settings, Setup,
+    NewSandbox, NewTenant, Scopes, Settings, Setup, testing,
 };
 use sandstorm_control::{Runner, Tools};
 use sandstorm_language::Roots;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{Command, Provider};
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{ByteSize, Enforcement, EnvMap, Event, Limits};
+use sandstorm_types::{ByteSize, EnvMap, Event, Limits};
 
 pub(crate) struct World {
     pub(crate) control: Control,
@@ -27,29 +27,11 @@ pub(crate) fn settings() -> Settings {
     Settings {
         limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(300), ..Limits::default() },
         ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
-        // The provider in memory enforces few limits, which `strict` would not take.
-        enforcement: Enforcement::BestEffort,
-        quota: Quota {
-            sandboxes: 100,
-            cpu_milli: 1_000_000,
-            memory_bytes: 1 << 40,
-            runs_per_minute: 1000,
-            requests_per_second: 1000,
-            open_streams: 100,
-        },
         admission_memory: ByteSize::gib(64),
         admission_wait: Duration::from_secs(2),
         admission_queue: 16,
-        idle_timeout: None,
         paused_for: Duration::from_secs(3600),
-        longest_lifetime: Duration::from_secs(86_400),
-        retention: Retention {
-            runs: Duration::from_secs(86_400),
-            events: Duration::from_secs(86_400),
-            audit: Duration::from_secs(86_400),
-        },
-        run_cache: sandstorm_control::server::RunCacheLimits::default(),
-        pepper: Pepper([3; 32]),
+        ..testing::settings()
     }
 }
 

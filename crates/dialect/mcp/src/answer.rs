@@ -4,7 +4,7 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use sandstorm_types::{ExecId, LimitName, RichResult, RunId, RunResult, Status, Stream};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::home::Used;
 use crate::text::{cut, fenced, plain};
@@ -66,7 +66,7 @@ pub(crate) struct Ran {
     pub(crate) timed_out: bool,
     pub(crate) duration_ms: f64,
     /// Values that the code produced, by MIME type, the last expression first. Pictures come as images beside this.
-    pub(crate) results: Vec<Value>,
+    pub(crate) results: Vec<Map<String, Value>>,
     /// The exception that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Exception", default)]
@@ -105,7 +105,7 @@ pub(crate) fn ran(result: RunResult, used: Option<Used>, shown: usize) -> Answer
     let truncated = cut_stdout || cut_stderr || result.truncated.stdout || result.truncated.stderr;
     let (results, pictures) = values(&result.results, shown);
     let data = Ran {
-        status: status_name(result.status).to_owned(),
+        status: result.status.name().to_owned(),
         success: result.success,
         exit_code: result.exit_code,
         signal: result.signal,
@@ -180,11 +180,11 @@ fn shown_stream(result: &RunResult, stream: Stream, most: usize) -> (String, boo
 }
 
 /// Values as data, and the pictures among them as content of their own.
-fn values(results: &[RichResult], most: usize) -> (Vec<Value>, Vec<ContentBlock>) {
+fn values(results: &[RichResult], most: usize) -> (Vec<Map<String, Value>>, Vec<ContentBlock>) {
     let mut pictures = Vec::new();
     let mut values = Vec::new();
     for result in results {
-        let mut kinds = serde_json::Map::new();
+        let mut kinds = Map::new();
         for (kind, value) in &result.data {
             match value.as_str() {
                 Some(data) if PICTURE_KINDS.contains(&kind.as_str()) => {
@@ -203,7 +203,7 @@ fn values(results: &[RichResult], most: usize) -> (Vec<Value>, Vec<ContentBlock>
                 }
             }
         }
-        values.push(Value::Object(kinds));
+        values.push(kinds);
     }
     (values, pictures)
 }
@@ -271,17 +271,4 @@ fn section(text: &mut String, name: &str, content: &str) {
 
 fn limit_name(limit: &LimitName) -> String {
     limit.to_string()
-}
-
-pub(crate) fn status_name(status: Status) -> &'static str {
-    match status {
-        Status::Ok => "ok",
-        Status::Error => "error",
-        Status::CompileError => "compile_error",
-        Status::Timeout => "timeout",
-        Status::Cpu => "cpu",
-        Status::Memory => "memory",
-        Status::Output => "output",
-        Status::Killed => "killed",
-    }
 }

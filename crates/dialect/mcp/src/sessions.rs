@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{Method, StatusCode};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use sandstorm_control::server::Caller;
 use sandstorm_types::TenantId;
@@ -77,7 +77,12 @@ pub(crate) async fn check_owner(State(owners): State<Owners>, request: Request, 
         }
         None => {}
     }
-    let response = next.run(request).await;
+    let ends = request.method() == Method::DELETE;
+    let mut response = next.run(request).await;
+    // It is gone by now: clients take "accepted" for a failure.
+    if ends && response.status() == StatusCode::ACCEPTED {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+    }
     if let Some(made) = response.headers().get(SESSION).and_then(|value| value.to_str().ok()) {
         owners.owners().entry(made.to_owned()).or_insert(owner);
     }

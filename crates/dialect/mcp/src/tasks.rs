@@ -42,8 +42,10 @@ impl LongCalls {
         context: &RequestContext<RoleServer>,
         mut work: Work,
     ) -> Result<CallToolResponse, ErrorData> {
+        // As the request itself says. In the revisions with sessions only the client may make a call a task, whatever it said
+        // that it knows.
         let knows_tasks =
-            context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
+            context.meta.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
         let until_task = async {
             match knows_tasks {
                 true => tokio::time::sleep(settings.task_after).await,
@@ -67,18 +69,17 @@ impl LongCalls {
                 }
             })
         });
-        self.owners().insert(task.task_id.clone(), owner.tenant());
+        let mut owners = self.owners();
+        // Of those that were kept long enough, the manager knows nothing any more.
+        owners.retain(|id, _| self.manager.get_task(id).is_ok());
+        owners.insert(task.task_id.clone(), owner.tenant());
+        drop(owners);
         Ok(CallToolResponse::Task(CreateTaskResult::new(task)))
     }
 
     pub(crate) fn get(&self, caller: &Caller, id: &str) -> Result<GetTaskResult, ErrorData> {
         self.check(caller, id)?;
-        let found = self.manager.get_task(id);
-        if found.is_err() {
-            // It was kept long enough.
-            self.owners().remove(id);
-        }
-        found.map(GetTaskResult::new)
+        self.manager.get_task(id).map(GetTaskResult::new)
     }
 
     pub(crate) fn cancel(&self, caller: &Caller, id: &str) -> Result<(), ErrorData> {

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sandstorm_control::server::{
-    Control, KeyForm, NewKey, NewTenant, Pepper, Quota, Retention, Scopes, Settings, Setup,
+    Control, KeyForm, NewKey, NewTenant, Quota, Scopes, Settings, Setup, testing,
 };
 use sandstorm_control::{Runner, Tools};
 use sandstorm_gateway::{
@@ -77,31 +77,17 @@ impl Reply {
 }
 
 pub(crate) fn control_settings() -> Settings {
+    let settings = testing::settings();
     Settings {
         limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(300), ..Limits::default() },
         ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
         enforcement: Enforcement::Strict,
-        quota: Quota {
-            sandboxes: 100,
-            cpu_milli: 1_000_000,
-            memory_bytes: 1 << 40,
-            runs_per_minute: 1000,
-            requests_per_second: 10_000,
-            open_streams: 100,
-        },
+        quota: Quota { requests_per_second: 10_000, ..settings.quota },
         admission_memory: ByteSize::gib(64),
         admission_wait: Duration::from_secs(2),
         admission_queue: 16,
-        idle_timeout: None,
         paused_for: Duration::from_secs(3600),
-        longest_lifetime: Duration::from_secs(86_400),
-        retention: Retention {
-            runs: Duration::from_secs(86_400),
-            events: Duration::from_secs(86_400),
-            audit: Duration::from_secs(86_400),
-        },
-        run_cache: sandstorm_control::server::RunCacheLimits::default(),
-        pepper: Pepper([3; 32]),
+        ..settings
     }
 }
 

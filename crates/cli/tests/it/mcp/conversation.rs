@@ -172,10 +172,46 @@ fn cancelling_and_leaving_end_what_runs() {
     eventually("the command is gone", || {
         pipe.good("sandbox_exec", look.clone())["result"]["stdout"] == "none\n"
     });
-    let state = pipe.place.path().join("state/mcp");
-    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1);
-    pipe.kill();
-    drop(pipe);
+    // One that nobody could mistake for another.
+    let lasting =
+        json!({ "sandbox_id": sandbox, "command": "sleep 61234", "background": true, "timeout_s": 900 });
+    pipe.good("sandbox_exec", lasting);
+    eventually("the program runs", || is_running("61234"));
+    let place = pipe.kill();
+    eventually("the program ends with its server", || !is_running("61234"));
+    // Its records are removed by the next.
+    let state = place.path().join("state/mcp");
+    let left = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let pipe = Pipe::open_in(place, Who::Root, &[]);
+    let now = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    assert!(left.len() == 1 && now.len() == 1 && left != now, "{left:?}, then {now:?}");
+    pipe.close();
+}
+
+/// Whether any process of this machine has this word among its arguments.
+fn is_running(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut words = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    words.any(|line| line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes()))
+}
+
+/// Who asks to be told hears that a long call goes on; who does not, hears nothing.
+#[test]
+fn a_long_call_tells_that_it_goes_on() {
+    let mut pipe = Pipe::open(Who::Root, &[]);
+    let sandbox = pipe.good("sandbox_create", json!({}))["sandbox_id"].clone();
+    let mut call =
+        json!({ "name": "sandbox_exec", "arguments": { "sandbox_id": sandbox, "command": "sleep 2" } });
+    let id = pipe.send("tools/call", call.clone());
+    assert_eq!(pipe.read()["id"], id);
+    call["_meta"] = json!({ "progressToken": "t1" });
+    let id = pipe.send("tools/call", call);
+    let told = pipe.read();
+    assert_eq!(told["method"], "notifications/progress", "{told}");
+    assert_eq!(told["params"]["progressToken"], "t1");
+    assert!(told["params"]["message"].as_str().unwrap().contains("running for 1 s"), "{told}");
+    assert_eq!(pipe.answer(id)["result"]["structuredContent"]["result"]["exit_code"], 0);
+    pipe.close();
 }
 
 /// A client that asks for more at once than it may have is told so, and nothing breaks.

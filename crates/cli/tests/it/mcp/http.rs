@@ -7,7 +7,7 @@ use crate::server::instance::Server;
 use crate::server::tenants::{new_key, on_state};
 use crate::support::Who;
 
-const BOTH: &str = "application/json, text/event-stream";
+pub const BOTH: &str = "application/json, text/event-stream";
 
 fn hello() -> Value {
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
@@ -26,7 +26,7 @@ fn post(server: &Server, key: &str, session: Option<&str>, body: &Value) -> Answ
 }
 
 /// The message of an answer, which may come as one event.
-fn message(answer: &Answer) -> Value {
+pub fn message(answer: &Answer) -> Value {
     let text = answer.text();
     let data =
         text.lines().filter_map(|line| line.strip_prefix("data: ")).rfind(|data| data.starts_with('{'));
@@ -86,32 +86,17 @@ fn a_session_is_its_keys_alone_and_takes_its_sandbox_along() {
     });
 }
 
+/// With a session, a call is a task only if its client makes it one: whatever that client knows, it gets its answer.
 #[test]
-fn without_a_session_state_is_by_handle() {
-    let server = Server::start(Who::Root);
-    let new = |id: u64, tool: &str, arguments: Value| {
-        let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" } });
-        let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
-            "params": { "name": tool, "arguments": arguments, "_meta": meta } });
-        let request = server
-            .request("POST", "/mcp")
-            .header("accept", BOTH)
-            .header("mcp-protocol-version", "2026-07-28")
-            .header("mcp-method", "tools/call")
-            .header("mcp-name", tool)
-            .json(&body);
-        let answer = server.send(&request);
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        message(&answer)["result"].clone()
-    };
-    let once = new(1, "run_code", json!({ "code": "y = 5\ny" }));
-    assert!(once["structuredContent"].get("sandbox_id").is_none(), "{once:#}");
-    let kept = new(2, "run_code", json!({ "code": "y = 5", "keep": "yes" }))["structuredContent"].clone();
-    let handles =
-        json!({ "code": "y + 1", "sandbox_id": kept["sandbox_id"], "context_id": kept["context_id"] });
-    assert_eq!(new(3, "run_code", handles)["structuredContent"]["results"][0]["text/plain"], "6");
-    new(4, "sandbox_delete", json!({ "sandbox_id": kept["sandbox_id"] }));
+fn in_a_session_long_calls_are_waited_for() {
+    let server = Server::with(Who::Root, &[("SANDSTORM_DIALECTS_MCP_TASK_AFTER", "10ms")], &[]);
+    let mut hello = hello();
+    hello["params"]["capabilities"] = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let answer = post(&server, &server.key, None, &hello);
+    let session = answer.header("mcp-session-id").unwrap().to_owned();
+    let slow = call("run_code", &json!({ "code": "import time\ntime.sleep(0.5)\n1" }));
+    let ran = message(&post(&server, &server.key, Some(&session), &slow));
+    assert_eq!(ran["result"]["structuredContent"]["results"][0]["text/plain"], "1", "{ran}");
 }
 
 #[test]

@@ -18,7 +18,11 @@ pub struct Pipe {
 
 impl Pipe {
     pub fn open(who: Who, arguments: &[&str]) -> Self {
-        let place = Place::new();
+        Self::open_in(Place::new(), who, arguments)
+    }
+
+    /// On a state that is there already.
+    pub fn open_in(place: Place, who: Who, arguments: &[&str]) -> Self {
         let mut command = sandstorm(who);
         command.env("SANDSTORM_STATE_DIR", place.path().join("state"));
         command
@@ -102,9 +106,11 @@ impl Pipe {
         std::mem::replace(&mut self.place, Place::new())
     }
 
-    pub fn kill(&mut self) {
+    /// Ends the server as no program can notice.
+    pub fn kill(mut self) -> Place {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        std::mem::replace(&mut self.place, Place::new())
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run_code::{environment, half_a_minute};
 use super::{Hints, Tool};
-use crate::answer::{Answer, Ran, ran, status_name};
+use crate::answer::{Answer, Ran, ran};
 use crate::call::{Call, seconds};
 use crate::handles;
 use crate::home::Used;
@@ -229,7 +229,7 @@ async fn look(
     }
     Ok(Polled {
         running: end.is_none(),
-        status: end.as_ref().map(|end| status_name(end.status).to_owned()).unwrap_or_default(),
+        status: end.as_ref().map(|end| end.status.name().to_owned()).unwrap_or_default(),
         exit_code: end.as_ref().and_then(|end| end.exit_code),
         stdout: plain(&String::from_utf8_lossy(&out)).into_owned(),
         stderr: plain(&String::from_utf8_lossy(&err)).into_owned(),

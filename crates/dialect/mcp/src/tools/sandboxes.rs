@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sandstorm_control::server::{NewSandbox, SandboxQuery, SandboxView};
-use sandstorm_types::{LimitsPatch, OnEnd, Phase};
+use sandstorm_types::{LimitsPatch, OnEnd};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ impl From<&SandboxView> for Sandbox {
         let network = serde_json::to_value(&view.spec.network).ok();
         Self {
             sandbox_id: view.id.to_string(),
-            state: phase_name(view.phase).to_owned(),
+            state: view.phase.name().to_owned(),
             reason: view.reason.clone().unwrap_or_default(),
             created_at: view.created_at.to_string(),
             expires_at: view.expires_at.map(|at| at.to_string()).unwrap_or_default(),
@@ -66,20 +66,6 @@ impl Sandbox {
             "{}: {}{until}, network {}, memory {}",
             self.sandbox_id, self.state, self.network, self.memory
         )
-    }
-}
-
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Creating => "creating",
-        Phase::Ready => "ready",
-        Phase::Running => "running",
-        Phase::Pausing => "pausing",
-        Phase::Paused => "paused",
-        Phase::Resuming => "resuming",
-        Phase::Terminating => "terminating",
-        Phase::Terminated => "terminated",
-        Phase::Failed => "failed",
     }
 }
 

@@ -6,16 +6,14 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::{Extension, Router};
 use http::{HeaderMap, Request, StatusCode};
-use sandstorm_control::server::{
-    Caller, Control, KeyForm, NewKey, NewTenant, Pepper, Quota, Retention, Scope, Scopes, Settings, Setup,
-};
+use sandstorm_control::server::{Caller, Control, KeyForm, NewKey, NewTenant, Scope, Scopes, Setup, testing};
 use sandstorm_control::{Runner, Tools};
 use sandstorm_dialect_session::{SessionSettings, router};
 use sandstorm_language::Roots;
 use sandstorm_provider::Provider;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{ByteSize, Enforcement, Limits};
+use sandstorm_types::Limits;
 use serde_json::Value;
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -56,7 +54,8 @@ impl World {
             cache: None,
             layers: None,
         });
-        let control = Control::start(Setup { store, provider, runner, settings: server() }).await.unwrap();
+        let control =
+            Control::start(Setup { store, provider, runner, settings: testing::settings() }).await.unwrap();
         Self { control, settings, _state: state }
     }
 
@@ -83,39 +82,6 @@ impl World {
 
     fn client_of(&self, caller: Caller) -> Client {
         Client(router(self.control.clone(), self.settings.clone()).layer(Extension(caller)))
-    }
-}
-
-fn server() -> Settings {
-    let ceiling = Limits {
-        wall: Duration::from_secs(3600),
-        memory: ByteSize::gib(16),
-        disk: ByteSize::gib(16),
-        processes: 4096,
-        ..Limits::default()
-    };
-    Settings {
-        limits: Limits::default(),
-        ceiling,
-        // The memory provider enforces few limits.
-        enforcement: Enforcement::BestEffort,
-        quota: Quota {
-            sandboxes: 100,
-            cpu_milli: 1_000_000,
-            memory_bytes: 1 << 40,
-            runs_per_minute: 1000,
-            requests_per_second: 1000,
-            open_streams: 100,
-        },
-        admission_memory: ByteSize::gib(1024),
-        admission_wait: Duration::from_secs(1),
-        admission_queue: 10,
-        idle_timeout: None,
-        paused_for: DAY,
-        longest_lifetime: DAY,
-        retention: Retention { runs: DAY, events: DAY, audit: DAY },
-        run_cache: sandstorm_control::server::RunCacheLimits::default(),
-        pepper: Pepper([3; 32]),
     }
 }
 

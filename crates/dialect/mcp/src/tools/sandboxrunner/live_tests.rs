@@ -1,25 +1,22 @@
 //! The tools over their own route, on sandboxes in memory, which have a small shell and no language.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::{Extension, Router};
 use http::{Request, StatusCode};
-use sandstorm_control::server::{Control, Pepper, Quota, Retention, RunCacheLimits, Settings, Setup};
+use sandstorm_control::server::{Control, Setup, testing};
 use sandstorm_control::{Runner, Tools as RunnerTools};
 use sandstorm_language::Roots;
 use sandstorm_provider::Provider;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{ByteSize, Enforcement, Limits, SandboxId};
+use sandstorm_types::{Limits, SandboxId};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::{McpSettings, Server, Toolset, router};
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 struct World {
     router: Router,
@@ -39,7 +36,8 @@ impl World {
             cache: None,
             layers: None,
         });
-        let control = Control::start(Setup { store, provider, runner, settings: settings() }).await.unwrap();
+        let control =
+            Control::start(Setup { store, provider, runner, settings: testing::settings() }).await.unwrap();
         let mcp = McpSettings {
             toolsets: [Toolset::SandboxRunner].into(),
             largest_message: 4096,
@@ -73,39 +71,6 @@ impl World {
         let made = self.fine("create_sandbox", json!({ "image": "python:3.12" })).await;
         assert!(made["text"].as_str().unwrap().contains("no image is used"), "{made}");
         made["metadata"]["sandbox_id"].as_str().unwrap().to_owned()
-    }
-}
-
-fn settings() -> Settings {
-    let ceiling = Limits {
-        wall: Duration::from_secs(3600),
-        memory: ByteSize::gib(16),
-        disk: ByteSize::gib(16),
-        processes: 4096,
-        ..Limits::default()
-    };
-    Settings {
-        limits: Limits::default(),
-        ceiling,
-        // The memory provider enforces few limits.
-        enforcement: Enforcement::BestEffort,
-        quota: Quota {
-            sandboxes: 100,
-            cpu_milli: 1_000_000,
-            memory_bytes: 1 << 40,
-            runs_per_minute: 1000,
-            requests_per_second: 1000,
-            open_streams: 100,
-        },
-        admission_memory: ByteSize::gib(1024),
-        admission_wait: Duration::from_secs(1),
-        admission_queue: 10,
-        idle_timeout: None,
-        paused_for: DAY,
-        longest_lifetime: DAY,
-        retention: Retention { runs: DAY, events: DAY, audit: DAY },
-        run_cache: RunCacheLimits::default(),
-        pepper: Pepper([3; 32]),
     }
 }
 

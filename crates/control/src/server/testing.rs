@@ -1,0 +1,41 @@
+//! What a server for tests is made with: room for everything, so that a test says only what it is about.
+
+use std::time::Duration;
+
+use sandstorm_types::{ByteSize, Enforcement, Limits};
+
+use super::{Pepper, Quota, Retention, RunCacheLimits, Settings};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The provider in memory enforces few limits, so missing ones are named and not refused.
+pub fn settings() -> Settings {
+    Settings {
+        limits: Limits::default(),
+        ceiling: Limits {
+            wall: Duration::from_secs(3600),
+            memory: ByteSize::gib(16),
+            disk: ByteSize::gib(16),
+            processes: 4096,
+            ..Limits::default()
+        },
+        enforcement: Enforcement::BestEffort,
+        quota: Quota {
+            sandboxes: 100,
+            cpu_milli: 1_000_000,
+            memory_bytes: 1 << 40,
+            runs_per_minute: 1000,
+            requests_per_second: 1000,
+            open_streams: 100,
+        },
+        admission_memory: ByteSize::gib(1024),
+        admission_wait: Duration::from_secs(1),
+        admission_queue: 10,
+        idle_timeout: None,
+        paused_for: DAY,
+        longest_lifetime: DAY,
+        retention: Retention { runs: DAY, events: DAY, audit: DAY },
+        run_cache: RunCacheLimits::default(),
+        pepper: Pepper([3; 32]),
+    }
+}
