@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 from served import TOOLSETS
 from steps import STEPS, TOOLS, Conversation
@@ -72,6 +73,15 @@ def drive(inspector, way, target):
     print(f"inspector over {way}: {len(TOOLS)} tools")
 
 
+def nothing_is_left(records):
+    """A server ends when its client is gone, and takes its records along."""
+    patience = time.monotonic() + 60
+    while left := list(records.glob("*")):
+        if time.monotonic() > patience:
+            raise SystemExit(f"left behind: {left}")
+        time.sleep(0.1)
+
+
 def main(binary, modules):
     toolsets = [argument for name in TOOLSETS for argument in ("--toolset", name)]
     url, key = os.environ["SANDSTORM_URL"], os.environ["SANDSTORM_API_KEY"]
@@ -86,6 +96,7 @@ def main(binary, modules):
             drive(inspector, "http", [f"{url}/mcp", "--era", "modern", *http])
         finally:
             inspector.run("mcpdo", "daemon", "stop")
+            nothing_is_left(pathlib.Path(home) / "state/mcp")
 
 
 main(*sys.argv[1:])
