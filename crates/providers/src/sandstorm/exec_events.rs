@@ -66,7 +66,7 @@ impl Listener {
             let event = tokio::select! {
                 biased;
                 event = self.events.next() => event,
-                fault = self.failed_input() => return Err(lost_input(&fault)),
+                fault = failed_input(&self.running) => return Err(lost_input(&fault)),
             };
             let event = match event {
                 Some(Ok(event)) => event,
@@ -81,15 +81,6 @@ impl Listener {
                     return Ok(ExecEvent::Exited(self.story.end(&end, cause)?));
                 }
             }
-        }
-    }
-
-    /// Waits until the program's input could not be handed over; for ever if that does not happen.
-    async fn failed_input(&self) -> String {
-        self.running.over.cancelled().await;
-        match self.running.fault() {
-            Some(fault) => fault,
-            None => std::future::pending().await,
         }
     }
 
@@ -109,6 +100,15 @@ impl Listener {
             },
             status => story::cause(status),
         }
+    }
+}
+
+/// Waits until the program's input could not be handed over; for ever if that does not happen.
+async fn failed_input(running: &Running) -> String {
+    running.over.cancelled().await;
+    match running.fault() {
+        Some(fault) => fault,
+        None => std::future::pending().await,
     }
 }
 
