@@ -38,6 +38,7 @@ mod server;
 mod sse;
 mod terminal;
 mod transport;
+mod tunnel;
 
 pub use activity::{Activities, Activity};
 pub use body::Download;
@@ -55,3 +56,4 @@ pub use sandboxes::{Created, NewSandbox, Sample, Sandbox, SandboxQuery};
 pub use server::{ServerLimits, Version};
 pub use terminal::{Keyboard, Screen, Terminal, TerminalOptions, TerminalOutput};
 pub use transport::Client;
+pub use tunnel::Tunnel;

@@ -85,6 +85,7 @@ pub const PUBLIC: &[Route] = &[
     row("*", "/v1/sandboxes/{sandbox}/ports/{port}", SANDBOX),
     row("*", "/v1/sandboxes/{sandbox}/ports/{port}/", SANDBOX),
     row("*", "/v1/sandboxes/{sandbox}/ports/{port}/{*path}", SANDBOX),
+    row("GET", "/v1/sandboxes/{sandbox}/tunnel/{port}", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/files", FILES),
     row("HEAD", "/v1/sandboxes/{sandbox}/files", FILES),
     row("PUT", "/v1/sandboxes/{sandbox}/files", FILES),

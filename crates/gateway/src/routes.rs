@@ -14,6 +14,7 @@ pub(crate) mod ports;
 pub(crate) mod pty;
 pub(crate) mod runs;
 pub(crate) mod sandboxes;
+pub(crate) mod tunnels;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -60,6 +61,7 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(ports::root))
         .routes(routes!(ports::slash))
         .routes(routes!(ports::below))
+        .routes(routes!(tunnels::open))
         .routes(routes!(content::read, content::head, content::write, content::remove))
         .routes(routes!(files::list))
         .routes(routes!(files::stat))

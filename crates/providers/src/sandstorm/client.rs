@@ -39,7 +39,10 @@ impl Far {
         let client = Client::with_options(&config.url, key, config.client_options()).map_err(of)?;
         let (can, limits) = tokio::try_join!(client.capabilities(), client.server_limits()).map_err(of)?;
         if !can.exec && !can.files {
-            return Err(Error::new(ErrorKind::Provider, "the server does not tell what it can do: it is too old"));
+            return Err(Error::new(
+                ErrorKind::Provider,
+                "the server does not tell what it can do: it is too old",
+            ));
         }
         let info =
             ProviderInfo { name: config.name, kind: "sandstorm".to_owned(), region: config.region.clone() };
@@ -113,7 +116,9 @@ impl Far {
         let (input, frames) = ExecInput::channel(input::WAITING);
         let running = Arc::new(Running::new(exec, place, Some(input), output));
         match runs {
-            true => self.tasks.start("feed a program", input::feed(Arc::clone(self), Arc::clone(&running), frames)),
+            true => self
+                .tasks
+                .start("feed a program", input::feed(Arc::clone(self), Arc::clone(&running), frames)),
             false => running.over.cancel(),
         }
         self.places.add_exec(Arc::clone(&running));
@@ -148,7 +153,6 @@ fn offered(can: Capabilities, limits: &ServerLimits) -> Capabilities {
         snapshot_files: false,
         snapshot_memory: false,
         writable_root: false,
-        connect: false,
         // Sandboxes there live on our lease, so that their lifetime is whoever's asked us.
         lifetime: false,
         max_lifetime_seconds: None,

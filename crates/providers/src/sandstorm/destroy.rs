@@ -39,7 +39,9 @@ impl Far {
             Err(error) => return Err(of(error)),
         }
         match self.client.sandbox(theirs).await {
-            Ok(left) if left.id == theirs && matches!(left.state, Phase::Terminated | Phase::Failed) => Ok(()),
+            Ok(left) if left.id == theirs && matches!(left.state, Phase::Terminated | Phase::Failed) => {
+                Ok(())
+            }
             Ok(left) => {
                 let message = "the server says that the sandbox is deleted, but it is still there";
                 Err(Error::new(ErrorKind::Provider, message)

@@ -15,9 +15,9 @@ pub(super) fn of(error: ClientError) -> Error {
     match error {
         ClientError::Refused(refusal) => refused(&refusal),
         // Nobody was there to hear what was asked.
-        ClientError::Unreachable { .. } => {
-            Error::new(ErrorKind::Provider, "the server cannot be reached").with_not_started().with_source(error)
-        }
+        ClientError::Unreachable { .. } => Error::new(ErrorKind::Provider, "the server cannot be reached")
+            .with_not_started()
+            .with_source(error),
         ClientError::Silent { .. } => Error::new(ErrorKind::Timeout, "the server did not answer in time")
             .with_retry(Retry::Elsewhere)
             .with_source(error),
@@ -26,7 +26,8 @@ pub(super) fn of(error: ClientError) -> Error {
         }
         ClientError::Failed { kind, detail } => words(kind, &detail),
         ClientError::Answer { .. } => {
-            Error::new(ErrorKind::Provider, "the server gave an answer that makes no sense").with_source(error)
+            Error::new(ErrorKind::Provider, "the server gave an answer that makes no sense")
+                .with_source(error)
         }
         ClientError::Upload { .. } => {
             Error::new(ErrorKind::InvalidRequest, "what was to be sent could not be read").with_source(error)
@@ -64,7 +65,9 @@ pub(super) fn words(kind: ErrorKind, text: &str) -> Error {
     let elsewhere = |message: &'static str| Error::new(kind, message).with_retry(Retry::Elsewhere);
     match kind {
         ErrorKind::Unauthenticated => elsewhere("the server does not accept the key"),
-        ErrorKind::Forbidden => elsewhere("the key may not do this on the server").with("reason", plain(text)),
+        ErrorKind::Forbidden => {
+            elsewhere("the key may not do this on the server").with("reason", plain(text))
+        }
         // Its limits are those of our account there.
         ErrorKind::Quota => Error::new(kind, plain(text)).with_retry(Retry::Elsewhere),
         ErrorKind::Timeout => Error::new(kind, plain(text)).with_retry(Retry::Here),

@@ -67,7 +67,9 @@ impl Far {
     pub(super) async fn exec(self: &Arc<Self>, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         check_wanted(&req)?;
         if self.places.exec(&req.id).is_some() {
-            return Err(Error::new(ErrorKind::Conflict, "there is such a program already").with("exec", req.id));
+            return Err(
+                Error::new(ErrorKind::Conflict, "there is such a program already").with("exec", req.id)
+            );
         }
         let place = self.place(id).await?;
         for (path, content) in &req.files {
@@ -137,7 +139,9 @@ impl Far {
 /// The same failure of something that had begun.
 fn began(error: Error) -> Error {
     match error.is_not_started() {
-        true => Error::new(error.kind(), "the program was started, but cannot be listened to").with_source(error),
+        true => {
+            Error::new(error.kind(), "the program was started, but cannot be listened to").with_source(error)
+        }
         false => error,
     }
 }

@@ -89,7 +89,13 @@ impl Far {
         }
     }
 
-    async fn list_files(&self, place: &Place, path: &GuestPath, depth: u32, limit: usize) -> Result<FileReply> {
+    async fn list_files(
+        &self,
+        place: &Place,
+        path: &GuestPath,
+        depth: u32,
+        limit: usize,
+    ) -> Result<FileReply> {
         let shown = depth.clamp(1, DEEPEST);
         let listing = self.client.list_files(place.theirs(), path, shown, Some(asked(limit))).await;
         let listing = listing.map_err(of)?;

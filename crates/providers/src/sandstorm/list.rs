@@ -44,7 +44,10 @@ impl Far {
                 pages.next = None;
                 pages.waiting.clear();
             }
-            Some((next.map_err(|error| error.with_operation("list").with_provider(&pages.far.info.name)), pages))
+            Some((
+                next.map_err(|error| error.with_operation("list").with_provider(&pages.far.info.name)),
+                pages,
+            ))
         })
         .boxed()
     }

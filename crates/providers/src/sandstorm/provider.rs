@@ -153,8 +153,12 @@ impl Provider for SandstormProvider {
         self.run(cx, "watch", work).await
     }
 
-    async fn connect(&self, cx: &OpContext, _id: &SandboxId, _port: u16) -> Result<Duplex> {
-        self.run(cx, "connect", async { Err(lacking("connect")) }).await
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
+        let work = async {
+            let place = self.0.place(id).await?;
+            self.0.client.tunnel(place.theirs(), port).await.map(Duplex::new).map_err(of)
+        };
+        self.run(cx, "connect", work).await
     }
 
     async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
@@ -194,7 +198,7 @@ impl Provider for SandstormProvider {
     }
 
     async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<SnapshotId> {
-        self.run(cx, "snapshot", async { Err(lacking("snapshot_files")) }).await
+        self.run(cx, "snapshot", async { Err(no_snapshots()) }).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
@@ -216,8 +220,9 @@ impl Provider for SandstormProvider {
     }
 }
 
-fn lacking(feature: &str) -> Error {
-    Error::unmet(vec![Unmet::new(feature, "yes", "no", "the API of the server does not carry it")])
+fn no_snapshots() -> Error {
+    let why = "the API of the server does not carry it";
+    Error::unmet(vec![Unmet::new("snapshot_files", "yes", "no", why)])
 }
 
 fn used(sample: &Sample) -> Usage {

@@ -76,12 +76,18 @@ async fn garbage_is_no_sandbox() {
         r#"{{"id":"{other}","state":"ready","created_at":"2026-11-15T12:00:00.000Z","labels":{{}},
             "template":"host","limits":{{}},"network":"none"}}"#
     );
-    for body in ["<html>welcome</html>", "", "{}", r#"{"id":"sbx_short"}"#, "null", &"[".repeat(10_000), &foreign] {
+    for body in
+        ["<html>welcome</html>", "", "{}", r#"{"id":"sbx_short"}"#, "null", &"[".repeat(10_000), &foreign]
+    {
         let garbage = answer("200 OK", "content-type: application/json\r\n", body);
         proxy.set(move |line| if creates(line) { garbage.clone() } else { Fault::Pass });
         let id = SandboxId::random();
         let error = adapter.create(&cx(), &spec(), opts(id)).await.unwrap_err();
-        assert_eq!((error.kind(), error.retry()), (ErrorKind::Provider, Retry::Elsewhere), "{body:.40}: {error}");
+        assert_eq!(
+            (error.kind(), error.retry()),
+            (ErrorKind::Provider, Retry::Elsewhere),
+            "{body:.40}: {error}"
+        );
         assert!(!error.is_not_started(), "{body:.40}: nobody knows");
         assert_eq!(adapter.get(&cx(), &id).await.unwrap_err().kind(), ErrorKind::NotFound);
         adapter.destroy(&cx(), &id).await.unwrap();
@@ -143,7 +149,8 @@ async fn what_was_made_otherwise_than_asked_for_is_taken_back() {
     let client = world.client();
     let made = client.create_sandbox(&Default::default()).await.unwrap();
     let mut changed = serde_json_of(&made);
-    changed = changed.replacen("\"labels\":{}", &format!("\"labels\":{}", "{\"sandstorm.owner/here\":\"yes\"}"), 1);
+    changed =
+        changed.replacen("\"labels\":{}", &format!("\"labels\":{}", "{\"sandstorm.owner/here\":\"yes\"}"), 1);
     let odd = answer("201 Created", "", &changed);
     proxy.set(move |line| if creates(line) { odd.clone() } else { Fault::Pass });
     let error = create(&adapter).await;

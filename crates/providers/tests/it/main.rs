@@ -6,6 +6,7 @@
 mod answers;
 mod conformance;
 mod outages;
+mod ports;
 mod proxy;
 mod restart;
 mod streams;

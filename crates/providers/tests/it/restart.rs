@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandstorm_provider::{
-    AttachFrom, ExecSignal, ExecStatus, Provider, ProviderEvent, ProviderExt, Stdin,
-};
+use sandstorm_provider::{AttachFrom, ExecSignal, ExecStatus, Provider, ProviderEvent, ProviderExt, Stdin};
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_types::{ErrorKind, Phase, State};
 
@@ -16,7 +14,8 @@ async fn sandboxes_and_programs_are_found_again() {
     let world = World::new().await;
     let first = world.adapter().await;
     let mut labelled = spec();
-    labelled.labels = std::collections::BTreeMap::from([("team".to_owned(), "a".to_owned())]).try_into().unwrap();
+    labelled.labels =
+        std::collections::BTreeMap::from([("team".to_owned(), "a".to_owned())]).try_into().unwrap();
     let id = first.create(&cx(), &labelled, Default::default()).await.unwrap().id;
     let path = "kept".parse().unwrap();
     first.write_bytes(&cx(), &id, &path, "then".into()).await.unwrap();

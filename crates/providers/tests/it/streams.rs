@@ -47,10 +47,8 @@ async fn a_foreground_program_is_out_of_sight_with_its_connection_and_ends() {
     assert_eq!(error.kind(), ErrorKind::Provider, "{error:?}");
     assert!(!error.is_not_started());
     let theirs = world.client().sandboxes(&Default::default()).await.unwrap().items[0].id;
-    eventually("the program ends", async || {
-        world.client().execs(theirs, true).await.unwrap().is_empty()
-    })
-    .await;
+    eventually("the program ends", async || world.client().execs(theirs, true).await.unwrap().is_empty())
+        .await;
 }
 
 #[tokio::test]

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use sandstorm_client::Client;
-use sandstorm_control::server::{
-    Control, KeyForm, NewKey, Quota, Scopes, Settings, Setup, testing,
-};
+use sandstorm_control::server::{Control, KeyForm, NewKey, Quota, Scopes, Settings, Setup, testing};
 use sandstorm_control::{Runner, Tools};
 use sandstorm_gateway::{Gateway, GatewaySettings, Listener, ServeLimits, ServeOptions, router, serve};
 use sandstorm_language::Roots;
@@ -30,17 +28,25 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let settings = testing::settings();
-        let quota = Quota { requests_per_second: 10_000, ..settings.quota };
-        Self::with(Settings { quota, ..settings }).await
+        let memory = Arc::new(MemoryProvider::default());
+        Self::over(Arc::clone(&memory), memory, Self::settings()).await
     }
 
-    pub(crate) async fn with(rules: Settings) -> Self {
+    pub(crate) fn settings() -> Settings {
+        let settings = testing::settings();
+        let quota = Quota { requests_per_second: 10_000, ..settings.quota };
+        Settings { quota, ..settings }
+    }
+
+    /// A server over a provider that keeps its sandboxes in `memory`.
+    pub(crate) async fn over(
+        memory: Arc<MemoryProvider>,
+        provider: Arc<dyn Provider>,
+        rules: Settings,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
         let store = Store::open(&config).await.unwrap();
-        let memory = Arc::new(MemoryProvider::default());
-        let provider: Arc<dyn Provider> = Arc::clone(&memory) as _;
         let tools = Tools {
             provider: Arc::clone(&provider),
             limits: rules.limits,
