@@ -95,6 +95,11 @@ impl<T: DeserializeOwned> EventStream<T> {
         self.resume = Some(url);
     }
 
+    /// From now on a broken connection is an error.
+    pub(crate) fn stop_resuming(&mut self) {
+        self.resume = None;
+    }
+
     /// Nothing more is expected: the end of the connection is the end.
     pub(crate) fn finish(&mut self) {
         self.done = true;

@@ -9,7 +9,7 @@ use sandstorm_types::{ErrorKind, Retry, SandboxId, SandboxSpec, Unmet};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Far;
-use super::error::of;
+use super::error::{of, senseless};
 use super::places::{Making, exists};
 use super::view;
 
@@ -81,7 +81,12 @@ impl Far {
         gone: &CancellationToken,
     ) -> Result<Sandbox> {
         let id = making.ours;
-        let checked = self.check_made(spec, id, &theirs).and_then(|()| {
+        // What does not carry our labels may be anybody's: it is neither taken on nor touched.
+        if view::our_id(&self.owner, &theirs) != Some(id) {
+            making.unsure();
+            return Err(senseless("the new sandbox does not carry our labels"));
+        }
+        let checked = self.check_made(spec, &theirs).and_then(|()| {
             let place = view::place(id, &theirs)?;
             Ok((place, self.seen(id, &theirs)?))
         });

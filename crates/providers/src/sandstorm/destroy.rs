@@ -5,6 +5,30 @@ use sandstorm_types::{ErrorKind, Phase, Retry, SandboxId};
 
 use super::client::Far;
 use super::error::of;
+use super::places::Place;
+
+/// A sandbox that we are about to end: programs that end meanwhile end with it. Dropped before it is done, it lives on.
+struct Ending {
+    place: Place,
+    done: bool,
+}
+
+impl Ending {
+    fn begin(place: Place) -> Self {
+        place.set_ending(true);
+        Self { place, done: false }
+    }
+
+    fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.place.set_ending(self.done);
+    }
+}
 
 impl Far {
     /// Ends every sandbox there that carries this id of ours.
@@ -16,16 +40,12 @@ impl Far {
             Some(place) if !self.places.is_unsure(ours) => vec![place.theirs()],
             _ => self.find(ours).await?.into_iter().map(|theirs| theirs.id).collect(),
         };
-        if let Some(place) = &known {
-            place.set_ending(true);
-        }
+        let ending = known.map(Ending::begin);
         for theirs in all {
-            if let Err(error) = self.end(theirs).await {
-                if let Some(place) = &known {
-                    place.set_ending(false);
-                }
-                return Err(error.with("sandbox", ours));
-            }
+            self.end(theirs).await.map_err(|error| error.with("sandbox", ours))?;
+        }
+        if let Some(ending) = ending {
+            ending.done();
         }
         self.places.forget(ours);
         Ok(())

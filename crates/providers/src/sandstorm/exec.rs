@@ -52,8 +52,8 @@ impl Drop for Starting {
             return;
         }
         self.running.over.cancel();
-        // One in the foreground ends with its connection.
-        if self.background {
+        // One in the foreground ends with its connection; without a runtime everything ends anyway.
+        if self.background && tokio::runtime::Handle::try_current().is_ok() {
             let (far, running) = (Arc::clone(&self.far), Arc::clone(&self.running));
             self.far.tasks.start("end an exec that nobody heard of", async move {
                 let killing = far.client.kill(running.place.theirs(), running.id);

@@ -48,7 +48,7 @@ impl Listener {
             }
             let event = listener.next().await;
             listener.over = !matches!(event, Ok(ExecEvent::Started | ExecEvent::Output { .. }));
-            if listener.over {
+            if matches!(event, Ok(ExecEvent::Exited(_))) {
                 listener.running.over.cancel();
             }
             let name = &listener.far.info.name;

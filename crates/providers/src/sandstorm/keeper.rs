@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use sandstorm_types::ErrorKind;
+use sandstorm_types::{ErrorKind, Phase};
 
 use super::client::Far;
 use super::places::Place;
+use super::view;
 
 /// Sandboxes that are renewed at the same time.
 const AT_ONCE: usize = 8;
@@ -27,8 +28,14 @@ impl Far {
     async fn renew(&self, place: Place) {
         match self.client.extend_sandbox(place.theirs(), self.lease).await {
             Ok(_) => {}
-            // It is gone; whoever asks for it hears that.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
+                match self.client.sandbox(place.theirs()).await {
+                    Ok(theirs) if view::is_gone(theirs.state) => self.places.forget(&place.ours()),
+                    Ok(theirs) if theirs.state == Phase::Failed => place.ended().cancel(),
+                    Err(error) if error.kind() == ErrorKind::NotFound => self.places.forget(&place.ours()),
+                    _ => {}
+                }
+            }
             Err(error) => {
                 tracing::warn!(sandbox = %place.ours(), provider = %self.info.name, %error, "a lease was not renewed");
             }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_client::Activity;
-use sandstorm_provider::ProviderEvent;
+use sandstorm_client::{Activities, Activity};
+use sandstorm_provider::{ProviderEvent, Result};
 use sandstorm_types::SandboxId;
 
 use super::client::Far;
-use super::error::plain;
+use super::error::{of, plain};
 use super::places::Place;
 use super::view;
 
@@ -16,23 +16,38 @@ use super::view;
 const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
 
+async fn hear_next(news: Option<&mut Activities>) -> Option<sandstorm_client::Result<Activity>> {
+    news?.next().await
+}
+
 impl Far {
-    /// Tells our listeners what concerns our sandboxes. Whenever something may have been missed they are told that.
-    pub(super) async fn follow_news(self: Arc<Self>) {
-        let mut pause = SHORTEST;
+    /// Listens from now on.
+    pub(super) async fn news(&self, after: Option<u64>) -> Result<Activities> {
+        Ok(self.client.events(after).await.map_err(of)?.until_it_breaks())
+    }
+
+    /// Tells our listeners what concerns our sandboxes. What came while nobody was connected is heard afterwards, as long
+    /// as the other server keeps it; where nothing is known of a time, the listeners are told that.
+    pub(super) async fn follow_news(self: Arc<Self>, news: Activities) {
+        let (mut news, mut pause, mut last) = (Some(news), SHORTEST, None);
         loop {
-            match self.client.events(None).await {
-                Ok(mut news) => {
-                    while let Some(Ok(activity)) = news.next().await {
-                        pause = SHORTEST;
-                        self.hear(&activity).await;
-                    }
-                }
-                Err(error) => tracing::debug!(provider = %self.info.name, %error, "there is no news"),
+            while let Some(Ok(activity)) = hear_next(news.as_mut()).await {
+                pause = SHORTEST;
+                last = Some(activity.seq);
+                self.hear(&activity).await;
             }
-            self.events.tell(ProviderEvent::Lagged);
+            if last.is_none() {
+                self.events.tell(ProviderEvent::Lagged);
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST);
+            news = match self.news(last).await {
+                Ok(news) => Some(news),
+                Err(error) => {
+                    tracing::debug!(provider = %self.info.name, %error, "there is no news");
+                    None
+                }
+            };
         }
     }
 

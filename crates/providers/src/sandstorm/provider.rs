@@ -29,9 +29,14 @@ impl SandstormProvider {
     /// Connects: reads what the server can do, and from then on follows what happens there.
     pub async fn connect(config: Config) -> Result<Self> {
         let name = config.name.clone();
-        let far = Far::meet(config).await;
-        let far = Arc::new(far.map_err(|error| error.with_operation("connect").with_provider(&name))?);
-        far.tasks.start("follow news", Arc::clone(&far).follow_news());
+        let meeting = async {
+            let far = Far::meet(config).await?;
+            let news = far.news(None).await?;
+            Ok((Arc::new(far), news))
+        };
+        let met: Result<_> = meeting.await;
+        let (far, news) = met.map_err(|error| error.with_operation("connect").with_provider(&name))?;
+        far.tasks.start("follow news", Arc::clone(&far).follow_news(news));
         far.tasks.start("keep leases", Arc::clone(&far).keep_leases());
         Ok(Self(far))
     }

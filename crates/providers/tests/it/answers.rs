@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sandstorm_client::NewSandbox;
 use sandstorm_provider::{CreateOptions, Error, Provider};
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_types::{ErrorKind, Retry, SandboxId};
@@ -144,20 +145,30 @@ async fn a_delete_is_believed_when_it_is_seen() {
 
 #[tokio::test]
 async fn what_was_made_otherwise_than_asked_for_is_taken_back() {
-    // A server that gives other limits than those asked for: its answer is changed on the way.
     let (world, proxy, adapter) = behind_proxy().await;
-    let client = world.client();
-    let made = client.create_sandbox(&Default::default()).await.unwrap();
-    let mut changed = serde_json_of(&made);
-    changed =
-        changed.replacen("\"labels\":{}", &format!("\"labels\":{}", "{\"sandstorm.owner/here\":\"yes\"}"), 1);
-    let odd = answer("201 Created", "", &changed);
+    let id = SandboxId::random();
+    let labels = [("sandstorm.owner/here", "yes".to_owned()), ("sandstorm.sandbox/here", id.to_string())];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
+    let new = NewSandbox { labels, ..NewSandbox::default() };
+    let mut made = world.client().create_sandbox(&new).await.unwrap();
+    made.more["limits"]["processes"] = 1000.into();
+    let odd = answer("201 Created", "", &serde_json::to_string(&made).unwrap());
     proxy.set(move |line| if creates(line) { odd.clone() } else { Fault::Pass });
-    let error = create(&adapter).await;
+    let error = adapter.create(&cx(), &spec(), opts(id)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Provider);
-    assert_eq!(world.alive().await, 0, "what nobody can find again is ended");
+    assert!(error.to_string().contains("other limits"), "{error}");
+    assert_eq!(world.alive().await, 0);
 }
 
-fn serde_json_of(sandbox: &sandstorm_client::Sandbox) -> String {
-    serde_json::to_string(sandbox).unwrap()
+#[tokio::test]
+async fn what_is_somebody_elses_is_not_touched() {
+    let (world, proxy, adapter) = behind_proxy().await;
+    let made = world.client().create_sandbox(&NewSandbox::default()).await.unwrap();
+    let theirs = answer("201 Created", "", &serde_json::to_string(&made).unwrap());
+    proxy.set(move |line| if creates(line) { theirs.clone() } else { Fault::Pass });
+    let id = SandboxId::random();
+    let error = adapter.create(&cx(), &spec(), opts(id)).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Provider && error.to_string().contains("our labels"), "{error}");
+    adapter.destroy(&cx(), &id).await.unwrap();
+    assert_eq!(world.alive().await, 1);
 }

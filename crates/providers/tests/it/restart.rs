@@ -69,17 +69,12 @@ async fn what_happens_there_is_told_by_our_names() {
     let mut events = adapter.events();
     let id = sandbox(&adapter).await;
     let theirs = world.client().sandboxes(&Default::default()).await.unwrap().items[0].id;
-    // Whoever asks a little early may have been before the adapter listened.
     world.memory.lose(&theirs, "the machine was on fire").unwrap();
     let told = async {
         loop {
             match events.next().await.unwrap() {
                 ProviderEvent::Ended { sandbox, reason } => return (sandbox, reason),
-                ProviderEvent::Lagged => {
-                    let state = adapter.get(&cx(), &id).await.unwrap().state;
-                    assert!(matches!(state, State::Failed { .. }));
-                }
-                ProviderEvent::Denied { .. } => {}
+                ProviderEvent::Lagged | ProviderEvent::Denied { .. } => {}
             }
         }
     };

@@ -180,6 +180,17 @@ async fn lost_input_is_not_passed_over() {
 }
 
 #[tokio::test]
+async fn input_that_is_too_long_for_a_request_comes_after_it() {
+    let (_world, _proxy, adapter) = behind_proxy().await;
+    let id = sandbox(&adapter).await;
+    let long: Bytes = (0..3 << 20).map(|place: u32| place as u8).collect();
+    let mut cat = ExecRequest::program(["/bin/cat"]);
+    cat.stdin = Stdin::Given(long.clone());
+    let done = adapter.exec_collect(&cx(), &id, cat).await.unwrap();
+    assert!(done.stdout == long, "{} bytes came back", done.stdout.len());
+}
+
+#[tokio::test]
 async fn a_program_that_may_have_begun_unheard_is_ended() {
     let (world, proxy, adapter) = behind_proxy().await;
     let id = sandbox(&adapter).await;
