@@ -68,9 +68,11 @@ async fn a_background_program_is_heard_on_after_a_break() {
 async fn a_stream_that_is_cut_is_not_taken_for_whole() {
     let (_world, proxy, adapter) = behind_proxy().await;
     let id = sandbox(&adapter).await;
+    // The whole answer is longer than any of these.
+    let line = format!("{}; sleep 1", ["echo much"; 40].join("; "));
     for cut in [10, 300, 700, 1200] {
         proxy.set(move |line| if executes(line) { Fault::CutAfter(cut) } else { Fault::Pass });
-        let told = match adapter.exec(&cx(), &id, ExecRequest::shell("echo much; echo more; sleep 1")).await {
+        let told = match adapter.exec(&cx(), &id, ExecRequest::shell(line.clone())).await {
             Ok(exec) => exec.collect().await.map(drop),
             Err(error) => Err(error),
         };
