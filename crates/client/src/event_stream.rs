@@ -8,9 +8,9 @@ use reqwest::Url;
 use sandstorm_types::{ErrorKind, Problem};
 use serde::de::DeserializeOwned;
 
+use crate::call::Call;
 use crate::pace;
 use crate::sse::{Message, Parser};
-use crate::transport::Call;
 use crate::{Client, Error, Result};
 
 /// How long a stream may take to begin: there is nothing to compute first.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address::with_query;
+use crate::call::Call;
 use crate::event_stream::EventStream;
-use crate::transport::Call;
 use crate::{Client, ExecEvents, Result};
 
 /// What to run: a line for the shell, or a program and its arguments.

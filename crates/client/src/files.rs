@@ -9,8 +9,8 @@ use sandstorm_types::{GuestPath, SandboxId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::address::with_query;
+use crate::call::Call;
 use crate::event_stream::EventStream;
-use crate::transport::Call;
 use crate::{Client, Download, Error, Result};
 
 /// What is at a path.

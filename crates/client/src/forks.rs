@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandstorm_types::{ContextId, SandboxId, duration};
 use serde::{Deserialize, Serialize};
 
-use crate::transport::Call;
+use crate::call::Call;
 use crate::{Client, Result, Sandbox};
 
 /// Copies to make of a living sandbox. What is not said is the source's.

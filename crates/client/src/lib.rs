@@ -21,6 +21,7 @@
 mod activity;
 mod address;
 mod body;
+mod call;
 mod contexts;
 mod error;
 mod event_stream;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address::with_query;
-use crate::transport::Call;
+use crate::call::Call;
 use crate::{Client, Page, Result};
 
 /// A sandbox to make. What is not said is the server's default.

@@ -6,7 +6,7 @@ use sandstorm_types::{Capabilities, Limits, duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::transport::Call;
+use crate::call::Call;
 use crate::{Client, Result};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
