@@ -38,6 +38,12 @@ pub struct Activities {
 }
 
 impl Activities {
+    /// From now on a broken connection is an error, for callers who have to know of it.
+    pub fn until_it_breaks(mut self) -> Self {
+        self.events.stop_resuming();
+        self
+    }
+
     /// The next one. `None` after the last of one sandbox.
     pub async fn next(&mut self) -> Option<Result<Activity>> {
         let event = self.events.next().await;

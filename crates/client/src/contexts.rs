@@ -7,8 +7,8 @@ use sandstorm_types::{ContextId, EnvMap, GuestPath, LanguageName, SandboxId, Tim
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::call::Call;
 use crate::event_stream::EventStream;
-use crate::transport::Call;
 use crate::{Client, ExecEvents, Result};
 
 /// A context to make.

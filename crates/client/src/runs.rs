@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address::with_query;
+use crate::call::Call;
 use crate::event_stream::EventStream;
-use crate::transport::Call;
 use crate::{Client, Error, Page, Result};
 
 /// A run as its owner sees it.

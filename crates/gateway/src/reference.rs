@@ -21,8 +21,8 @@ const TAIL: &str = "
 Two families depend on the case. `file_system` follows what the kernel said: 404 absent, 403 not permitted or read-only,
 409 in the way or of another kind, 507 no room, 400 an impossible name. `invalid_request` is 413 for a body that is too
 large, 415 for one of another kind, 405 for a method that a path does not have, 416 for a range that a file does not
-have, 421 for a `Host` that is not the server's, 426 for a terminal without an upgrade, 431 for a head that is too large.
-A body that comes too slowly is `timeout` with 408. `isolation` is 501 because this host cannot build the walls that were
+have, 421 for a `Host` that is not the server's, 426 for a terminal or tunnel without an upgrade, 431 for a head that is too
+large. A body that comes too slowly is `timeout` with 408. `isolation` is 501 because this host cannot build the walls that were
 asked for, however often it is tried. 429 and 503 carry `Retry-After` in seconds.
 
 ## Streams

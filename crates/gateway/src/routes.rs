@@ -14,6 +14,7 @@ pub(crate) mod ports;
 pub(crate) mod pty;
 pub(crate) mod runs;
 pub(crate) mod sandboxes;
+pub(crate) mod tunnels;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -44,6 +45,7 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::network))
         .routes(routes!(events::of_sandbox))
         .routes(routes!(sandboxes::metrics))
+        .routes(routes!(sandboxes::usage))
         .routes(routes!(execs::start))
         .routes(routes!(execs::list))
         .routes(routes!(execs::get, execs::kill))
@@ -59,6 +61,7 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(ports::root))
         .routes(routes!(ports::slash))
         .routes(routes!(ports::below))
+        .routes(routes!(tunnels::open))
         .routes(routes!(content::read, content::head, content::write, content::remove))
         .routes(routes!(files::list))
         .routes(routes!(files::stat))

@@ -68,6 +68,12 @@ const ROWS: &[Row] = &[
     },
     Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx", "rusqlite"] },
     Row {
+        folder: "providers",
+        may: &["client", "provider", "types"],
+        tests_may: &["control", "gateway", "language", "store"],
+        never: &["axum", "sqlx", "rusqlite"],
+    },
+    Row {
         folder: "cli",
         may: &[
             "agent",
@@ -82,6 +88,7 @@ const ROWS: &[Row] = &[
             "jail",
             "language",
             "provider",
+            "providers",
             "store",
             "sys",
             "telemetry",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandstorm_client::{Client, Error, NewFork, NewSandbox, SandboxQuery};
+use sandstorm_client::{Client, ClientOptions, Error, NewFork, NewSandbox, SandboxQuery};
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId};
 
 use crate::script::{Script, answer};
@@ -139,4 +139,40 @@ async fn a_fork_is_asked_for_once_and_told_one_by_one() {
     assert_eq!(forks[0].contexts[0].from.to_string(), "ctx_aaaaaaaaaaaaaaaaaaaaaaaaaa");
     assert_eq!(forks[0].not_carried[0].what, "watchers 1");
     assert!(forks[1].sandbox.is_none() && forks[1].problem.as_ref().unwrap().code == "quota");
+}
+
+#[tokio::test]
+async fn a_part_of_a_file_is_asked_for_by_its_bytes() {
+    for (from, length, range) in [
+        (0, None, None),
+        (5, None, Some("bytes=5-")),
+        (5, Some(3), Some("bytes=5-7")),
+        (0, Some(1), Some("bytes=0-0")),
+        (5, Some(u64::MAX), Some("bytes=5-")),
+    ] {
+        let script = Script::new().await;
+        let client = script.client();
+        let path = GuestPath::workspace();
+        let status = if range.is_some() { "206 Partial Content" } else { "200 OK" };
+        let part = answer(status, "", "abc");
+        let answers = [part.as_str()];
+        let reading = client.read_file_part(SandboxId::from_bits(0), &path, from, length);
+        let (asked, read) = tokio::join!(script.play(&answers), reading);
+        assert!(read.is_ok());
+        assert_eq!(asked[0].header("range"), range);
+    }
+}
+
+#[tokio::test]
+async fn whoever_can_go_elsewhere_is_not_kept_waiting() {
+    let script = Script::new().await;
+    let options = ClientOptions { repeats: false, most_answer: 100, ..ClientOptions::default() };
+    let client = Client::with_options(&format!("http://{}", script.address), None, options).unwrap();
+    let busy = answer("503 Service Unavailable", "retry-after: 1\r\n", r#"{"code":"capacity"}"#);
+    let long = answer("200 OK", "", &format!(r#"{{"version":"{}"}}"#, "1".repeat(200)));
+    let answers = [busy.as_str(), long.as_str()];
+    let asking = async { (client.version().await, client.version().await) };
+    let (_, (refused, endless)) = tokio::join!(script.play(&answers), asking);
+    assert_eq!(refused.unwrap_err().retry_after(), Some(Duration::from_secs(1)));
+    assert!(matches!(endless, Err(Error::Answer { .. })), "{endless:?}");
 }

@@ -86,7 +86,7 @@ async fn forward(
         return Err(ApiError::invalid("this method is not forwarded").status(StatusCode::METHOD_NOT_ALLOWED));
     }
     let mount = Mount { sandbox, port };
-    let upgrade = wants_websocket(&request);
+    let upgrade = request.method() == Method::GET && wants_upgrade(&request, "websocket");
     let client = upgrade.then(|| hyper::upgrade::on(&mut request));
     // Held by the connection, and by the tunnel that it may become.
     let seat = Arc::new(app.control.open_stream(&caller)?);
@@ -126,6 +126,7 @@ async fn forward(
         let stop = revoked(app.control.clone(), caller);
         let idle = app.settings.idle;
         app.tasks.start("port tunnel", async move {
+            let program = async { program.await.ok().map(TokioIo::new) };
             tunnel::carry(client, program, idle, stop).await;
             drop(tunnelled);
         });
@@ -144,7 +145,7 @@ async fn forward(
 
 /// A port in the one way to write it.
 #[derive(Debug)]
-pub(crate) struct Port(u16);
+pub(crate) struct Port(pub(super) u16);
 
 impl FromStr for Port {
     type Err = ();
@@ -160,14 +161,13 @@ fn bad_answer(error: impl std::fmt::Display) -> ApiError {
     ApiError::new(ErrorKind::Provider, "the program on this port gave no usable HTTP answer")
 }
 
-fn wants_websocket(request: &Request) -> bool {
+/// Whether the connection is to become something else.
+pub(super) fn wants_upgrade(request: &Request, protocol: &str) -> bool {
     let named = |name, word: &str| {
         let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
     };
-    request.method() == Method::GET
-        && named(header::UPGRADE, "websocket")
-        && named(header::CONNECTION, "upgrade")
+    named(header::UPGRADE, protocol) && named(header::CONNECTION, "upgrade")
 }
 
 /// The path and query behind the prefix, as they were written.

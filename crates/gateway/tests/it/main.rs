@@ -5,6 +5,7 @@
 mod access;
 mod costs;
 mod documents;
+mod execs;
 mod forks;
 mod hostile;
 mod idempotency;

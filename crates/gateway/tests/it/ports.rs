@@ -143,3 +143,35 @@ async fn websockets_pass_and_end_with_their_key() {
     let over = tokio::time::timeout(PATIENCE, socket.next()).await.unwrap();
     assert!(!matches!(over, Some(Ok(Message::Text(_)))));
 }
+
+#[tokio::test]
+async fn a_tunnel_carries_whatever_is_spoken() {
+    let world = World::new().await;
+    let (address, mut heard, _program) = program(b"\x00\xffno http\n").await;
+    let path = format!("/v1/sandboxes/{}/tunnel/8000", world.sandbox().await);
+    let ask = |key: &str, path: &str, upgrade: &str| {
+        let host = world.address;
+        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n{upgrade}\r\n")
+    };
+    let tcp = "connection: Upgrade\r\nupgrade: tcp\r\n";
+    let status = async |request: String| {
+        let said = world.raw(request.as_bytes()).await;
+        said.split(' ').nth(1).map(str::to_owned).unwrap_or_default()
+    };
+    assert_eq!(status(ask(&world.key, &path, "connection: close\r\n")).await, "426");
+    assert_eq!(status(ask(&world.stranger, &path, tcp)).await, "404");
+    assert_eq!(status(ask("ss_x_y", &path, tcp)).await, "401");
+    assert_eq!(status(ask(&world.key, &path, tcp)).await, "400", "nothing listens there");
+    world.provider.listen(address);
+    let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+    stream.write_all(ask(&world.key, &path, tcp).as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    while !said.windows(4).any(|four| four == b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut said).await.unwrap(), 0, "{:?}", String::from_utf8_lossy(&said));
+    }
+    assert!(said.starts_with(b"HTTP/1.1 101 "), "{:?}", String::from_utf8_lossy(&said));
+    stream.write_all(b"EHLO\r\n\r\n").await.unwrap();
+    assert_eq!(heard.recv().await.unwrap(), "EHLO\r\n\r\n");
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.unwrap().unwrap();
+    assert!(said.ends_with(b"\x00\xffno http\n"));
+}

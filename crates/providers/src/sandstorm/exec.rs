@@ -1,0 +1,208 @@
+//! Starting programs there and speaking to them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use sandstorm_client::{Command as TheirCommand, NewExec, Signal, StdinForm, TtySize as TheirSize};
+use sandstorm_provider::{
+    AttachFrom, Command, Error, Exec, ExecInput, ExecRequest, ExecSignal, InputFrame, Result, Stdin,
+};
+use sandstorm_types::{ErrorKind, ExecId, SandboxId, Unmet};
+use tokio::sync::mpsc;
+
+use super::client::Far;
+use super::error::of;
+use super::exec_events::Listener;
+use super::input;
+use super::places::{Place, Running};
+
+/// Input up to this many bytes goes with the request; more goes after it.
+const WITH_REQUEST: usize = 1 << 20;
+/// How long ending a program may take that nobody heard of.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// A start that was not answered yet. Dropped before that, a program that may have begun in the background is ended.
+struct Starting {
+    far: Arc<Far>,
+    running: Arc<Running>,
+    background: bool,
+    open: bool,
+}
+
+impl Starting {
+    fn answered(mut self) {
+        self.open = false;
+    }
+
+    fn failed(mut self, error: Error) -> Error {
+        if error.is_not_started() {
+            self.open = false;
+            self.far.places.forget_exec(&self.running.id);
+        }
+        error
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        self.running.over.cancel();
+        // One in the foreground ends with its connection; without a runtime everything ends anyway.
+        if self.background && tokio::runtime::Handle::try_current().is_ok() {
+            let (far, running) = (Arc::clone(&self.far), Arc::clone(&self.running));
+            self.far.tasks.start("end an exec that nobody heard of", async move {
+                let killing = far.client.kill(running.place.theirs(), running.id);
+                let _ = tokio::time::timeout(ENDING, killing).await;
+            });
+        }
+    }
+}
+
+impl Far {
+    pub(super) async fn exec(self: &Arc<Self>, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        check_wanted(&req)?;
+        if self.places.exec(&req.id).is_some() {
+            return Err(
+                Error::new(ErrorKind::Conflict, "there is such a program already").with("exec", req.id)
+            );
+        }
+        let place = self.place(id).await?;
+        for (path, content) in &req.files {
+            self.write_bytes(&place, path, content.clone()).await?;
+        }
+        let (new, input, frames) = request(&req);
+        let output = req.output.unwrap_or(place.output());
+        let running = Arc::new(Running::new(req.id, place.clone(), Some(input.clone()), output));
+        self.places.add_exec(Arc::clone(&running));
+        let (far, background) = (Arc::clone(self), req.background);
+        let starting = Starting { far, running: Arc::clone(&running), background, open: true };
+        let begun = match background {
+            true => self.start_in_background(&place, &new, req.id).await,
+            false => self.client.exec(place.theirs(), &new).await.map_err(of),
+        };
+        let events = match begun {
+            Ok(events) => events,
+            Err(error) => return Err(starting.failed(error)),
+        };
+        starting.answered();
+        if let Some(frames) = frames {
+            self.tasks.start("feed a program", input::feed(Arc::clone(self), Arc::clone(&running), frames));
+        }
+        let events = Listener::new(Arc::clone(self), running, events, AttachFrom::START, !background);
+        Ok(Exec { id: req.id, first: 0, events: events.into_stream(), input, channel: None })
+    }
+
+    async fn start_in_background(
+        &self,
+        place: &Place,
+        new: &NewExec,
+        id: ExecId,
+    ) -> Result<sandstorm_client::ExecEvents> {
+        let started = self.client.start(place.theirs(), new).await.map_err(of)?;
+        if started.id != id {
+            return Err(super::error::senseless("the program has another id than asked for"));
+        }
+        // It runs: whatever goes wrong from here on is no proof of the opposite.
+        self.client.attach(place.theirs(), id, None).await.map_err(|error| began(of(error)))
+    }
+
+    pub(super) async fn signal(self: &Arc<Self>, exec: &ExecId, signal: ExecSignal) -> Result<()> {
+        let running = self.running(exec).await?;
+        let number = match signal {
+            ExecSignal::Forget { before } => {
+                running.forgotten.fetch_max(before, Ordering::AcqRel);
+                return Ok(());
+            }
+            // Behind what was written before.
+            ExecSignal::CloseStdin => match &running.input {
+                Some(input) => return input.close().await,
+                None => return Ok(()),
+            },
+            ExecSignal::Resize(size) => Signal::Resize(TheirSize { rows: size.rows, cols: size.cols }),
+            ExecSignal::Kill => Signal::Kill,
+            ExecSignal::Interrupt => Signal::Interrupt,
+            ExecSignal::Terminate => Signal::Terminate,
+            ExecSignal::Number(number) => Signal::Number(number),
+        };
+        if signal.number().is_some() {
+            running.signalled.store(true, Ordering::Release);
+        }
+        self.client.signal(running.place.theirs(), *exec, number).await.map_err(of)
+    }
+}
+
+/// The same failure of something that had begun.
+fn began(error: Error) -> Error {
+    match error.is_not_started() {
+        true => {
+            Error::new(error.kind(), "the program was started, but cannot be listened to").with_source(error)
+        }
+        false => error,
+    }
+}
+
+/// Refuses what the API cannot carry.
+fn check_wanted(req: &ExecRequest) -> Result<()> {
+    let mut unmet = Vec::new();
+    if req.channel {
+        let why = "the API of the server carries no channel beside a program's streams";
+        unmet.push(Unmet::new("exec_channel", "yes", "no", why));
+    }
+    if !req.replay {
+        let why = "the server keeps the output of every program, up to its limit";
+        unmet.push(Unmet::new("replay", "no", "always", why));
+    }
+    if unmet.is_empty() { Ok(()) } else { Err(Error::unmet(unmet)) }
+}
+
+/// What is asked of them, the way to the program's input, and its other end where there is something to hand over.
+fn request(req: &ExecRequest) -> (NewExec, ExecInput, Option<mpsc::Receiver<InputFrame>>) {
+    let (stdin, input, frames) = match &req.stdin {
+        Stdin::Empty => (None, ExecInput::none(), None),
+        Stdin::Given(bytes) if bytes.len() <= WITH_REQUEST => (Some(form(bytes)), ExecInput::none(), None),
+        Stdin::Given(bytes) => (None, ExecInput::none(), Some(given(bytes))),
+        Stdin::Stream => {
+            let (input, frames) = ExecInput::channel(input::WAITING);
+            (None, input, Some(frames))
+        }
+    };
+    let command = match &req.command {
+        Command::Shell(line) => TheirCommand::Shell(line.clone()),
+        Command::Program(argv) => TheirCommand::Program(argv.clone()),
+    };
+    let new = NewExec {
+        command: Some(command),
+        env: req.env.clone(),
+        cwd: req.cwd.clone(),
+        user: req.user,
+        stdin,
+        stdin_stream: frames.is_some(),
+        tty: req.tty.map(|size| TheirSize { rows: size.rows, cols: size.cols }),
+        timeout: req.timeout,
+        id: Some(req.id),
+        output: req.output,
+        ..NewExec::default()
+    };
+    (new, input, frames)
+}
+
+fn form(bytes: &Bytes) -> StdinForm {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => StdinForm::Text(text.to_owned()),
+        Err(_) => StdinForm::Base64 { base64: BASE64.encode(bytes) },
+    }
+}
+
+/// Input that is known but too long to go with the request.
+fn given(bytes: &Bytes) -> mpsc::Receiver<InputFrame> {
+    let (sender, frames) = mpsc::channel(2);
+    // There is room for both.
+    let _ = sender.try_send(InputFrame::Data(bytes.clone()));
+    let _ = sender.try_send(InputFrame::Close);
+    frames
+}
