@@ -132,6 +132,7 @@ async fn run_server(
         routes: sandstorm_dialect_mcp::router(server),
         open: sandstorm_dialect_mcp::open_router(server),
         metadata: Some(sandstorm_dialect_mcp::METADATA),
+        ..Foreign::default()
     });
     let public = sandstorm_gateway::router(gateway(sessions.into_iter().chain(assistant_routes).collect()));
     let operators = sandstorm_gateway::admin_router(gateway(Vec::new()));
