@@ -24,7 +24,9 @@ pub type Forward =
 #[derive(Clone)]
 pub struct Dialect(Arc<Shared>);
 
-pub(crate) struct Shared {
+/// What is behind a [`Dialect`].
+#[doc(hidden)]
+pub struct Shared {
     pub(crate) control: Control,
     pub(crate) settings: E2bSettings,
     pub(crate) forward: Forward,
