@@ -101,7 +101,7 @@ pub fn router(gateway: Gateway) -> Router {
         fronts.extend(front);
         all.merge(behind(&app, routes, Rules::AnyKey { metadata, refusal })).merge(open)
     });
-    let fronts = fronts.into_iter().map(|front| front.map(|routes| finished(app.clone(), routes))).collect();
+    let fronts = fronts.into_iter().map(|front| front.map(|routes| at_the_edge(app.clone(), routes))).collect();
     front::before(fronts, finished(app, all))
 }
 
@@ -127,5 +127,9 @@ fn behind(app: &App, routes: Router, rules: Rules) -> Router {
 }
 
 fn finished(app: App, routes: Router) -> Router {
-    routes.fallback(auth::no_route).layer(middleware::from_fn_with_state(app, edge::edge))
+    at_the_edge(app, routes.fallback(auth::no_route))
+}
+
+fn at_the_edge(app: App, routes: Router) -> Router {
+    routes.layer(middleware::from_fn_with_state(app, edge::edge))
 }

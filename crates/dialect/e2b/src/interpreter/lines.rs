@@ -96,7 +96,7 @@ impl Lines {
             Some(EventBody::Start { .. }) => {}
             Some(EventBody::End(end)) => {
                 self.over = true;
-                self.check_sandbox().await?;
+                check_sandbox(&self.dialect, &self.guest).await?;
                 if !self.complained {
                     self.waiting.extend(output::unsaid(&end));
                 }
@@ -104,20 +104,20 @@ impl Lines {
             }
             None => {
                 self.over = true;
-                self.check_sandbox().await?;
+                check_sandbox(&self.dialect, &self.guest).await?;
                 self.waiting.push_back(json!({"type": "end_of_execution"}));
             }
         }
         Ok(())
     }
+}
 
-    /// A sandbox that ended takes the connection with it: by that clients know.
-    async fn check_sandbox(&self) -> io::Result<()> {
-        let view = self.dialect.control.sandbox(&self.guest.caller, self.guest.sandbox).await;
-        let gone = |phase| matches!(phase, Phase::Terminating | Phase::Terminated | Phase::Failed);
-        match view {
-            Ok(view) if !gone(view.phase) => Ok(()),
-            _ => Err(io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox ended")),
-        }
+/// A sandbox that ended takes the connection with it: by that clients know.
+async fn check_sandbox(dialect: &Dialect, guest: &Guest) -> io::Result<()> {
+    let view = dialect.control.sandbox(&guest.caller, guest.sandbox).await;
+    let gone = |phase| matches!(phase, Phase::Terminating | Phase::Terminated | Phase::Failed);
+    match view {
+        Ok(view) if !gone(view.phase) => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox ended")),
     }
 }

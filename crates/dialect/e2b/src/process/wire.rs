@@ -121,7 +121,7 @@ pub(crate) struct InputRequest {
 pub(crate) enum InputMessage {
     Start(Selected),
     Data(InputData),
-    Keepalive(Value),
+    Keepalive(serde::de::IgnoredAny),
 }
 
 #[derive(Debug, Deserialize)]
