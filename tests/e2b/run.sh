@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # E2B's official SDKs, unmodified, against the debug build: our own programs, in Python and JavaScript.
-# With names of programs only those are run: python_sync, python_async, python_interpreter, javascript.
+# With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter,
+# javascript.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=$(cargo metadata --no-deps --format-version 1 --offline |
   /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 binary=${BINARY:-$target/debug/sandstorm}
 programs=("$@")
-[ $# -gt 0 ] || programs=(python_sync python_async python_interpreter javascript)
+[ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter javascript)
 
 python=$target/e2b-python
 [ -x "$python/bin/pip" ] || /usr/bin/python3 -m venv "$python"

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use sandstorm_control::server::{Caller, Scope};
 
-use crate::access::{Access, Found, Route, find};
 use crate::Refusal;
+use crate::access::{Access, Found, Route, find};
 use crate::app::App;
 use crate::credentials;
 use crate::edge::Mark;

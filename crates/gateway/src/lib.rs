@@ -101,7 +101,8 @@ pub fn router(gateway: Gateway) -> Router {
         fronts.extend(front);
         all.merge(behind(&app, routes, Rules::AnyKey { metadata, refusal })).merge(open)
     });
-    let fronts = fronts.into_iter().map(|front| front.map(|routes| at_the_edge(app.clone(), routes))).collect();
+    let fronts =
+        fronts.into_iter().map(|front| front.map(|routes| at_the_edge(app.clone(), routes))).collect();
     front::before(fronts, finished(app, all))
 }
 

@@ -23,7 +23,8 @@ pub(crate) async fn whole(body: Body, most: usize) -> Result<Bytes, Refusal> {
 /// A JSON object; an empty body counts as an empty one.
 pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let bytes = if bytes.iter().all(u8::is_ascii_whitespace) { b"{}" } else { bytes };
-    serde_json::from_slice(bytes).map_err(|error| Refusal::invalid(format!("the body cannot be read: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| Refusal::invalid(format!("the body cannot be read: {error}")))
 }
 
 pub(crate) async fn read<T: DeserializeOwned>(body: Body, most: usize) -> Result<T, Refusal> {

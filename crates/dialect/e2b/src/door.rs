@@ -8,13 +8,14 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use sandstorm_control::server::Caller;
 use sandstorm_types::{ErrorKind, Phase, SandboxId, Timestamp};
 use serde_json::json;
 use subtle::ConstantTimeEq;
 use tower::ServiceExt;
 
+use crate::address::{Address, PORT_HEADER, SANDBOX_HEADER, one};
 use crate::query::Query;
 use crate::refusal::Refusal;
 use crate::sandboxes::labels::{AUTO_RESUME, PRIVATE};
@@ -29,8 +30,6 @@ pub(crate) const TRAFFIC: &str = "e2b traffic";
 const ENVD_PORT: u16 = 49983;
 const INTERPRETER_PORT: u16 = 49999;
 
-const SANDBOX_HEADER: &str = "e2b-sandbox-id";
-const PORT_HEADER: &str = "e2b-sandbox-port";
 pub(crate) const ACCESS_TOKEN: &str = "x-access-token";
 const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 
@@ -49,65 +48,12 @@ struct Planes {
     interpreter: Router,
 }
 
-/// Where a request wants to go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Address {
-    sandbox: String,
-    port: u16,
-}
-
 impl Dialect {
-    /// Whether a request is for a sandbox, by its host or its headers.
-    pub fn claims(&self, parts: &Parts) -> bool {
-        let named = [SANDBOX_HEADER, PORT_HEADER].iter().any(|name| parts.headers.contains_key(*name));
-        named || self.host_address(parts).is_some()
-    }
-
     /// The routes for what it claims.
     pub fn data_plane(&self) -> Router {
         let (envd, interpreter) = (envd::router(self), interpreter::router(self));
         Router::new().fallback(enter).with_state(Planes { dialect: self.clone(), envd, interpreter })
     }
-
-    /// `{port}-{id}.{domain}`.
-    fn host_address(&self, parts: &Parts) -> Option<Address> {
-        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let host = host.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))?;
-        let name = host.split(':').next().unwrap_or_default();
-        let (label, domain) = name.split_once('.')?;
-        let (port, sandbox) = label.split_once('-')?;
-        if let Some(own) = &self.settings.domain {
-            let own = own.split(':').next().unwrap_or_default();
-            if !own.eq_ignore_ascii_case(domain) {
-                return None;
-            }
-        }
-        SandboxId::from_bare(sandbox).ok()?;
-        Some(Address { sandbox: sandbox.to_owned(), port: port_number(port)? })
-    }
-
-    fn address(&self, parts: &Parts) -> Result<Address, Refusal> {
-        if let Some(address) = self.host_address(parts) {
-            return Ok(address);
-        }
-        let sandbox = one(&parts.headers, SANDBOX_HEADER);
-        let port = one(&parts.headers, PORT_HEADER).and_then(port_number);
-        match (sandbox, port) {
-            (Some(sandbox), Some(port)) => Ok(Address { sandbox: sandbox.to_owned(), port }),
-            _ => Err(Refusal::invalid("E2b-Sandbox-Id and E2b-Sandbox-Port must both be given, once")),
-        }
-    }
-}
-
-fn port_number(text: &str) -> Option<u16> {
-    text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// The one value of a header.
-fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(first)
 }
 
 async fn enter(State(planes): State<Planes>, request: Request) -> Response {
@@ -299,7 +245,8 @@ impl Dialect {
             Some(response) => response,
             None => {
                 let message = "The sandbox is running but port is not open";
-                let body = json!({"sandboxId": sandbox.bare(), "message": message, "port": port, "code": 502});
+                let body =
+                    json!({"sandboxId": sandbox.bare(), "message": message, "port": port, "code": 502});
                 (StatusCode::BAD_GATEWAY, Json(body)).into_response()
             }
         }
@@ -316,7 +263,8 @@ impl Dialect {
             .is_some_and(|token| self.control.authenticate_sandbox(sandbox, TRAFFIC, token).is_ok());
         match view.spec.labels.get(PRIVATE) == Some("true") && !good {
             true => {
-                let message = format!("traffic access token is missing or invalid: send it as {TRAFFIC_TOKEN}");
+                let message =
+                    format!("traffic access token is missing or invalid: send it as {TRAFFIC_TOKEN}");
                 Err(Refusal::new(StatusCode::FORBIDDEN, message))
             }
             false => Ok(()),

@@ -8,6 +8,7 @@
 //! [`Dialect::routes`] are the control plane, [`Dialect::open`] what needs no key, and [`Dialect::data_plane`] is for
 //! the requests for which [`Dialect::claims`] holds, whatever their path is.
 
+mod address;
 mod body;
 mod door;
 mod envd;

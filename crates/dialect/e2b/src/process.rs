@@ -122,7 +122,9 @@ impl Dialect {
             wire::Selector::Tag(tag) => {
                 let known = self.processes.tagged(guest.sandbox, tag);
                 let shown: String = tag.chars().take(64).collect();
-                known.ok_or_else(|| RpcError::new(Code::NotFound, format!("process with tag {shown} not found")))
+                known.ok_or_else(|| {
+                    RpcError::new(Code::NotFound, format!("process with tag {shown} not found"))
+                })
             }
         }
     }

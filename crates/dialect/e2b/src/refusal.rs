@@ -143,9 +143,9 @@ fn file_status(cause: Option<io::ErrorKind>) -> StatusCode {
         Some(io::ErrorKind::NotFound) => StatusCode::NOT_FOUND,
         Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => StatusCode::FORBIDDEN,
         None
-        | Some(
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge,
-        ) => StatusCode::INSUFFICIENT_STORAGE,
+        | Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
+            StatusCode::INSUFFICIENT_STORAGE
+        }
         Some(_) => StatusCode::BAD_REQUEST,
     }
 }
@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn file_errors_follow_what_the_kernel_said() {
-        let of = |errno: &str| Refusal::from(Error::new(ErrorKind::FileSystem, "f").with("errno", errno)).status;
+        let of =
+            |errno: &str| Refusal::from(Error::new(ErrorKind::FileSystem, "f").with("errno", errno)).status;
         assert_eq!(of("2"), StatusCode::NOT_FOUND);
         assert_eq!(of("21"), StatusCode::BAD_REQUEST);
         assert_eq!(of("28"), StatusCode::INSUFFICIENT_STORAGE);

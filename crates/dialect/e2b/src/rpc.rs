@@ -47,7 +47,8 @@ pub(crate) async fn first_message<T: DeserializeOwned>(headers: &HeaderMap, cont
 
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> RpcResult<T> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    serde_json::from_slice(bytes).map_err(|error| RpcError::invalid(format!("the message cannot be read: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| RpcError::invalid(format!("the message cannot be read: {error}")))
 }
 
 fn too_long(refused: Refusal) -> RpcError {
@@ -124,7 +125,8 @@ pub(crate) async fn in_time<T>(
 /// The answer for a method that there is not.
 pub(crate) fn no_method(name: &str) -> Response {
     let shown: String = name.chars().take(64).collect();
-    let mut response = RpcError::new(Code::Unimplemented, format!("there is no method {shown}")).into_response();
+    let mut response =
+        RpcError::new(Code::Unimplemented, format!("there is no method {shown}")).into_response();
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }

@@ -52,7 +52,8 @@ mod tests {
         let id = SandboxId::from_bits(7);
         assert_eq!(sandbox_id(&id.bare()).unwrap(), id);
         assert_eq!(sandbox_id(&format!("{}-00000000", id.bare())).unwrap(), id);
-        for (text, status) in [("", 400), ("A", 400), ("a/b", 400), ("..", 400), ("abc", 404), ("i1x9", 404)] {
+        for (text, status) in [("", 400), ("A", 400), ("a/b", 400), ("..", 400), ("abc", 404), ("i1x9", 404)]
+        {
             assert_eq!(sandbox_id(text).unwrap_err().status(), status, "{text}");
         }
     }

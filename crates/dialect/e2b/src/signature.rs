@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn everything_that_is_signed_counts() {
-        let sign = |text: &str| BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()).replace('+', "%2B");
+        let sign =
+            |text: &str| BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()).replace('+', "%2B");
         let good = sign("/a:write:root:t:99");
         let ask = |path: &str, user: &str, end: &str, operation| {
             let query =

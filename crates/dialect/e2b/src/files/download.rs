@@ -125,7 +125,8 @@ pub(super) fn about(path: &GuestPath, error: Error) -> Refusal {
 /// A body as pieces of a file.
 pub(super) fn pieces(body: Body) -> ByteStream {
     use futures_util::StreamExt;
-    let broken = |error: axum::Error| Error::new(ErrorKind::Cancelled, "the body broke off").with_source(error);
+    let broken =
+        |error: axum::Error| Error::new(ErrorKind::Cancelled, "the body broke off").with_source(error);
     ByteStream::new(body.into_data_stream().map(move |piece| -> ProviderResult<_> { piece.map_err(broken) }))
 }
 

@@ -31,7 +31,8 @@ pub(super) fn wanted(headers: &HeaderMap, info: &FileInfo) -> Wanted {
     let Some((first, last)) = text.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
         return Wanted::All;
     };
-    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+    let number =
+        |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     let (first, end) = match (number(first), number(last)) {
         (Some(first), _) if last.is_empty() => (first, size),
         (Some(first), Some(last)) if first <= last => (first, last.saturating_add(1).min(size)),

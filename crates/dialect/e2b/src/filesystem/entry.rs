@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn links_are_shown_as_what_they_lead_to() {
         let link = info("/home/user/l", FileKind::Link, 0o777);
-        let entry = Entry { info: link.clone(), target: Some(info("/usr", FileKind::Directory, 0o755)) }.json();
+        let entry =
+            Entry { info: link.clone(), target: Some(info("/usr", FileKind::Directory, 0o755)) }.json();
         assert_eq!(entry["type"], "FILE_TYPE_DIRECTORY");
         assert_eq!((&entry["symlinkTarget"], &entry["permissions"]), (&json!("/usr"), &json!("Lrwxrwxrwx")));
         assert_eq!(Entry { info: link, target: None }.json()["type"], "FILE_TYPE_SYMLINK");

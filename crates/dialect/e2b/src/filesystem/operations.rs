@@ -57,7 +57,11 @@ impl Dialect {
             Ok(there) if there.is_folder() => {
                 return Err(RpcError::new(Code::AlreadyExists, format!("directory already exists: {path}")));
             }
-            Ok(_) => return Err(RpcError::invalid(format!("path already exists but it is not a directory: {path}"))),
+            Ok(_) => {
+                return Err(RpcError::invalid(format!(
+                    "path already exists but it is not a directory: {path}"
+                )));
+            }
             Err(error) if error.code == Code::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -83,7 +87,9 @@ impl Dialect {
         };
         let depth = depth.clamp(1, DEEPEST);
         let list = FileOp::List { path: real.clone(), depth, limit: ENTRIES };
-        let FileReply::List { entries, more } = self.control.files(&guest.caller, guest.sandbox, list).await? else {
+        let FileReply::List { entries, more } =
+            self.control.files(&guest.caller, guest.sandbox, list).await?
+        else {
             return Err(RpcError::new(Code::Internal, "a listing gave something else"));
         };
         if more {

@@ -45,7 +45,8 @@ pub(super) async fn create(
     let asked: NewContextBody = body::read(content, SMALL).await?;
     let language = language_named(asked.language.as_deref().unwrap_or("python"));
     let Some(language) = KEPT.into_iter().find(|kept| *kept == language) else {
-        let message = format!("contexts are for {}: other code runs on its own each time", KEPT.join(" and "));
+        let message =
+            format!("contexts are for {}: other code runs on its own each time", KEPT.join(" and "));
         return Err(Plain(StatusCode::BAD_REQUEST, message));
     };
     // So that the oldest one is the default, whoever looks for it later.
@@ -109,7 +110,11 @@ pub(super) fn missing_or(id: &str, error: sandstorm_provider::Error) -> Plain {
 
 impl Dialect {
     /// The context of a language that is used where none is named: the first one, made when there is none.
-    pub(super) async fn default_context(&self, guest: &Guest, language: &'static str) -> Result<ContextId, Plain> {
+    pub(super) async fn default_context(
+        &self,
+        guest: &Guest,
+        language: &'static str,
+    ) -> Result<ContextId, Plain> {
         let _alone = self.defaults.alone(guest.sandbox).await;
         let known = self.defaults.get(guest.sandbox, language);
         let contexts = self.control.contexts(&guest.caller, guest.sandbox).await?;
@@ -129,7 +134,8 @@ impl Dialect {
     }
 
     async fn new_context(&self, guest: &Guest, language: &str, cwd: &str) -> Result<ContextView, Plain> {
-        let language = language.parse().map_err(|_| Plain(StatusCode::BAD_REQUEST, "no such language".to_owned()))?;
+        let language =
+            language.parse().map_err(|_| Plain(StatusCode::BAD_REQUEST, "no such language".to_owned()))?;
         let env = variables([("E2B_SANDBOX_ID".to_owned(), guest.sandbox.bare())])?;
         let new = NewContext { language, cwd: Some(paths::resolve(cwd)?), env };
         let view = self.control.create_context(&guest.caller, guest.sandbox, new).await?;
@@ -142,7 +148,11 @@ impl Dialect {
         if view.language.as_str() != "python" {
             return;
         }
-        match self.control.exec_to_end(&guest.caller, guest.sandbox, self.cell(view.id, PRELUDE.to_owned())).await {
+        match self
+            .control
+            .exec_to_end(&guest.caller, guest.sandbox, self.cell(view.id, PRELUDE.to_owned()))
+            .await
+        {
             Ok(result) if result.success => {}
             Ok(result) => tracing::warn!(error = ?result.error, "an interpreter could not be prepared"),
             Err(error) => tracing::warn!(%error, "an interpreter could not be prepared"),

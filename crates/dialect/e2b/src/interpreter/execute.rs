@@ -99,9 +99,8 @@ impl Dialect {
             let shown: String = language.chars().take(64).collect();
             Plain(StatusCode::BAD_REQUEST, format!("there is no language {shown}"))
         })?;
-        let env = create::variables(
-            [("E2B_SANDBOX_ID".to_owned(), guest.sandbox.bare())].into_iter().chain(env),
-        )?;
+        let env =
+            create::variables([("E2B_SANDBOX_ID".to_owned(), guest.sandbox.bare())].into_iter().chain(env))?;
         let new = NewExec {
             work: ExecWork::Code { language, code, args: Vec::new() },
             env,

@@ -129,7 +129,8 @@ mod tests {
         assert_eq!(end(Status::Ok, Some(0), None), good);
         let bad = json!({"exitCode": 3, "exited": true, "status": "exit status 3", "error": "exit status 3"});
         assert_eq!(end(Status::Error, Some(3), None), bad);
-        let killed = json!({"exitCode": -1, "exited": false, "status": "signal: killed", "error": "signal: killed"});
+        let killed =
+            json!({"exitCode": -1, "exited": false, "status": "signal: killed", "error": "signal: killed"});
         assert_eq!(end(Status::Error, None, Some(9)), killed);
         assert_eq!(end(Status::Killed, None, None), killed);
         assert_eq!(end(Status::Error, None, Some(15))["status"], "signal: terminated");

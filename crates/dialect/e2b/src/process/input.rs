@@ -62,7 +62,8 @@ impl Dialect {
                     }
                     InputMessage::Data(data) => {
                         let known = program.as_ref();
-                        let known = known.ok_or_else(|| RpcError::invalid("the program must be named first"))?;
+                        let known =
+                            known.ok_or_else(|| RpcError::invalid("the program must be named first"))?;
                         self.write_input(guest, known, data.input.as_ref()).await?;
                     }
                     InputMessage::Keepalive(_) => {}

@@ -78,7 +78,8 @@ impl Processes {
 
     pub(crate) fn tagged(&self, sandbox: SandboxId, tag: &str) -> Option<Known> {
         let all = self.all();
-        let mut own = all.iter().filter(|((of, _), known)| *of == sandbox && known.tag.as_deref() == Some(tag));
+        let mut own =
+            all.iter().filter(|((of, _), known)| *of == sandbox && known.tag.as_deref() == Some(tag));
         own.find(|(_, known)| known.ended.is_none()).map(|(_, known)| known.clone())
     }
 
@@ -101,7 +102,8 @@ mod tests {
 
     #[test]
     fn programs_are_known_by_sandbox_and_number() {
-        let (processes, here, there) = (Processes::default(), SandboxId::from_bits(1), SandboxId::from_bits(2));
+        let (processes, here, there) =
+            (Processes::default(), SandboxId::from_bits(1), SandboxId::from_bits(2));
         let exec = ExecId::random();
         processes.add(here, Known::new(exec, Config::default(), Some("t".into()), false));
         assert_eq!(processes.get(here, pid_of(exec)).unwrap().exec, exec);

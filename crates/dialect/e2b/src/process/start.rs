@@ -18,7 +18,12 @@ use crate::sandboxes::create::variables;
 use crate::state::Dialect;
 
 impl Dialect {
-    pub(super) async fn start(&self, guest: &Guest, headers: &HeaderMap, content: Body) -> RpcResult<Response> {
+    pub(super) async fn start(
+        &self,
+        guest: &Guest,
+        headers: &HeaderMap,
+        content: Body,
+    ) -> RpcResult<Response> {
         let user = rpc::user(headers)?;
         let asked: StartRequest = rpc::first_message(headers, content).await?;
         let config = asked.process.ok_or_else(|| RpcError::invalid("process is missing"))?;
@@ -60,12 +65,12 @@ impl Dialect {
         let asked: Selected = rpc::first_message(headers, content).await?;
         let known = self.meant(guest, asked.process.as_ref()).await?;
         let attached =
-            self.control.attach(&guest.caller, guest.sandbox, known.exec, known.heard).await.map_err(|error| {
-                match error.kind() {
+            self.control.attach(&guest.caller, guest.sandbox, known.exec, known.heard).await.map_err(
+                |error| match error.kind() {
                     ErrorKind::NotFound | ErrorKind::Conflict => super::not_found(known::pid_of(known.exec)),
                     _ => error.into(),
-                }
-            })?;
+                },
+            )?;
         let course = stream::Course::new(headers, keepalive(), rpc::timeout(headers));
         let messages = events::messages(self, guest, &known, attached.events);
         Ok(stream::answer(self, guest, messages, course))
@@ -80,7 +85,8 @@ impl Dialect {
     async fn folder(&self, guest: &Guest, asked: Option<&str>) -> RpcResult<GuestPath> {
         let Some(asked) = asked.filter(|path| !path.is_empty()) else { return Ok(paths::home()) };
         let path = paths::resolve(asked)?;
-        let looked = self.control.files(&guest.caller, guest.sandbox, FileOp::Stat { path: path.clone() }).await;
+        let looked =
+            self.control.files(&guest.caller, guest.sandbox, FileOp::Stat { path: path.clone() }).await;
         match looked.map_err(RpcError::from) {
             Ok(_) => Ok(path),
             Err(error) if error.code == rpc::Code::NotFound => {

@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn terminals_have_a_size() {
-        let pty = |cols, rows| from_value::<Pty>(json!({"size": {"cols": cols, "rows": rows}})).unwrap().size();
+        let pty =
+            |cols, rows| from_value::<Pty>(json!({"size": {"cols": cols, "rows": rows}})).unwrap().size();
         assert_eq!(pty(80, 24).unwrap(), TtySize { rows: 24, cols: 80 });
         assert_eq!(pty(0, 0).unwrap(), TtySize { rows: 24, cols: 80 });
         assert!(pty(1001, 1).is_err() && pty(1, u32::MAX).is_err());

@@ -58,7 +58,8 @@ impl Decoder {
             return Ok(None);
         }
         let flags = self.buffer[0];
-        let length = u32::from_be_bytes([self.buffer[1], self.buffer[2], self.buffer[3], self.buffer[4]]) as usize;
+        let length =
+            u32::from_be_bytes([self.buffer[1], self.buffer[2], self.buffer[3], self.buffer[4]]) as usize;
         if length > self.largest {
             let message = format!("a message of {length} bytes is longer than {}", self.largest);
             return Err(RpcError::new(Code::ResourceExhausted, message));

@@ -156,7 +156,8 @@ mod tests {
         assert_eq!(of(ErrorKind::NotFound), Code::NotFound);
         assert_eq!(of(ErrorKind::Quota), Code::ResourceExhausted);
         assert_eq!(of(ErrorKind::Internal), Code::Internal);
-        let file = |errno: &str| RpcError::from(Error::new(ErrorKind::FileSystem, "x").with("errno", errno)).code;
+        let file =
+            |errno: &str| RpcError::from(Error::new(ErrorKind::FileSystem, "x").with("errno", errno)).code;
         assert_eq!(file("2"), Code::NotFound);
         assert_eq!(file("17"), Code::AlreadyExists);
         assert_eq!(file("20"), Code::InvalidArgument);

@@ -204,9 +204,7 @@ fn environment(given: BTreeMap<String, String>, template: &str) -> Result<EnvMap
 }
 
 /// Variables as they were given, refused by name.
-pub(crate) fn variables(
-    given: impl IntoIterator<Item = (String, String)>,
-) -> Result<EnvMap, Refusal> {
+pub(crate) fn variables(given: impl IntoIterator<Item = (String, String)>) -> Result<EnvMap, Refusal> {
     let mut env = EnvMap::new();
     for (name, value) in given {
         let wrong = |error| Refusal::invalid(format!("{error}"));

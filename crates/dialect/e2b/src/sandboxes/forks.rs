@@ -35,7 +35,8 @@ pub(crate) async fn fork(
     let lifetime = Some(dialect.lifetime(asked.timeout.unwrap_or(TIMEOUT))?);
     let view = dialect.living(&caller, &id).await?;
     let new = NewFork { count, lifetime, allow_partial: true, ..NewFork::default() };
-    let forks = dialect.control.fork_sandbox(&caller, view.id, new).await.map_err(|e| Refusal::from(e).hard())?;
+    let forks =
+        dialect.control.fork_sandbox(&caller, view.id, new).await.map_err(|e| Refusal::from(e).hard())?;
     let told = forks.into_iter().map(|fork| match fork {
         Ok(fork) => json!({"sandbox": dialect.access_to(&fork.sandbox)}),
         Err(error) => {

@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn the_filter_is_what_the_sdks_encode_three_times() {
         // What the Python SDK sends for {"k": "v v", "a&b": "c=d"}.
-        let query = Query::of(&"/v2/sandboxes?metadata=k%3Dv%252520v%26a%252526b%3Dc%25253Dd".parse().unwrap());
+        let query =
+            Query::of(&"/v2/sandboxes?metadata=k%3Dv%252520v%26a%252526b%3Dc%25253Dd".parse().unwrap());
         let pairs = filter(query.get("metadata").unwrap()).unwrap();
         let wanted = [("k", "v v"), ("a&b", "c=d")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         assert_eq!(pairs, wanted.into());

@@ -174,7 +174,9 @@ mod tests {
         ] {
             assert_eq!(moment(text).unwrap().millis(), millis, "{text}");
         }
-        for bad in ["", "yesterday", "1970-01-01T00:00:01+02:00", "1970-01-01T00:00:01", "1970-13-01T00:00:01Z"] {
+        for bad in
+            ["", "yesterday", "1970-01-01T00:00:01+02:00", "1970-01-01T00:00:01", "1970-13-01T00:00:01Z"]
+        {
             assert!(moment(bad).is_err(), "{bad}");
         }
     }

@@ -48,7 +48,8 @@ async fn gzip_is_taken_and_given() {
     assert!(packed.body.len() < 500);
     let up = |body: Vec<u8>| {
         let request = client.inside("POST", &made, ENVD, "/files?path=b");
-        let request = request.header("content-type", "application/octet-stream").header("content-encoding", "gzip");
+        let request =
+            request.header("content-type", "application/octet-stream").header("content-encoding", "gzip");
         client.send(request.body(Body::from(body)).unwrap())
     };
     assert_eq!(up(packed.body.clone()).await.status, 200);
@@ -76,7 +77,8 @@ async fn forms_carry_files_under_their_paths() {
         let request = request.header("content-type", "multipart/form-data; boundary=cut");
         client.send(request.body(Body::from(body)).unwrap()).await
     };
-    let two = send("/files", form(&[("file", "/tmp/d/a", "1"), ("other", "x", "2"), ("file", "b", "3")])).await;
+    let two =
+        send("/files", form(&[("file", "/tmp/d/a", "1"), ("other", "x", "2"), ("file", "b", "3")])).await;
     let paths: Vec<Value> = two.json().as_array().unwrap().iter().map(|file| file["path"].clone()).collect();
     assert_eq!(paths, ["/tmp/d/a", "/home/user/b"]);
     assert_eq!(read(&client, &made, "/tmp/d/a").await.text(), "1");

@@ -58,8 +58,11 @@ async fn bodies_that_make_no_sense_are_refused() {
         let fine = matches!(answer.status.as_u16(), 200 | 400 | 404);
         assert!(fine, "{body:?}: {} {}", answer.status, answer.text());
     }
-    for (kind, status) in [("application/proto", 501), ("application/connect+proto", 501), ("text/plain", 501)] {
-        let request = client.inside("POST", &made, ENVD, "/process.Process/List").header("content-type", kind);
+    for (kind, status) in
+        [("application/proto", 501), ("application/connect+proto", 501), ("text/plain", 501)]
+    {
+        let request =
+            client.inside("POST", &made, ENVD, "/process.Process/List").header("content-type", kind);
         // A list has no message to be read, so any encoding will do.
         let answer = client.send(request.body(Body::empty()).unwrap()).await;
         assert!(matches!(answer.status.as_u16(), 200) || answer.status == status, "{kind}");
@@ -75,10 +78,12 @@ async fn bodies_that_make_no_sense_are_refused() {
         ("/contexts/nothing/restart", "{}", 404),
         ("/nothing", "{}", 404),
     ] {
-        let request = client.inside("POST", &made, INTERPRETER, path).header("content-type", "application/json");
+        let request =
+            client.inside("POST", &made, INTERPRETER, path).header("content-type", "application/json");
         let answer = client.send(request.body(Body::from(body)).unwrap()).await;
         assert_eq!(answer.status.as_u16(), status, "{path} {body}: {}", answer.text());
     }
-    let request = client.inside("DELETE", &made, INTERPRETER, "/contexts/ctx_none").body(Body::empty()).unwrap();
+    let request =
+        client.inside("DELETE", &made, INTERPRETER, "/contexts/ctx_none").body(Body::empty()).unwrap();
     assert_eq!(client.send(request).await.text(), "Context ctx_none not found");
 }

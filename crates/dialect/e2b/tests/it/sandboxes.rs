@@ -13,7 +13,8 @@ async fn a_sandbox_is_made_found_and_ended() {
     let made = client.post("/v2/sandboxes", new).await;
     assert_eq!(made.status, 201);
     let made = made.json();
-    for key in ["templateID", "sandboxID", "clientID", "envdVersion", "envdAccessToken", "trafficAccessToken"] {
+    for key in ["templateID", "sandboxID", "clientID", "envdVersion", "envdAccessToken", "trafficAccessToken"]
+    {
         assert!(made[key].is_string(), "{key}");
     }
     let id = made["sandboxID"].as_str().unwrap();
@@ -87,7 +88,8 @@ async fn lists_have_filters_pages_and_orders() {
     let world = World::new().await;
     let client = world.client();
     for n in 0..3 {
-        let new = json!({"templateID": "base", "timeout": 60, "metadata": {"n": n.to_string(), "all": "y y"}});
+        let new =
+            json!({"templateID": "base", "timeout": 60, "metadata": {"n": n.to_string(), "all": "y y"}});
         assert_eq!(client.post("/v2/sandboxes", new).await.status, 201);
     }
     let numbers = |list: &Value| -> Vec<String> {
@@ -112,7 +114,9 @@ async fn lists_have_filters_pages_and_orders() {
     assert_eq!(client.get("/v2/sandboxes?state=paused").await.json(), json!([]));
     assert_eq!(client.get("/v2/sandboxes?template=other").await.json(), json!([]));
     assert_eq!(client.get("/sandboxes").await.json().as_array().unwrap().len(), 3);
-    for bad in ["limit=0", "limit=101", "order=up", "state=dead", "metadata=x", "nextToken=x", "startedAfter=now"] {
+    for bad in
+        ["limit=0", "limit=101", "order=up", "state=dead", "metadata=x", "nextToken=x", "startedAfter=now"]
+    {
         client.get(&format!("/v2/sandboxes?{bad}")).await.refused(400);
     }
 }

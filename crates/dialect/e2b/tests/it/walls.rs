@@ -65,7 +65,8 @@ async fn a_token_opens_its_own_sandbox_only() {
         for token in [&other.token, &made.traffic, "", "x"] {
             let at = |id: &str| Made { id: id.to_owned(), token: token.to_owned(), traffic: String::new() };
             let send = async |made: Made| {
-                let request = client.inside("POST", &made, port, path).header("content-type", "application/json");
+                let request =
+                    client.inside("POST", &made, port, path).header("content-type", "application/json");
                 client.send(request.body(Body::from("{}")).unwrap()).await
             };
             let (living, never) = (send(at(&made.id)).await, send(at(NEVER)).await);
@@ -109,7 +110,8 @@ async fn processes_and_watchers_of_another_sandbox_are_not_found() {
     let world = World::new().await;
     let client = world.client();
     let (made, other) = (client.create().await, client.create().await);
-    let watch = client.rpc(&made, "/filesystem.Filesystem/CreateWatcher", json!({"path": "/home/user"})).await;
+    let watch =
+        client.rpc(&made, "/filesystem.Filesystem/CreateWatcher", json!({"path": "/home/user"})).await;
     if watch.status == 200 {
         let id = watch.json()["watcherId"].clone();
         for method in ["GetWatcherEvents", "RemoveWatcher"] {
@@ -122,8 +124,7 @@ async fn processes_and_watchers_of_another_sandbox_are_not_found() {
     let (messages, _) = client.stream(&made, "/process.Process/Start", start).await;
     let pid = messages[0]["event"]["start"]["pid"].clone();
     for selector in [json!({"pid": pid}), json!({"tag": "t"})] {
-        let (_, end) =
-            client.stream(&other, "/process.Process/Connect", json!({"process": selector})).await;
+        let (_, end) = client.stream(&other, "/process.Process/Connect", json!({"process": selector})).await;
         assert_eq!(end["error"]["code"], "not_found");
     }
 }

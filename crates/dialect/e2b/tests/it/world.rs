@@ -11,7 +11,7 @@ use sandstorm_control::server::{
     Settings, Setup,
 };
 use sandstorm_control::{Runner, Tools};
-use sandstorm_dialect_e2b::{Dialect, E2bSettings};
+use sandstorm_dialect_e2b::{Dialect, E2bSettings, Forward};
 use sandstorm_language::Roots;
 use sandstorm_provider::Provider;
 use sandstorm_provider::memory::MemoryProvider;
@@ -46,9 +46,7 @@ impl World {
         });
         let control = Control::start(Setup { store, provider, runner, settings: server() }).await.unwrap();
         let settings = E2bSettings { network: false, ..E2bSettings::default() };
-        let forward = Arc::new(|_, _, _, _| -> futures_util::future::BoxFuture<'static, _> {
-            Box::pin(std::future::ready(None))
-        });
+        let forward: Forward = Arc::new(|_, _, _, _| Box::pin(std::future::ready(None)));
         let dialect = Dialect::new(control.clone(), settings, forward);
         Self { control, dialect, _state: state }
     }
@@ -161,7 +159,8 @@ impl Client {
         let mut body = vec![0];
         body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
         body.extend_from_slice(message.as_bytes());
-        let request = self.inside("POST", made, ENVD, path).header("content-type", "application/connect+json");
+        let request =
+            self.inside("POST", made, ENVD, path).header("content-type", "application/connect+json");
         let answer = self.send(request.body(Body::from(body)).unwrap()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         frames(&answer.body)
@@ -179,7 +178,8 @@ impl Client {
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
         let (parts, body) = request.into_parts();
-        let router = if self.dialect.claims(&parts) { self.dialect.data_plane() } else { self.routes.clone() };
+        let router =
+            if self.dialect.claims(&parts) { self.dialect.data_plane() } else { self.routes.clone() };
         let response = router.oneshot(Request::from_parts(parts, body)).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec();
