@@ -170,7 +170,8 @@ def case_languages():
         assert sandbox.run_code("exit 3", language="bash").error.value == "exit status 3"
         assert "3" in "".join(sandbox.run_code("print(1 + 2)", language="r").logs.stdout)
         java = 'public class Main { public static void main(String[] a) { System.out.println("java"); } }'
-        assert sandbox.run_code(java, language="java").logs.stdout == ["java\n"]
+        execution = sandbox.run_code(java, language="java")
+        assert execution.logs.stdout == ["java\n"], execution.to_json() + str(execution.logs)
 
 
 def case_interrupted_when_nobody_waits():

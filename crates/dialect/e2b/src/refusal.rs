@@ -91,7 +91,7 @@ impl From<Error> for Refusal {
             ErrorKind::Quota => StatusCode::TOO_MANY_REQUESTS,
             ErrorKind::Capacity => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
-            ErrorKind::FileSystem => file_status(cause(&error)),
+            ErrorKind::FileSystem => file_status(&error),
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         if status.is_server_error() {
@@ -137,16 +137,16 @@ pub(crate) fn cause(error: &Error) -> Option<io::ErrorKind> {
     None
 }
 
-/// The status of a failed file operation; where the kernel said nothing, the sandbox's limit did.
-fn file_status(cause: Option<io::ErrorKind>) -> StatusCode {
-    match cause {
+/// The status of a failed file operation. Where the kernel said nothing, the sandbox's own limit may have.
+fn file_status(error: &Error) -> StatusCode {
+    match cause(error) {
         Some(io::ErrorKind::NotFound) => StatusCode::NOT_FOUND,
         Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => StatusCode::FORBIDDEN,
-        None
-        | Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
             StatusCode::INSUFFICIENT_STORAGE
         }
-        Some(_) => StatusCode::BAD_REQUEST,
+        None if error.context().any(|(key, _)| key == "limit") => StatusCode::INSUFFICIENT_STORAGE,
+        _ => StatusCode::BAD_REQUEST,
     }
 }
 
@@ -202,6 +202,9 @@ mod tests {
         assert_eq!(of("21"), StatusCode::BAD_REQUEST);
         assert_eq!(of("28"), StatusCode::INSUFFICIENT_STORAGE);
         assert_eq!(of("30"), StatusCode::FORBIDDEN);
+        let full = Error::new(ErrorKind::FileSystem, "no space left in the sandbox").with("limit", 5);
+        assert_eq!(Refusal::from(full).status, StatusCode::INSUFFICIENT_STORAGE);
+        assert_eq!(Refusal::from(Error::new(ErrorKind::FileSystem, "odd")).status, StatusCode::BAD_REQUEST);
     }
 
     #[test]
