@@ -43,6 +43,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh
 	tests/mcp/run.sh
+	tests/e2b/run.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
@@ -54,6 +55,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh 100
 	tests/mcp/run.sh
+	tests/e2b/run.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	scripts/sanitize.sh

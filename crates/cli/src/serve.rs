@@ -21,7 +21,7 @@ use sandstorm_config::{Flag, Loaded};
 use sandstorm_control::server::{Control, Setup};
 use sandstorm_control::{CompileCache, Runner, Tools};
 use sandstorm_dialect_session as session;
-use sandstorm_gateway::{Foreign, Gateway};
+use sandstorm_gateway::{Foreign, Front, Gateway, PortForwarder};
 use sandstorm_store::Store;
 use sandstorm_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -132,8 +132,28 @@ async fn run_server(
         routes: sandstorm_dialect_mcp::router(server),
         open: sandstorm_dialect_mcp::open_router(server),
         metadata: Some(sandstorm_dialect_mcp::METADATA),
+        ..Foreign::default()
     });
-    let public = sandstorm_gateway::router(gateway(sessions.into_iter().chain(assistant_routes).collect()));
+    let e2b = settings::e2b(loaded, closing.clone())?.map(|settings| {
+        let ports = PortForwarder::new(control.clone(), settings::gateway(loaded, command, closing.clone()));
+        let forward: sandstorm_dialect_e2b::Forward = Arc::new(move |caller, sandbox, port, request| {
+            let ports = ports.clone();
+            Box::pin(async move { ports.forward(caller, sandbox, port, request).await })
+        });
+        sandstorm_dialect_e2b::Dialect::new(control.clone(), settings, forward)
+    });
+    let e2b_routes = e2b.as_ref().map(|dialect| {
+        let claiming = dialect.clone();
+        Foreign {
+            routes: dialect.routes(),
+            open: dialect.open(),
+            front: Some(Front::new(move |parts| claiming.claims(parts), dialect.data_plane())),
+            refusal: Some(sandstorm_dialect_e2b::refusal),
+            ..Foreign::default()
+        }
+    });
+    let foreign = sessions.into_iter().chain(assistant_routes).chain(e2b_routes).collect();
+    let public = sandstorm_gateway::router(gateway(foreign));
     let operators = sandstorm_gateway::admin_router(gateway(Vec::new()));
     announce(&listeners.describe(), first_key.as_deref(), command)?;
     let serving = listeners.serve(config, public, operators, stop, closing.clone());
@@ -142,6 +162,9 @@ async fn run_server(
     let how = how?;
     if let Some(assistants) = assistants {
         assistants.finished().await;
+    }
+    if let Some(e2b) = e2b {
+        e2b.finished().await;
     }
     control.drain(config.serve.drain_timeout).await;
     if how == How::ForGood {

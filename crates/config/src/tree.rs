@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::form;
 
-pub use dialects::{Dialects, McpDialect, McpToolset, SessionDialect};
+pub use dialects::{Dialects, E2bDialect, McpDialect, McpToolset, SessionDialect};
 pub use ids::Ids;
 use limits::LimitsForm;
 pub use network::{Network, NetworkDefault};

@@ -41,6 +41,7 @@ mod run_cache;
 mod run_record;
 mod runs;
 mod samples;
+mod sandbox_tokens;
 mod sandboxes;
 mod settling;
 mod steps;

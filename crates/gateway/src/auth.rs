@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use sandstorm_control::server::{Caller, Scope};
 
+use crate::Refusal;
 use crate::access::{Access, Found, Route, find};
 use crate::app::App;
 use crate::credentials;
@@ -20,6 +21,8 @@ pub(crate) enum Rules {
     AnyKey {
         /// Where whoever is refused reads how to get in.
         metadata: Option<&'static str>,
+        /// How a refusal looks there.
+        refusal: Option<Refusal>,
     },
 }
 
@@ -31,8 +34,11 @@ pub(crate) async fn authenticate(
     match admit(&app, rules, &mut request).await {
         Ok(()) => next.run(request).await,
         Err(error) => {
+            if let Rules::AnyKey { refusal: Some(refusal), .. } = rules {
+                return error.in_the_words_of(refusal);
+            }
             let mut response = error.into_response();
-            if let (Rules::AnyKey { metadata: Some(path) }, StatusCode::UNAUTHORIZED) =
+            if let (Rules::AnyKey { metadata: Some(path), .. }, StatusCode::UNAUTHORIZED) =
                 (rules, response.status())
                 && let Some(challenge) = challenge(&app, &request, path)
             {

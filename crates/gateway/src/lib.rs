@@ -10,6 +10,7 @@ mod auth;
 mod body;
 mod credentials;
 mod edge;
+mod front;
 mod idempotency;
 mod ids;
 mod json;
@@ -31,15 +32,19 @@ use std::fmt;
 
 use axum::Router;
 use axum::middleware;
+use axum::response::Response;
 use axum::routing::get;
+use http::StatusCode;
 use sandstorm_control::server::Control;
 
 use access::{OPERATOR, PUBLIC};
 use app::{App, Shared};
 use auth::Rules;
 
+pub use front::Front;
 pub use openapi::{document as openapi, json as openapi_json};
 pub use reference::page as reference_page;
+pub use routes::forwarding::PortForwarder;
 pub use serve::{Listener, ServeError, ServeLimits, ServeOptions, Tls, serve};
 pub use settings::GatewaySettings;
 pub use wire::LanguageView;
@@ -66,7 +71,14 @@ pub struct Foreign {
     pub open: Router,
     /// The path at which whoever is refused reads how to get in.
     pub metadata: Option<&'static str>,
+    /// Requests that are not for a path of this server, whatever their path is.
+    pub front: Option<Front>,
+    /// How a refusal looks that `routes` did not make themselves: bad keys, too many requests.
+    pub refusal: Option<Refusal>,
 }
+
+/// Makes the answer of a foreign API from a status and what there is to say.
+pub type Refusal = fn(StatusCode, &str) -> Response;
 
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,10 +96,14 @@ pub fn router(gateway: Gateway) -> Router {
         .route("/docs/", get(routes::documents::docs_file))
         .route("/docs/{*file}", get(routes::documents::docs_file));
     let native = behind(&app, described.merge(pages).with_state(app.clone()), Rules::Table(PUBLIC));
-    let all = extra.into_iter().fold(native, |all, Foreign { routes, open, metadata }| {
-        all.merge(behind(&app, routes, Rules::AnyKey { metadata })).merge(open)
+    let mut fronts = Vec::new();
+    let all = extra.into_iter().fold(native, |all, Foreign { routes, open, metadata, front, refusal }| {
+        fronts.extend(front);
+        all.merge(behind(&app, routes, Rules::AnyKey { metadata, refusal })).merge(open)
     });
-    finished(app, all)
+    let fronts =
+        fronts.into_iter().map(|front| front.map(|routes| at_the_edge(app.clone(), routes))).collect();
+    front::before(fronts, finished(app, all))
 }
 
 /// The routes of the admin listener: operators only, and never on a public one.
@@ -112,5 +128,9 @@ fn behind(app: &App, routes: Router, rules: Rules) -> Router {
 }
 
 fn finished(app: App, routes: Router) -> Router {
-    routes.fallback(auth::no_route).layer(middleware::from_fn_with_state(app, edge::edge))
+    at_the_edge(app, routes.fallback(auth::no_route))
+}
+
+fn at_the_edge(app: App, routes: Router) -> Router {
+    routes.layer(middleware::from_fn_with_state(app, edge::edge))
 }

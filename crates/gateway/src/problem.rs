@@ -16,6 +16,8 @@ use sandstorm_types::{ErrorKind, Retry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::Refusal;
+
 pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
 
 /// The longest detail that is sent; a message can hold what a sandbox said.
@@ -126,6 +128,21 @@ impl ApiError {
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = detail.into();
         self
+    }
+
+    /// The same as a foreign API says it, with the headers that it has everywhere.
+    pub(crate) fn in_the_words_of(self, refusal: Refusal) -> Response {
+        let mut response = refusal(self.0.status, clip(&self.0.detail));
+        let own = self.into_response();
+        if let Some(after) = own.headers().get(header::RETRY_AFTER) {
+            response.headers_mut().insert(header::RETRY_AFTER, after.clone());
+        }
+        response
+    }
+
+    /// Whether what was asked for could not be reached.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.0.status == StatusCode::BAD_GATEWAY
     }
 
     /// What the caller is told, for answers that tell of several things.

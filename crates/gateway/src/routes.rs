@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod forks;
+pub(crate) mod forwarding;
 pub(crate) mod info;
 pub(crate) mod ports;
 pub(crate) mod pty;

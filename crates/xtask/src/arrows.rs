@@ -49,6 +49,12 @@ const ROWS: &[Row] = &[
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },
     Row {
+        folder: "dialect/e2b",
+        may: &["control", "provider", "types"],
+        tests_may: &["language", "store"],
+        never: &["sqlx", "rusqlite"],
+    },
+    Row {
         folder: "dialect/mcp",
         may: &["control", "language", "provider", "types"],
         tests_may: &["store"],
@@ -80,6 +86,7 @@ const ROWS: &[Row] = &[
             "client",
             "config",
             "control",
+            "dialect-e2b",
             "dialect-mcp",
             "dialect-session",
             "egress",

@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::Context;
 use sandstorm_config::{Environment, Loaded, LogFormat, LogLevel};
 use sandstorm_control::server::{Pepper, Quota, Retention, RunCacheLimits, Settings};
+use sandstorm_dialect_e2b::E2bSettings;
 use sandstorm_dialect_mcp::McpSettings;
 use sandstorm_dialect_session::SessionSettings;
 use sandstorm_gateway::GatewaySettings;
 use sandstorm_telemetry::{Otlp, TelemetryConfig};
-use sandstorm_types::ByteSize;
+use sandstorm_types::{ByteSize, Template};
 use tokio_util::sync::CancellationToken;
 
 use super::ServeCommand;
@@ -104,6 +105,32 @@ pub(super) fn mcp(
         secure: serve.tls.files().is_some(),
         ..mcp::settings(loaded, closing)?
     }))
+}
+
+/// `None`: the dialect is switched off.
+pub(super) fn e2b(loaded: &Loaded, closing: CancellationToken) -> anyhow::Result<Option<E2bSettings>> {
+    let e2b = &loaded.config.dialects.e2b;
+    if !e2b.enabled {
+        return Ok(None);
+    }
+    let mut settings = E2bSettings {
+        domain: e2b.domain.clone(),
+        network: e2b.network,
+        longest_lifetime: loaded.config.sandbox.lifetime_max,
+        closing,
+        ..E2bSettings::default()
+    };
+    for (name, meaning) in &e2b.templates {
+        let template = match meaning.strip_prefix("image:") {
+            Some(image) => Template::Image(image.to_owned()),
+            None => Template::Host,
+        };
+        settings.templates.insert(name.clone(), template);
+    }
+    let packages = e2b.python_packages.iter().map(|package| package.parse());
+    settings.python_packages =
+        packages.collect::<Result<_, _>>().context("`dialects.e2b.python_packages`")?;
+    Ok(Some(settings))
 }
 
 /// The address of the database, read from where the configuration says it is.

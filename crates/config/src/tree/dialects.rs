@@ -1,5 +1,6 @@
 //! Foreign APIs that a server offers beside its own.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandstorm_types::ByteSize;
@@ -16,6 +17,8 @@ pub struct Dialects {
     pub session: SessionDialect,
     /// The Model Context Protocol at `/mcp` and `/mcp/ws`, and over standard input and output with `sandstorm mcp`.
     pub mcp: McpDialect,
+    /// E2B's API, for its own SDKs: sandboxes, commands, files, the code interpreter.
+    pub e2b: E2bDialect,
 }
 
 /// The API under `/workspace/se`.
@@ -114,6 +117,37 @@ impl Default for McpDialect {
             task_after: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30 * 60),
             public_url: None,
+        }
+    }
+}
+
+/// E2B's API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct E2bDialect {
+    /// Whether it is offered.
+    pub enabled: bool,
+    /// The domain below which sandboxes have hosts, `{port}-{id}.{domain}`, with a port if that is not the usual one. Not
+    /// needed where clients set `E2B_SANDBOX_URL`.
+    #[schemars(example = "sandbox.example.org")]
+    pub domain: Option<String>,
+    /// Names of templates beside `base` and `code-interpreter-v1`, and what each means: `host`, or `image:` and a
+    /// reference.
+    pub templates: BTreeMap<String, String>,
+    /// Python packages of sandboxes from `code-interpreter-v1`, beside what the host has.
+    pub python_packages: Vec<String>,
+    /// Whether sandboxes that do not say reach the public internet, as on E2B.
+    pub network: bool,
+}
+
+impl Default for E2bDialect {
+    fn default() -> Self {
+        E2bDialect {
+            enabled: true,
+            domain: None,
+            templates: BTreeMap::new(),
+            python_packages: Vec::new(),
+            network: true,
         }
     }
 }

@@ -9,7 +9,7 @@ use sandstorm_types::{ByteSize, HostName, MilliCpus, duration};
 
 use super::{ABSOLUTE, Check, is_plain_absolute};
 use crate::origin::Origin;
-use crate::tree::{Config, Pool, Retention, Serve, Telemetry};
+use crate::tree::{Config, E2bDialect, Pool, Retention, Serve, Telemetry};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -69,6 +69,26 @@ impl Check<'_> {
         self.count("dialects.mcp.calls_at_once", mcp.calls_at_once, 1..=1024);
         self.span("dialects.mcp.task_after", mcp.task_after, Duration::ZERO..=DAY);
         self.span("dialects.mcp.idle_timeout", mcp.idle_timeout, SECOND..=7 * DAY);
+        self.e2b(&dialects.e2b);
+    }
+
+    fn e2b(&mut self, e2b: &E2bDialect) {
+        if let Some(domain) = e2b.domain.as_deref().filter(|domain| !is_host(domain)) {
+            let expected = "a host name, with or without a port";
+            self.refuse("dialects.e2b.domain", format!("`{domain}`"), expected);
+        }
+        for (name, meaning) in &e2b.templates {
+            if meaning != "host" && meaning.strip_prefix("image:").is_none_or(str::is_empty) {
+                let key = format!("dialects.e2b.templates.{name}");
+                self.refuse(key, format!("`{meaning}`"), "`host`, or `image:` and a reference");
+            }
+        }
+        for (n, package) in e2b.python_packages.iter().enumerate() {
+            if package.parse::<sandstorm_types::Requirement>().is_err() {
+                let key = format!("dialects.e2b.python_packages[{n}]");
+                self.refuse(key, format!("`{package}`"), "a package such as `numpy` or `numpy==2.1`");
+            }
+        }
     }
 
     fn serve(&mut self, serve: &Serve) {

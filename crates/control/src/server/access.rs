@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandstorm_provider::{Error, OpContext, Result, TraceId};
 use sandstorm_store::{Audit, AuditRow, Decision, TenantRow};
-use sandstorm_types::{ErrorKind, TenantId, Timestamp};
+use sandstorm_types::{ErrorKind, SandboxId, TenantId, Timestamp};
 
 use super::authentication::DEVELOPER;
 use super::failure::{invalid, stored};
@@ -31,7 +31,8 @@ pub enum Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scopes(pub std::collections::BTreeSet<Scope>);
 
-/// Who calls. Made by [`Control::authenticate`] and [`Control::developer`] alone.
+/// Who calls. Made by [`Control::authenticate`], [`Control::authenticate_sandbox`] with its sibling, and
+/// [`Control::developer`] alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Caller {
     pub(super) tenant: TenantId,
@@ -41,6 +42,8 @@ pub struct Caller {
     pub(super) request_id: String,
     /// Where the request stands in its trace, as W3C writes it.
     pub(super) traceparent: Option<String>,
+    /// The one sandbox whose token was presented instead of a key.
+    pub(super) sandbox: Option<SandboxId>,
 }
 
 impl Caller {
@@ -304,6 +307,7 @@ impl Control {
             scopes: Scopes::all(),
             request_id: String::new(),
             traceparent: None,
+            sandbox: None,
         }
     }
 }

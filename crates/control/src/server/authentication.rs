@@ -100,7 +100,7 @@ impl Control {
         inner.known_keys.used(&key.id);
         inner.learn_quota(key.tenant).await?;
         let KeyView { id, tenant, scopes, .. } = key;
-        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), traceparent: None })
+        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), traceparent: None, sandbox: None })
     }
 
     /// Whether the key behind a long-lived connection is still good; asked once a second by whoever holds one. A store
@@ -108,6 +108,9 @@ impl Control {
     pub async fn still_allowed(&self, caller: &Caller) -> bool {
         if caller.key == DEVELOPER {
             return true;
+        }
+        if let Some(sandbox) = caller.sandbox {
+            return self.0.sandboxes.get(caller.tenant, sandbox).is_some();
         }
         let known = self.0.known_keys.known().by_id.get(&caller.key).copied();
         if let Some((good, at)) = known

@@ -108,6 +108,22 @@ pub(crate) fn response(headers: &mut HeaderMap, mount: Mount) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("private, no-cache"));
 }
 
+/// What the program inside gets to see of a request to a host that is its own: all but what belongs to the connection.
+pub(crate) fn own_host_request(headers: &mut HeaderMap, upgrade: bool) {
+    strip_hop_by_hop(headers);
+    headers.remove("expect");
+    if upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    }
+}
+
+/// What the client gets to see of an answer from such a host.
+pub(crate) fn own_host_response(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    headers.remove(REQUEST_ID);
+}
+
 /// What the client gets to see of the answer to an upgrade: nothing but what makes it one.
 pub(crate) fn upgraded(from: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();

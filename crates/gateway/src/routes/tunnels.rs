@@ -32,7 +32,7 @@ pub(crate) async fn open(
     mut request: Request,
 ) -> ApiResult<Response> {
     app.control.sandbox(&caller, sandbox).await?;
-    if !super::ports::wants_upgrade(&request, PROTOCOL) {
+    if !super::forwarding::wants_upgrade(&request, PROTOCOL) {
         let refusal = ApiError::invalid("a tunnel needs an upgrade to tcp");
         return Err(refusal.status(StatusCode::UPGRADE_REQUIRED));
     }

@@ -254,6 +254,7 @@ pub(crate) fn gateway(control: &Control, settings: &GatewaySettings, extra: bool
         routes: foreign,
         open: Router::new().route("/foreign/how", get(async || "with a key")),
         metadata: Some("/foreign/how"),
+        ..Foreign::default()
     };
     Gateway {
         control: control.clone(),

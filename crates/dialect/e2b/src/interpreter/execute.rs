@@ -1,0 +1,119 @@
+//! Running code.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use sandstorm_control::server::{Attached, ExecWork, NewExec};
+use sandstorm_types::ContextId;
+use serde::Deserialize;
+
+use super::contexts::{KEPT, context_id, language_named, missing_or};
+use super::lines;
+use super::variables::{self, Held};
+use super::{Plain, output};
+use crate::body::{self, LARGE};
+use crate::door::Guest;
+use crate::paths;
+use crate::sandboxes::create;
+use crate::state::Dialect;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Wanted {
+    code: String,
+    context_id: Option<String>,
+    language: Option<String>,
+    env_vars: Option<BTreeMap<String, String>>,
+}
+
+pub(super) async fn execute(
+    State(dialect): State<Dialect>,
+    Extension(guest): Extension<Guest>,
+    content: Body,
+) -> Result<Response, Plain> {
+    let asked: Wanted = body::read(content, LARGE).await?;
+    let context = asked.context_id.as_deref().filter(|id| !id.is_empty());
+    let language = asked.language.as_deref().filter(|name| !name.is_empty());
+    let env = asked.env_vars.unwrap_or_default();
+    // Refused by name before anything begins.
+    create::variables(env.clone())?;
+    match (context, language) {
+        (Some(_), Some(_)) => {
+            let message = "Only one of context_id or language can be provided";
+            Err(Plain(StatusCode::BAD_REQUEST, message.to_owned()))
+        }
+        (Some(id), None) => {
+            let context = context_id(id)?;
+            let view = dialect.control.context(&guest.caller, guest.sandbox, context).await;
+            let view = view.map_err(|error| missing_or(id, error))?;
+            let language = KEPT.into_iter().find(|kept| *kept == view.language.as_str()).unwrap_or("python");
+            dialect.in_context(&guest, context, language, asked.code, env).await
+        }
+        (None, named) => {
+            let language = language_named(named.unwrap_or("python"));
+            match KEPT.into_iter().find(|kept| *kept == language) {
+                Some(language) => {
+                    let context = dialect.default_context(&guest, language).await?;
+                    dialect.in_context(&guest, context, language, asked.code, env).await
+                }
+                None => dialect.on_its_own(&guest, &language, asked.code, env).await,
+            }
+        }
+    }
+}
+
+impl Dialect {
+    async fn in_context(
+        &self,
+        guest: &Guest,
+        context: ContextId,
+        language: &'static str,
+        code: String,
+        env: BTreeMap<String, String>,
+    ) -> Result<Response, Plain> {
+        let mut turn = self.defaults.turn(context).await;
+        *turn += 1;
+        let count = *turn;
+        let mut held = Held { turn: Some(turn), restore: None };
+        if let Some(setting) = variables::setting(language, &env).filter(|_| !env.is_empty()) {
+            let set = self.cell(context, setting);
+            self.control.exec_to_end(&guest.caller, guest.sandbox, set).await?;
+            held.restore = Some((self.clone(), guest.clone(), context, language));
+        }
+        let attached = self.control.exec(&guest.caller, guest.sandbox, self.cell(context, code)).await?;
+        lines::answer(self, guest, count, attached, held)
+    }
+
+    /// Languages without living interpreters: a program of its own each time.
+    async fn on_its_own(
+        &self,
+        guest: &Guest,
+        language: &str,
+        code: String,
+        env: BTreeMap<String, String>,
+    ) -> Result<Response, Plain> {
+        let language = language.parse().map_err(|_| {
+            let shown: String = language.chars().take(64).collect();
+            Plain(StatusCode::BAD_REQUEST, format!("there is no language {shown}"))
+        })?;
+        let env =
+            create::variables([("E2B_SANDBOX_ID".to_owned(), guest.sandbox.bare())].into_iter().chain(env))?;
+        let new = NewExec {
+            work: ExecWork::Code { language, code, args: Vec::new() },
+            env,
+            cwd: Some(paths::home()),
+            user: None,
+            tty: None,
+            stdin: None,
+            stdin_stream: false,
+            timeout: Some(self.settings.longest_lifetime),
+            background: false,
+            keep_on_disconnect: false,
+        };
+        let attached: Attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
+        lines::answer(self, guest, output::ALONE, attached, Held { turn: None, restore: None })
+    }
+}

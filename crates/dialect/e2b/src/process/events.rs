@@ -1,0 +1,140 @@
+//! What happens to a program, as messages.
+
+use data_encoding::BASE64;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
+use sandstorm_types::{ChunkData, End, Event, EventBody, Phase, Status};
+use serde_json::{Value, json};
+
+use super::known::{self, Known};
+use crate::door::Guest;
+use crate::rpc::{Code, RpcError, RpcResult};
+use crate::state::Dialect;
+
+/// The messages of a program: its number first, then what it writes, then its end.
+pub(crate) fn messages(
+    dialect: &Dialect,
+    guest: &Guest,
+    known: &Known,
+    events: BoxStream<'static, Event>,
+) -> impl Stream<Item = RpcResult<Value>> + Send + use<> {
+    let (dialect, guest, known) = (dialect.clone(), guest.clone(), known.clone());
+    let start = json!({"event": {"start": {"pid": known::pid_of(known.exec)}}});
+    let rest = events.filter_map(move |event| {
+        let (dialect, guest, known) = (dialect.clone(), guest.clone(), known.clone());
+        async move {
+            dialect.processes.heard(guest.sandbox, known.exec, event.seq);
+            match event.body {
+                EventBody::Stdout(chunk) if known.tty => Some(Ok(data("pty", &chunk.data))),
+                EventBody::Stdout(chunk) => Some(Ok(data("stdout", &chunk.data))),
+                EventBody::Stderr(chunk) => Some(Ok(data("stderr", &chunk.data))),
+                EventBody::End(end) => {
+                    dialect.processes.ended(guest.sandbox, known.exec);
+                    Some(dialect.end(&guest, &end).await)
+                }
+                EventBody::Start { .. } | EventBody::Result(_) | EventBody::Error(_) => None,
+            }
+        }
+    });
+    stream::iter([Ok(start)]).chain(rest)
+}
+
+fn data(kind: &str, bytes: &ChunkData) -> Value {
+    json!({"event": {"data": {kind: BASE64.encode(bytes.as_bytes())}}})
+}
+
+impl Dialect {
+    async fn end(&self, guest: &Guest, end: &End) -> RpcResult<Value> {
+        if end.status == Status::Timeout {
+            return Err(RpcError::new(Code::DeadlineExceeded, "the time of the program is over"));
+        }
+        if end.problem.is_some() || end.status == Status::Killed {
+            let view = self.control.sandbox(&guest.caller, guest.sandbox).await;
+            let lives = view.is_ok_and(|view| {
+                matches!(view.phase, Phase::Ready | Phase::Running | Phase::Pausing | Phase::Paused)
+            });
+            if !lives {
+                return Err(RpcError::sandbox_gone());
+            }
+        }
+        match &end.problem {
+            Some(problem) => Err(RpcError::new(Code::Internal, problem.detail.clone())),
+            None => Ok(json!({"event": {"end": told(end)}})),
+        }
+    }
+}
+
+/// How a program ended, in the words of Go's `os.ProcessState`, which clients show.
+fn told(end: &End) -> Value {
+    let why = match end.status {
+        Status::Memory => " (the sandbox's memory was used up)",
+        Status::Cpu => " (the sandbox's processor time was used up)",
+        Status::Output => " (there was more output than is allowed)",
+        _ => "",
+    };
+    match (end.signal, end.exit_code) {
+        (None, Some(code)) if why.is_empty() => {
+            let status = format!("exit status {code}");
+            let mut told = json!({"exitCode": code, "exited": true, "status": status});
+            if code != 0 {
+                told["error"] = status.into();
+            }
+            told
+        }
+        (signal, _) => {
+            let status = format!("signal: {}{why}", signal_name(signal.unwrap_or(9)));
+            json!({"exitCode": -1, "exited": false, "status": status, "error": status})
+        }
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let name = match number {
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        11 => "segmentation fault",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_types::Metrics;
+
+    use super::*;
+
+    fn end(status: Status, exit_code: Option<i32>, signal: Option<i32>) -> Value {
+        told(&End {
+            status,
+            success: status == Status::Ok,
+            exit_code,
+            signal,
+            limits_hit: Vec::new(),
+            metrics: Metrics::default(),
+            problem: None,
+        })
+    }
+
+    #[test]
+    fn ends_are_told_as_envd_does() {
+        let good = json!({"exitCode": 0, "exited": true, "status": "exit status 0"});
+        assert_eq!(end(Status::Ok, Some(0), None), good);
+        let bad = json!({"exitCode": 3, "exited": true, "status": "exit status 3", "error": "exit status 3"});
+        assert_eq!(end(Status::Error, Some(3), None), bad);
+        let killed =
+            json!({"exitCode": -1, "exited": false, "status": "signal: killed", "error": "signal: killed"});
+        assert_eq!(end(Status::Error, None, Some(9)), killed);
+        assert_eq!(end(Status::Killed, None, None), killed);
+        assert_eq!(end(Status::Error, None, Some(15))["status"], "signal: terminated");
+        assert!(end(Status::Memory, None, Some(9))["status"].as_str().unwrap().contains("memory"));
+        assert_eq!(end(Status::Memory, Some(0), None)["exitCode"], -1);
+    }
+}

@@ -1,0 +1,75 @@
+//! Input for programs: in one call, or as a stream.
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::HeaderMap;
+use serde_json::json;
+
+use super::known::Known;
+use super::wire::{Input, InputMessage, InputRequest};
+use crate::door::Guest;
+use crate::rpc::envelope::{self, Decoder};
+use crate::rpc::{self, RpcError, RpcResult, stream};
+use crate::state::Dialect;
+
+/// Longest message of a stream of input.
+const LARGEST: usize = 8 << 20;
+
+impl Dialect {
+    pub(super) async fn send_input(&self, guest: &Guest, asked: InputRequest) -> RpcResult<()> {
+        let known = self.running(guest, asked.process.as_ref()).await?;
+        self.write_input(guest, &known, asked.input.as_ref()).await
+    }
+
+    async fn write_input(&self, guest: &Guest, known: &Known, input: Option<&Input>) -> RpcResult<()> {
+        let bytes = input.ok_or_else(|| RpcError::invalid("input is missing"))?.bytes()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bytes = Bytes::from(bytes);
+        Ok(self.control.write_stdin(&guest.caller, guest.sandbox, known.exec, bytes).await?)
+    }
+
+    pub(super) async fn stream_input(&self, guest: &Guest, headers: &HeaderMap, content: Body) -> Response {
+        let taken = async {
+            rpc::expect(headers, "application/connect+json")?;
+            self.take_input(guest, content).await
+        };
+        match rpc::in_time(headers, taken).await {
+            Ok(()) => {
+                let mut frames = envelope::message(&json!({})).to_vec();
+                frames.extend_from_slice(&envelope::end(None));
+                stream::response(Body::from(frames))
+            }
+            Err(error) => rpc::failed_stream(&error),
+        }
+    }
+
+    /// Takes input as it comes: which program first, then its bytes.
+    async fn take_input(&self, guest: &Guest, content: Body) -> RpcResult<()> {
+        let mut pieces = content.into_data_stream();
+        let mut decoder = Decoder::new(LARGEST);
+        let mut program: Option<Known> = None;
+        while let Some(piece) = pieces.next().await {
+            let broken = |_| RpcError::new(rpc::Code::Canceled, "the stream of input broke off");
+            decoder.push(&piece.map_err(broken)?);
+            while let Some(message) = decoder.next()? {
+                match rpc::read(&message)? {
+                    InputMessage::Start(asked) => {
+                        program = Some(self.running(guest, asked.process.as_ref()).await?);
+                    }
+                    InputMessage::Data(data) => {
+                        let known = program.as_ref();
+                        let known =
+                            known.ok_or_else(|| RpcError::invalid("the program must be named first"))?;
+                        self.write_input(guest, known, data.input.as_ref()).await?;
+                    }
+                    InputMessage::Keepalive(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Answers that are streams: messages, something now and then while there are none, and an end.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
+use http::{HeaderMap, HeaderValue, header};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Code, RpcError, RpcResult, envelope};
+use crate::door::Guest;
+use crate::state::Dialect;
+
+/// Between two signs of life, unless the client asks for another time.
+const KEEPALIVE: Duration = Duration::from_secs(90);
+const SHORTEST: Duration = Duration::from_secs(1);
+/// How often it is looked whether who listens still may.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How a stream goes.
+#[derive(Debug)]
+pub(crate) struct Course {
+    /// What is sent while nothing happens.
+    pub(crate) keepalive: Value,
+    pub(crate) every: Duration,
+    /// When it ends, whatever happens.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Course {
+    pub(crate) fn new(headers: &HeaderMap, keepalive: Value, lasts: Option<Duration>) -> Self {
+        let asked =
+            headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
+        let every = asked.map_or(KEEPALIVE, Duration::from_secs).max(SHORTEST);
+        let until = lasts.and_then(|span| Instant::now().checked_add(span));
+        Self { keepalive, every, until }
+    }
+}
+
+/// One step of a stream.
+enum Step<T> {
+    Next(Option<T>),
+    Quiet,
+    Over(RpcError),
+}
+
+struct State {
+    messages: BoxStream<'static, RpcResult<Value>>,
+    course: Course,
+    dialect: Dialect,
+    guest: Guest,
+    done: bool,
+}
+
+/// The answer: every message, then an end that tells of the first error.
+pub(crate) fn answer(
+    dialect: &Dialect,
+    guest: &Guest,
+    messages: impl Stream<Item = RpcResult<Value>> + Send + 'static,
+    course: Course,
+) -> Response {
+    let seat = match dialect.control.open_stream(&guest.caller) {
+        Ok(seat) => seat,
+        Err(error) => return super::failed_stream(&error.into()),
+    };
+    let state = State {
+        messages: messages.boxed(),
+        course,
+        dialect: dialect.clone(),
+        guest: guest.clone(),
+        done: false,
+    };
+    let frames = stream::unfold((state, seat), |(mut state, seat)| async move {
+        let frame = state.frame().await?;
+        Some((Ok::<Bytes, std::convert::Infallible>(frame), (state, seat)))
+    });
+    response(Body::from_stream(frames))
+}
+
+pub(crate) fn response(body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/connect+json"));
+    response
+}
+
+impl State {
+    /// The next piece of the answer.
+    async fn frame(&mut self) -> Option<Bytes> {
+        if self.done {
+            return None;
+        }
+        match self.step().await {
+            Step::Next(Some(Ok(message))) => Some(envelope::message(&message)),
+            Step::Next(Some(Err(error))) | Step::Over(error) => {
+                self.done = true;
+                Some(envelope::end(Some(&error)))
+            }
+            Step::Next(None) => {
+                self.done = true;
+                Some(envelope::end(None))
+            }
+            Step::Quiet => Some(envelope::message(&self.course.keepalive)),
+        }
+    }
+
+    async fn step(&mut self) -> Step<RpcResult<Value>> {
+        let quiet = tokio::time::sleep(self.course.every);
+        let until = self.course.until;
+        let over = async move {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (dialect, guest) = (self.dialect.clone(), self.guest.clone());
+        let closing = dialect.settings.closing.clone();
+        let gone = async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                if !dialect.control.still_allowed(&guest.caller).await {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            message = self.messages.next() => Step::Next(message),
+            () = over => Step::Over(RpcError::new(Code::DeadlineExceeded, "the time of the stream is over")),
+            () = gone => Step::Over(RpcError::sandbox_gone()),
+            () = closing.cancelled() => Step::Over(RpcError::new(Code::Unavailable, "the server is stopping")),
+            () = quiet => Step::Quiet,
+        }
+    }
+}

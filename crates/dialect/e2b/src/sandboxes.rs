@@ -1,0 +1,60 @@
+//! The control plane: sandboxes made, found, changed and ended.
+
+pub(crate) mod create;
+pub(crate) mod forks;
+pub(crate) mod labels;
+pub(crate) mod lifecycle;
+pub(crate) mod list;
+pub(crate) mod metrics;
+pub(crate) mod network;
+pub(crate) mod templates;
+pub(crate) mod view;
+
+use sandstorm_control::server::{Caller, SandboxView};
+use sandstorm_types::{Phase, SandboxId};
+
+use crate::refusal::Refusal;
+use crate::state::Dialect;
+
+/// The id in an address. Older clients put `-` and another id behind it.
+pub(crate) fn sandbox_id(text: &str) -> Result<SandboxId, Refusal> {
+    let own = text.split('-').next().unwrap_or_default();
+    if own.is_empty() || !own.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+        return Err(Refusal::invalid("Invalid sandbox ID"));
+    }
+    SandboxId::from_bare(own).map_err(|_| Refusal::no_sandbox(own))
+}
+
+impl Dialect {
+    /// A sandbox of the caller that has not ended.
+    pub(crate) async fn living(&self, caller: &Caller, text: &str) -> Result<SandboxView, Refusal> {
+        let id = sandbox_id(text)?;
+        let view = match self.control.sandbox(caller, id).await {
+            Ok(view) => view,
+            Err(error) if error.kind() == sandstorm_types::ErrorKind::NotFound => {
+                return Err(Refusal::no_sandbox(&id.bare()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match view.phase {
+            Phase::Terminated | Phase::Failed | Phase::Terminating => Err(Refusal::no_sandbox(&id.bare())),
+            _ => Ok(view),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_one_form_and_bad_ones_are_told_apart() {
+        let id = SandboxId::from_bits(7);
+        assert_eq!(sandbox_id(&id.bare()).unwrap(), id);
+        assert_eq!(sandbox_id(&format!("{}-00000000", id.bare())).unwrap(), id);
+        for (text, status) in [("", 400), ("A", 400), ("a/b", 400), ("..", 400), ("abc", 404), ("i1x9", 404)]
+        {
+            assert_eq!(sandbox_id(text).unwrap_err().status(), status, "{text}");
+        }
+    }
+}

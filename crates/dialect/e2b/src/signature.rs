@@ -1,0 +1,108 @@
+//! Signatures of file addresses, as E2B's SDKs make them from a sandbox's token.
+
+use data_encoding::BASE64_NOPAD;
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq;
+
+use crate::query::Query;
+
+/// What a signature is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read,
+    Write,
+}
+
+/// A signed address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signed<'a> {
+    path: &'a str,
+    user: &'a str,
+    signature: &'a str,
+    /// Seconds since 1970, as it was written.
+    expiration: Option<&'a str>,
+    operation: Operation,
+}
+
+impl<'a> Signed<'a> {
+    /// `None` when the address has no signature.
+    pub(crate) fn of(query: &'a Query, operation: Operation) -> Option<Self> {
+        Some(Self {
+            path: query.get("path").unwrap_or_default(),
+            user: query.get("username").unwrap_or_default(),
+            signature: query.get("signature").filter(|text| !text.is_empty())?,
+            expiration: query.get("signature_expiration").filter(|text| !text.is_empty()),
+            operation,
+        })
+    }
+
+    /// Whether it was made with this token.
+    pub(crate) fn matches(&self, token: &str) -> bool {
+        let operation = match self.operation {
+            Operation::Read => "read",
+            Operation::Write => "write",
+        };
+        let mut text = format!("{}:{operation}:{}:{token}", self.path, self.user);
+        if let Some(expiration) = self.expiration {
+            text.push(':');
+            text.push_str(expiration);
+        }
+        let expected = format!("v1_{}", BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()));
+        bool::from(expected.as_bytes().ct_eq(self.signature.as_bytes()))
+    }
+
+    /// Whether its time is over. One that cannot be read never was good.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
+        self.expiration.is_some_and(|text| text.parse::<i64>().map_or(true, |end| end < now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Query {
+        Query::of(&format!("/files?{text}").parse().unwrap())
+    }
+
+    #[test]
+    fn agrees_with_the_sdk() {
+        // Both made by the Python SDK for the token `token`.
+        let read = query("path=/a%20b.txt&signature=v1_AItRVC4LAbemb0KEzBsle6MPE9cNPBG5Cq90mNwVdEk");
+        let signed = Signed::of(&read, Operation::Read).unwrap();
+        assert!(signed.matches("token") && !signed.matches("other") && !signed.is_expired(i64::MAX));
+        let write = query(
+            "path=/a%20b.txt&username=root&signature_expiration=1005\
+             &signature=v1_/fgX0WcKDz817cZVA8nbRT88FFQlN7ZQFip1fcotQWM",
+        );
+        let signed = Signed::of(&write, Operation::Write).unwrap();
+        assert!(signed.matches("token") && !signed.is_expired(1005) && signed.is_expired(1006));
+    }
+
+    #[test]
+    fn everything_that_is_signed_counts() {
+        let sign =
+            |text: &str| BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()).replace('+', "%2B");
+        let good = sign("/a:write:root:t:99");
+        let ask = |path: &str, user: &str, end: &str, operation| {
+            let query =
+                query(&format!("path={path}&username={user}&signature=v1_{good}&signature_expiration={end}"));
+            let signed = Signed::of(&query, operation).unwrap();
+            (signed.matches("t"), signed.is_expired(100))
+        };
+        assert_eq!(ask("/a", "root", "99", Operation::Write), (true, true));
+        for (path, user, end, operation) in [
+            ("/b", "root", "99", Operation::Write),
+            ("/a", "user", "99", Operation::Write),
+            ("/a", "root", "999", Operation::Write),
+            ("/a", "root", "99", Operation::Read),
+            ("/a", "root", "", Operation::Write),
+        ] {
+            assert!(!ask(path, user, end, operation).0, "{path} {user} {end}");
+        }
+        assert!(Signed::of(&query("path=/a"), Operation::Read).is_none());
+        assert!(Signed::of(&query("path=/a&signature="), Operation::Read).is_none());
+        let odd = query("signature=v1_x&signature_expiration=soon");
+        assert!(Signed::of(&odd, Operation::Read).unwrap().is_expired(0));
+    }
+}

@@ -1,0 +1,144 @@
+//! Files: `/files` and `filesystem.Filesystem`.
+
+use axum::body::Body;
+use data_encoding::BASE64_NOPAD;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+
+use crate::world::{Answer, Client, ENVD, Made, World};
+
+async fn put(client: &Client, made: &Made, path: &str, content: &str) -> Answer {
+    let request = client.inside("POST", made, ENVD, &format!("/files?path={path}"));
+    let request = request.header("content-type", "application/octet-stream");
+    client.send(request.body(Body::from(content.to_owned())).unwrap()).await
+}
+
+async fn read(client: &Client, made: &Made, path: &str) -> Answer {
+    let request = client.inside("GET", made, ENVD, &format!("/files?path={path}"));
+    client.send(request.body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn files_are_written_and_read_in_parts() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let written = put(&client, &made, "a.txt", "0123456789").await;
+    assert_eq!(written.json(), json!([{"path": "/home/user/a.txt", "name": "a.txt", "type": "file"}]));
+    assert_eq!(read(&client, &made, "/home/user/a.txt").await.text(), "0123456789");
+    let request = client.inside("GET", &made, ENVD, "/files?path=a.txt").header("range", "bytes=2-4");
+    let part = client.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!((part.status.as_u16(), part.text()), (206, "234".to_owned()));
+    assert_eq!(part.headers["content-range"], "bytes 2-4/10");
+    let request = client.inside("GET", &made, ENVD, "/files?path=a.txt").header("range", "bytes=10-");
+    assert_eq!(client.send(request.body(Body::empty()).unwrap()).await.status, 416);
+    read(&client, &made, "nothing").await.refused(404);
+    read(&client, &made, "/home/user").await.refused(400);
+}
+
+#[tokio::test]
+async fn gzip_is_taken_and_given() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    assert_eq!(put(&client, &made, "a", &"x".repeat(5000)).await.status, 200);
+    let request = client.inside("GET", &made, ENVD, "/files?path=a").header("accept-encoding", "gzip");
+    let packed = client.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    assert!(packed.body.len() < 500);
+    let up = |body: Vec<u8>| {
+        let request = client.inside("POST", &made, ENVD, "/files?path=b");
+        let request =
+            request.header("content-type", "application/octet-stream").header("content-encoding", "gzip");
+        client.send(request.body(Body::from(body)).unwrap())
+    };
+    assert_eq!(up(packed.body.clone()).await.status, 200);
+    assert_eq!(read(&client, &made, "b").await.text(), "x".repeat(5000));
+    up(b"not gzip".to_vec()).await.refused(400);
+}
+
+#[tokio::test]
+async fn forms_carry_files_under_their_paths() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let form = |parts: &[(&str, &str, &str)]| {
+        let mut body = String::new();
+        for (name, file, content) in parts {
+            body.push_str(&format!(
+                "--cut\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{file}\"\r\n\r\n{content}\r\n"
+            ));
+        }
+        body.push_str("--cut--\r\n");
+        body
+    };
+    let send = async |path: &str, body: String| {
+        let request = client.inside("POST", &made, ENVD, path);
+        let request = request.header("content-type", "multipart/form-data; boundary=cut");
+        client.send(request.body(Body::from(body)).unwrap()).await
+    };
+    let two =
+        send("/files", form(&[("file", "/tmp/d/a", "1"), ("other", "x", "2"), ("file", "b", "3")])).await;
+    let paths: Vec<Value> = two.json().as_array().unwrap().iter().map(|file| file["path"].clone()).collect();
+    assert_eq!(paths, ["/tmp/d/a", "/home/user/b"]);
+    assert_eq!(read(&client, &made, "/tmp/d/a").await.text(), "1");
+    assert_eq!(send("/files?path=c", form(&[("file", "other", "4")])).await.status, 200);
+    assert_eq!(read(&client, &made, "c").await.text(), "4");
+    send("/files", form(&[("file", "a", "1"), ("file", "./a", "2")])).await.refused(400);
+    send("/files", form(&[("other", "a", "1")])).await.refused(400);
+    send("/files", "--cut\r\nbroken".to_owned()).await.refused(400);
+}
+
+#[tokio::test]
+async fn a_signature_finds_its_sandbox_and_ends_in_time() {
+    let world = World::new().await;
+    let client = world.client();
+    let (made, _other) = (client.create().await, client.create().await);
+    assert_eq!(put(&client, &made, "a", "content").await.status, 200);
+    let address = |token: &str, end: Option<&str>| {
+        let text = format!("a:read::{token}{}", end.map(|end| format!(":{end}")).unwrap_or_default());
+        let signature = BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()).replace('+', "%2B");
+        let end = end.map(|end| format!("&signature_expiration={end}")).unwrap_or_default();
+        format!("/files?path=a&signature=v1_{signature}{end}")
+    };
+    // No header names a sandbox.
+    let good = client.get(&address(&made.token, None)).await;
+    assert_eq!((good.status.as_u16(), good.text()), (200, "content".to_owned()));
+    assert_eq!(client.get(&address(&made.token, Some("9999999999"))).await.status, 200);
+    let late = client.get(&address(&made.token, Some("1"))).await;
+    assert_eq!(late.json(), json!({"code": 401, "message": "signature is already expired"}));
+    let wrong = client.get(&address("wrong", None)).await;
+    assert_eq!(wrong.json(), json!({"code": 401, "message": "invalid signature"}));
+    let missing = client.get("/files?path=a").await;
+    assert_eq!(missing.json(), json!({"code": 401, "message": "missing signature query parameter"}));
+}
+
+#[tokio::test]
+async fn folders_are_made_listed_moved_and_removed() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let call = async |method: &str, message: Value| {
+        client.rpc(&made, &format!("/filesystem.Filesystem/{method}"), message).await
+    };
+    let entry = call("MakeDir", json!({"path": "d"})).await.json()["entry"].clone();
+    assert_eq!((&entry["type"], &entry["path"]), (&json!("FILE_TYPE_DIRECTORY"), &json!("/home/user/d")));
+    assert_eq!(call("MakeDir", json!({"path": "d"})).await.json()["code"], "already_exists");
+    assert_eq!(put(&client, &made, "d/a", "12345").await.status, 200);
+    assert_eq!(call("MakeDir", json!({"path": "d/a"})).await.json()["code"], "invalid_argument");
+    let stat = call("Stat", json!({"path": "d/a"})).await.json()["entry"].clone();
+    assert_eq!((&stat["type"], &stat["size"]), (&json!("FILE_TYPE_FILE"), &json!("5")));
+    let listed = call("ListDir", json!({"path": "d", "depth": 1})).await.json();
+    assert_eq!(listed["entries"][0]["name"], "a");
+    assert_eq!(call("ListDir", json!({"path": "d/a"})).await.json()["code"], "invalid_argument");
+    assert_eq!(call("ListDir", json!({"path": "none"})).await.json()["code"], "not_found");
+    let moved = call("Move", json!({"source": "d/a", "destination": "e/b"})).await.json();
+    assert_eq!(moved["entry"]["path"], "/home/user/e/b");
+    assert_eq!(call("Move", json!({"source": "d/a", "destination": "x"})).await.json()["code"], "not_found");
+    assert_eq!(call("Remove", json!({"path": "e"})).await.json(), json!({}));
+    assert_eq!(call("Remove", json!({"path": "e"})).await.json(), json!({}));
+    assert_eq!(call("Stat", json!({"path": "e/b"})).await.json()["code"], "not_found");
+    for method in ["GetWatcherEvents", "RemoveWatcher"] {
+        assert_eq!(call(method, json!({"watcherId": "none"})).await.json()["code"], "not_found");
+    }
+}

@@ -1,0 +1,220 @@
+//! A server with sandboxes in memory, and a client that needs no network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::{Extension, Router};
+use http::{HeaderMap, Request, StatusCode};
+use sandstorm_control::server::{
+    Caller, Control, KeyForm, NewKey, NewTenant, Pepper, Quota, Retention, RunCacheLimits, Scope, Scopes,
+    Settings, Setup,
+};
+use sandstorm_control::{Runner, Tools};
+use sandstorm_dialect_e2b::{Dialect, E2bSettings, Forward};
+use sandstorm_language::Roots;
+use sandstorm_provider::Provider;
+use sandstorm_provider::memory::MemoryProvider;
+use sandstorm_store::{AuditKey, Store, StoreConfig};
+use sandstorm_types::{ByteSize, Enforcement, Limits};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const ENVD: &str = "49983";
+pub(crate) const INTERPRETER: &str = "49999";
+
+pub(crate) struct World {
+    pub(crate) control: Control,
+    dialect: Dialect,
+    _state: TempDir,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let state = TempDir::new().unwrap();
+        let config = StoreConfig::in_directory(state.path(), None, AuditKey::from_bytes([7; 32]));
+        let store = Store::open(&config).await.unwrap();
+        let provider: Arc<dyn Provider> = Arc::new(MemoryProvider::default());
+        let runner = Runner::new(Tools {
+            provider: Arc::clone(&provider),
+            limits: Limits::default(),
+            roots: Roots::host(),
+            cache: None,
+            layers: None,
+        });
+        let control = Control::start(Setup { store, provider, runner, settings: server() }).await.unwrap();
+        let settings = E2bSettings { network: false, ..E2bSettings::default() };
+        let forward: Forward = Arc::new(|_, _, _, _| Box::pin(std::future::ready(None)));
+        let dialect = Dialect::new(control.clone(), settings, forward);
+        Self { control, dialect, _state: state }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client_of(self.control.developer())
+    }
+
+    /// Somebody of another tenant.
+    pub(crate) async fn stranger(&self) -> Client {
+        let admin = self.control.developer();
+        let tenant = NewTenant { name: "stranger".to_owned(), quota: None };
+        let tenant = self.control.create_tenant(&admin, tenant).await.unwrap().id;
+        let key = NewKey {
+            tenant,
+            name: "key".to_owned(),
+            scopes: Scopes([Scope::Sandbox, Scope::Files].into()),
+            form: KeyForm::E2b,
+            expires_at: None,
+        };
+        let (_, secret) = self.control.create_key(&admin, key).await.unwrap();
+        self.client_of(self.control.authenticate(&secret).await.unwrap())
+    }
+
+    fn client_of(&self, caller: Caller) -> Client {
+        let dialect = self.dialect.clone();
+        let routes = dialect.routes().layer(Extension(caller)).merge(dialect.open());
+        Client { dialect, routes }
+    }
+}
+
+fn server() -> Settings {
+    Settings {
+        limits: Limits::default(),
+        ceiling: Limits { memory: ByteSize::gib(16), disk: ByteSize::gib(16), ..Limits::default() },
+        // The memory provider enforces few limits.
+        enforcement: Enforcement::BestEffort,
+        quota: Quota {
+            sandboxes: 4,
+            cpu_milli: 1_000_000,
+            memory_bytes: 1 << 40,
+            runs_per_minute: 1000,
+            requests_per_second: 1000,
+            open_streams: 100,
+        },
+        admission_memory: ByteSize::gib(1024),
+        admission_wait: Duration::from_secs(1),
+        admission_queue: 10,
+        idle_timeout: None,
+        paused_for: DAY,
+        longest_lifetime: DAY,
+        retention: Retention { runs: DAY, events: DAY, audit: DAY },
+        run_cache: RunCacheLimits::default(),
+        pepper: Pepper([3; 32]),
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    dialect: Dialect,
+    routes: Router,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A sandbox and what opens it.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) id: String,
+    pub(crate) token: String,
+    pub(crate) traffic: String,
+}
+
+impl Client {
+    pub(crate) async fn create(&self) -> Made {
+        let made = self.post("/v2/sandboxes", json!({"templateID": "base", "timeout": 60})).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        let made = made.json();
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        Made { id: text("sandboxID"), token: text("envdAccessToken"), traffic: text("trafficAccessToken") }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send(Request::delete(path).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.send(request.body(Body::from(body.to_string())).unwrap()).await
+    }
+
+    /// One call with one answer.
+    pub(crate) async fn rpc(&self, made: &Made, path: &str, message: Value) -> Answer {
+        let request = self.inside("POST", made, ENVD, path).header("content-type", "application/json");
+        self.send(request.body(Body::from(message.to_string())).unwrap()).await
+    }
+
+    /// One call whose answer is a stream: its messages and its end.
+    pub(crate) async fn stream(&self, made: &Made, path: &str, message: Value) -> (Vec<Value>, Value) {
+        let message = message.to_string();
+        let mut body = vec![0];
+        body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+        body.extend_from_slice(message.as_bytes());
+        let request =
+            self.inside("POST", made, ENVD, path).header("content-type", "application/connect+json");
+        let answer = self.send(request.body(Body::from(body)).unwrap()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        frames(&answer.body)
+    }
+
+    /// A request to a port of a sandbox.
+    pub(crate) fn inside(&self, method: &str, made: &Made, port: &str, path: &str) -> http::request::Builder {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header("e2b-sandbox-id", &made.id)
+            .header("e2b-sandbox-port", port)
+            .header("x-access-token", &made.token)
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let router =
+            if self.dialect.claims(&parts) { self.dialect.data_plane() } else { self.routes.clone() };
+        let response = router.oneshot(Request::from_parts(parts, body)).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec();
+        Answer { status, headers, body }
+    }
+}
+
+/// The messages of a stream, and its end.
+fn frames(mut bytes: &[u8]) -> (Vec<Value>, Value) {
+    let mut messages = Vec::new();
+    loop {
+        let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize;
+        let message: Value = serde_json::from_slice(&bytes[5..5 + length]).unwrap();
+        if bytes[0] == 2 {
+            assert_eq!(bytes.len(), 5 + length, "nothing comes after the end");
+            return (messages, message);
+        }
+        messages.push(message);
+        bytes = &bytes[5 + length..];
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{}: {}", self.status, self.text()))
+    }
+
+    /// A refusal with this status, in E2B's form; gives its message.
+    pub(crate) fn refused(&self, status: u16) -> String {
+        let body = self.json();
+        assert_eq!((self.status.as_u16(), &body["code"]), (status, &json!(status)), "{body}");
+        body["message"].as_str().unwrap().to_owned()
+    }
+}

@@ -1,0 +1,227 @@
+"""The official Python SDK `e2b-code-interpreter`: code, contexts, charts, languages, errors, in both of its forms."""
+
+import asyncio
+import sys
+import time
+
+import cases
+from cases import raises
+from e2b_code_interpreter import AsyncSandbox, Sandbox
+from e2b import NotFoundException, TimeoutException
+
+
+class fresh:
+    def __init__(self, **kwargs):
+        self.kwargs = {"timeout": 300, **kwargs}
+
+    def __enter__(self):
+        self.sandbox = Sandbox.create(**self.kwargs)
+        return self.sandbox
+
+    def __exit__(self, *_):
+        self.sandbox.kill()
+
+
+def case_stateful():
+    with fresh() as sandbox:
+        assert sandbox.get_info().template_id == "code-interpreter-v1"
+        first = sandbox.run_code("x = 41")
+        assert (first.execution_count, first.results, first.error) == (1, [], None)
+        second = sandbox.run_code("x += 1; x")
+        assert (second.text, second.execution_count, second.results[0].is_main_result) == ("42", 2, True)
+        assert sandbox.run_code("'text'").text == "text"
+        assert sandbox.run_code("import os; os.getcwd()").text == "/home/user"
+
+
+def case_output_and_callbacks():
+    with fresh() as sandbox:
+        out, err, results = [], [], []
+        execution = sandbox.run_code(
+            "import sys\nprint('out')\nprint('err', file=sys.stderr)\n7",
+            on_stdout=out.append,
+            on_stderr=err.append,
+            on_result=results.append,
+        )
+        assert "".join(execution.logs.stdout) == "out\n" and "".join(execution.logs.stderr) == "err\n"
+        assert "".join(message.line for message in out) == "out\n" and out[0].timestamp
+        assert err and results[0].text == "7"
+
+
+def case_errors():
+    with fresh() as sandbox:
+        heard = []
+        execution = sandbox.run_code("def f():\n    return 1 / 0\nf()", on_error=heard.append)
+        assert (execution.error.name, execution.error.value) == ("ZeroDivisionError", "division by zero")
+        assert "return 1 / 0" in execution.error.traceback and heard[0].name == "ZeroDivisionError"
+        assert sandbox.run_code("syntax error here").error.name == "SyntaxError"
+        assert sandbox.run_code("1 + 1").text == "2"
+
+
+def case_contexts():
+    with fresh() as sandbox:
+        context = sandbox.create_code_context(cwd="/tmp")
+        assert (context.language, context.cwd) == ("python", "/tmp")
+        sandbox.run_code("where = 'context'", context=context)
+        assert sandbox.run_code("where", context=context).text == "context"
+        assert sandbox.run_code("import os; os.getcwd()", context=context).text == "/tmp"
+        assert sandbox.run_code("where").error.name == "NameError"
+        listed = {one.id for one in sandbox.list_code_contexts()}
+        assert context.id in listed and len(listed) == 2
+        sandbox.restart_code_context(context)
+        assert sandbox.run_code("where", context=context).error.name == "NameError"
+        sandbox.remove_code_context(context)
+        assert context.id not in {one.id for one in sandbox.list_code_contexts()}
+        raises(NotFoundException, sandbox.run_code, "1", context=context)
+        raises(NotFoundException, sandbox.remove_code_context, "nothing")
+
+
+def case_variables():
+    with fresh(envs={"WHOLE": "sandbox"}) as sandbox:
+        read = "import os; (os.environ.get('WHOLE'), os.environ.get('ONE'))"
+        assert sandbox.run_code(read, envs={"ONE": "it's \"one\"\n"}).text == "('sandbox', 'it\\'s \"one\"\\n')"
+        assert sandbox.run_code(read).text == "('sandbox', None)"
+        assert sandbox.run_code(read, envs={"WHOLE": "other"}).text == "('other', None)"
+        assert sandbox.run_code(read).text == "('sandbox', None)"
+        script = "process.env.ONE"
+        assert sandbox.run_code(script, language="js", envs={"ONE": "1"}).text == "1"
+        assert sandbox.run_code("echo $ONE $WHOLE", language="bash", envs={"ONE": "1"}).logs.stdout == ["1 sandbox\n"]
+
+
+def case_types():
+    with fresh() as sandbox:
+        execution = sandbox.run_code(
+            "class Rich:\n"
+            "    def _repr_html_(self): return '<b>1</b>'\n"
+            "    def _repr_markdown_(self): return '**1**'\n"
+            "    def _repr_svg_(self): return '<svg/>'\n"
+            "    def _repr_latex_(self): return '$1$'\n"
+            "    def _repr_json_(self): return {'a': 1}\n"
+            "    def _repr_png_(self): return b'png'\n"
+            "    def __repr__(self): return 'plain'\n"
+            "Rich()"
+        )
+        result = execution.results[0]
+        assert (result.text, result.html, result.markdown) == ("plain", "<b>1</b>", "**1**")
+        assert (result.svg, result.latex, result.json, result.png) == ("<svg/>", "$1$", {"a": 1}, "cG5n")
+        assert set(result.formats()) >= {"text", "html", "markdown", "svg", "latex", "json", "png"}
+
+
+def case_tables():
+    with fresh() as sandbox:
+        execution = sandbox.run_code("import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})")
+        result = execution.results[0]
+        assert result.data == {"a": [1, 2], "b": ["x", "y"]}, (result.data, execution.error)
+        assert "<table" in result.html
+
+
+CHARTS = """
+import datetime
+import matplotlib.pyplot as plt
+"""
+
+
+def chart(sandbox, code):
+    execution = sandbox.run_code(CHARTS + code)
+    assert execution.error is None, execution.error
+    result = next(result for result in execution.results if result.chart)
+    assert result.png and result.chart, execution
+    return result.chart
+
+
+def case_charts():
+    with fresh() as sandbox:
+        line = chart(
+            sandbox,
+            "plt.plot([1, 2, 3], [1, 4, 9], label='squares')\n"
+            "plt.xlabel('Time (s)'); plt.ylabel('Value (V)'); plt.title('A line'); plt.show()",
+        )
+        assert (line.type.value, line.title, line.x_label, line.x_unit, line.y_unit) == (
+            "line", "A line", "Time (s)", "s", "V",
+        )
+        assert [tuple(point) for point in line.elements[0].points] == [(1, 1), (2, 4), (3, 9)]
+        assert (line.elements[0].label, line.x_scale.value) == ("squares", "linear")
+        days = chart(
+            sandbox,
+            "plt.plot([datetime.date(2026, 1, day) for day in (1, 2, 3)], [1, 2, 3]); plt.show()",
+        )
+        assert days.x_scale.value == "datetime" and days.elements[0].points[0][0].startswith("2026-01-01")
+        dots = chart(sandbox, "plt.scatter([1, 2], [3, 4], label='dots'); plt.yscale('log'); plt.show()")
+        assert (dots.type.value, dots.y_scale.value) == ("scatter", "log")
+        bars = chart(sandbox, "plt.bar(['a', 'b'], [3, 5], label='bars'); plt.show()")
+        assert [(bar.label, bar.value) for bar in bars.elements] == [("a", 3), ("b", 5)]
+        pie = chart(sandbox, "plt.pie([1, 3], labels=['x', 'y']); plt.show()")
+        assert [(part.label, round(part.angle)) for part in pie.elements] == [("x", 90), ("y", 270)]
+        box = chart(sandbox, "plt.boxplot([[1, 2, 3, 4, 5, 40]], labels=['one']); plt.show()")
+        assert (box.type.value, box.elements[0].median, box.elements[0].outliers) == ("box_and_whisker", 3.5, [40])
+        both = chart(
+            sandbox,
+            "figure, (left, right) = plt.subplots(1, 2)\nleft.plot([1], [2]); right.bar(['a'], [1])\n"
+            "figure.suptitle('Both'); plt.show()",
+        )
+        assert (both.type.value, [one.type.value for one in both.elements]) == ("superchart", ["line", "bar"])
+
+
+def case_languages():
+    with fresh() as sandbox:
+        sandbox.run_code("let kept = 20", language="js")
+        assert sandbox.run_code("kept + 1", language="javascript").text == "21"
+        assert sandbox.run_code("const n: number = 3; console.log(n)", language="ts").logs.stdout == ["3\n"]
+        assert sandbox.run_code("echo from bash", language="bash").logs.stdout == ["from bash\n"]
+        assert sandbox.run_code("exit 3", language="bash").error.value == "exit status 3"
+        assert "3" in "".join(sandbox.run_code("print(1 + 2)", language="r").logs.stdout)
+        java = 'public class Main { public static void main(String[] a) { System.out.println("java"); } }'
+        execution = sandbox.run_code(java, language="java")
+        assert execution.logs.stdout == ["java\n"], execution.to_json() + str(execution.logs)
+
+
+def case_interrupted_when_nobody_waits():
+    with fresh() as sandbox:
+        sandbox.run_code("kept = 1")
+        began = time.monotonic()
+        raises(TimeoutException, sandbox.run_code, "import time; time.sleep(60)", timeout=2)
+        # The interpreter is free again, and knows what it knew.
+        assert sandbox.run_code("kept").text == "1"
+        assert time.monotonic() - began < 20
+
+
+def case_keeps_alive_through_silence():
+    with fresh() as sandbox:
+        assert sandbox.run_code("import time; time.sleep(7); 'late'").text == "late"
+
+
+def case_commands_and_files_beside():
+    with fresh() as sandbox:
+        sandbox.files.write("data.txt", "from a file")
+        assert sandbox.run_code("open('data.txt').read()").text == "from a file"
+        sandbox.run_code("open('made.txt', 'w').write('by code')")
+        assert sandbox.commands.run("cat made.txt").stdout == "by code"
+
+
+def case_after_a_pause():
+    with fresh() as sandbox:
+        sandbox.run_code("x = 5")
+        sandbox.pause()
+        again = Sandbox.connect(sandbox.sandbox_id)
+        assert again.run_code("x").text == "5"
+
+
+def case_async():
+    async def body():
+        sandbox = await AsyncSandbox.create(timeout=120)
+        try:
+            await sandbox.run_code("x = 1")
+            assert (await sandbox.run_code("x + 1")).text == "2"
+            context = await sandbox.create_code_context(language="javascript")
+            assert (await sandbox.run_code("1 + 1", context=context)).text == "2"
+            # Two at once in one context come one after the other.
+            both = await asyncio.gather(*(sandbox.run_code(f"x += {n}; x") for n in (10, 100)))
+            assert {execution.text for execution in both} <= {"11", "111", "101"}
+            assert (await sandbox.run_code("x")).text == "111"
+        finally:
+            await sandbox.kill()
+
+    asyncio.run(body())
+
+
+if __name__ == "__main__":
+    cases.run(sys.modules[__name__], lambda case: case())

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# E2B's official SDKs, unmodified, against the debug build: our own programs, in Python and JavaScript.
+# With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter,
+# javascript, python_restart.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=$(cargo metadata --no-deps --format-version 1 --offline |
+  /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+binary=${BINARY:-$target/debug/sandstorm}
+programs=("$@")
+[ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter javascript python_restart)
+
+python=$target/e2b-python
+[ -x "$python/bin/pip" ] || /usr/bin/python3 -m venv "$python"
+"$python/bin/pip" install --quiet --disable-pip-version-check 'e2b==2.63.0' 'e2b-code-interpreter==2.11.5'
+node=$target/e2b-node
+mkdir -p "$node"
+(cd "$node" && npm install --no-audit --no-fund --silent 'e2b@2.51.0' '@e2b/code-interpreter@2.8.0')
+
+work=$(mktemp -d)
+# As root the server becomes another user, who has to get to its folder.
+chmod 711 "$work"
+server=
+stop() {
+  [ -z "$server" ] || { kill "$server" && wait "$server" || true; }
+  rm -rf "$work"
+}
+trap stop EXIT
+state=$work/state
+port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+start() {
+  SANDSTORM_QUOTAS_SANDBOXES=8 "$binary" serve --state-dir "$state" --listen "127.0.0.1:$port" \
+    >"$work/out" 2>>"$work/log" &
+  server=$!
+  for _ in $(seq 150); do
+    grep -q listening "$work/out" && return
+    kill -0 "$server" || { cat "$work/log"; exit 1; }
+    sleep 0.2
+  done
+}
+start
+
+secret() { /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["key"])'; }
+key() { "$binary" keys create --state-dir "$state" --form e2b --json "$@" | secret; }
+"$binary" tenants create other --state-dir "$state" >/dev/null
+export E2B_API_URL=http://127.0.0.1:$port E2B_SANDBOX_URL=http://127.0.0.1:$port
+E2B_API_KEY=$(key)
+OTHER_E2B_API_KEY=$(key --tenant other)
+export E2B_API_KEY OTHER_E2B_API_KEY
+
+failed=0
+for program in "${programs[@]}"; do
+  echo "== $program"
+  case $program in
+    python_restart)
+      "$python/bin/python" -W ignore tests/e2b/python_restart.py before "$work/kept" || failed=1
+      kill -KILL "$server" && wait "$server" || true
+      start
+      "$python/bin/python" -W ignore tests/e2b/python_restart.py after "$work/kept" || failed=1
+      ;;
+    javascript)
+      # Node finds packages beside the script, so it runs from a copy there.
+      cp tests/e2b/javascript.mjs "$node"
+      node "$node/javascript.mjs" || failed=1
+      ;;
+    *) "$python/bin/python" -W ignore "tests/e2b/$program.py" ${CASES:-} || failed=1 ;;
+  esac
+done
+[ "$failed" = 0 ] || { tail -n 30 "$work/log"; exit 1; }
