@@ -78,7 +78,7 @@ impl ProviderEntry {
         let too_large = || ChargeError::TooLarge(self.id.clone(), wanted.cpus, wanted.memory);
         let sizes = self.sizes.as_ref().map(|dated| &dated.figure);
         let size = sizes.map_or(Some(wanted), |sizes| sizes.fit(wanted)).ok_or_else(too_large)?;
-        let billing = self.billing();
+        let (billing, extras) = (self.billing(), self.extras());
         let step = |span: Duration| in_steps(span, billing.granularity);
         let wall = step(usage.wall.max(billing.minimum_time.unwrap_or_default()));
         let measured = Measured { size, wall, cpu: step(usage.cpu), peak_memory: usage.peak_memory };
@@ -87,24 +87,19 @@ impl ProviderEntry {
             Unpriced::TooLarge => too_large(),
         })?;
         if let Some(kind) = &usage.demand.gpu {
-            let second = self.extras().gpu_second.and_then(|kinds| kinds.get(kind).copied());
+            let second = extras.gpu_second.as_ref().and_then(|kinds| kinds.get(kind).copied());
             let second = second.ok_or_else(|| ChargeError::NoSuchGpu(self.id.clone(), kind.clone()))?;
             compute += second.for_each(wall.as_micros(), SECOND_MICROS);
         }
         if let Some(permille) = region_permille {
             compute = compute.permille(permille);
         }
-        let extras = self.extras();
         Ok(Charge {
             compute: compute.max(billing.minimum_charge.unwrap_or_default()),
             creation: billing.creation_fee.unwrap_or_default(),
-            disk: disk(&extras, usage.demand.disk, wall),
+            disk: disk(extras, usage.demand.disk, wall),
             egress: extras.egress_gib.unwrap_or_default().for_each(usage.egress.as_u64().into(), GIB),
         })
-    }
-
-    fn extras(&self) -> Extras {
-        self.extras.as_ref().map(|dated| dated.figure.clone()).unwrap_or_default()
     }
 }
 

@@ -36,8 +36,12 @@ pub struct ProviderEntry {
 }
 
 impl ProviderEntry {
-    pub fn billing(&self) -> Billing {
-        self.billing.as_ref().map(|dated| dated.figure.clone()).unwrap_or_default()
+    pub fn billing(&self) -> &Billing {
+        self.billing.as_ref().map_or(&Billing::PLAIN, |dated| &dated.figure)
+    }
+
+    pub fn extras(&self) -> &Extras {
+        self.extras.as_ref().map_or(&Extras::NONE, |dated| &dated.figure)
     }
 
     pub fn credits(&self) -> Credits {
@@ -54,8 +58,7 @@ impl ProviderEntry {
 
     /// Kinds of accelerators that have a price.
     pub fn gpus(&self) -> impl Iterator<Item = &str> {
-        let extras = self.extras.as_ref().and_then(|dated| dated.figure.gpu_second.as_ref());
-        extras.into_iter().flatten().map(|(name, _)| name.as_str())
+        self.extras().gpu_second.iter().flatten().map(|(name, _)| name.as_str())
     }
 
     /// The size that one gets for what one wants; `None`: it does not make any that large.

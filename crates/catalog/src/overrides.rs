@@ -48,7 +48,7 @@ impl ProviderOverride {
             entry.disputed_price = None;
         }
         if let Some(billing) = &self.billing {
-            let figure = entry.billing().overlaid(billing.clone());
+            let figure = entry.billing().clone().overlaid(billing.clone());
             entry.billing = Some(Dated::by_operator(figure, as_of));
         }
         if let Some(credits) = &self.credits {
@@ -60,8 +60,8 @@ impl ProviderOverride {
             entry.quotas = Some(Dated::by_operator(figure, as_of));
         }
         if let Some(extras) = &self.extras {
-            let old = entry.extras.take().map(|dated| dated.figure).unwrap_or_default();
-            entry.extras = Some(Dated::by_operator(old.overlaid(extras.clone()), as_of));
+            let figure = entry.extras().clone().overlaid(extras.clone());
+            entry.extras = Some(Dated::by_operator(figure, as_of));
         }
         if let Some(sizes) = &self.sizes {
             entry.sizes = Some(Dated::by_operator(sizes.clone(), as_of));

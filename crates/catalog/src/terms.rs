@@ -45,6 +45,18 @@ pub struct Billing {
     pub pinned_region_permille: Option<(u32, u32)>,
 }
 
+impl Billing {
+    /// Time as it is, nothing besides.
+    pub const PLAIN: Self = Self {
+        granularity: None,
+        minimum_time: None,
+        minimum_charge: None,
+        creation_fee: None,
+        plan_fee_month: None,
+        pinned_region_permille: None,
+    };
+}
+
 overlaid!(Billing {
     granularity,
     minimum_time,
@@ -102,6 +114,17 @@ pub struct Extras {
     /// A second of one accelerator, by its kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_second: Option<BTreeMap<String, Usd>>,
+}
+
+impl Extras {
+    /// Nothing has a price of its own.
+    pub const NONE: Self = Self {
+        disk_gib_second: None,
+        disk_free_gib: None,
+        snapshot_gib_hour: None,
+        egress_gib: None,
+        gpu_second: None,
+    };
 }
 
 overlaid!(Extras { disk_gib_second, disk_free_gib, snapshot_gib_hour, egress_gib, gpu_second });

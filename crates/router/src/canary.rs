@@ -24,13 +24,24 @@ pub struct CanaryRules {
     pub per_hour: f64,
     /// What is not used is kept up to this; there is as much at first.
     pub most: f64,
-    /// What all probes of a day may cost.
+    /// What probes may cost, in thousandths of what users' requests are expected to cost.
+    pub spend_permille: u32,
+    /// And for each day besides.
     pub usd_per_day: Usd,
+    /// What is not spent is kept up to this; there is as much at first.
+    pub usd_most: Usd,
 }
 
 impl Default for CanaryRules {
     fn default() -> Self {
-        Self { per_request: 0.02, per_hour: 2.0, most: 30.0, usd_per_day: Usd::micros(50_000) }
+        Self {
+            per_request: 0.05,
+            per_hour: 1.0,
+            most: 30.0,
+            spend_permille: 10,
+            usd_per_day: Usd::micros(200),
+            usd_most: Usd::micros(20_000),
+        }
     }
 }
 
@@ -47,12 +58,13 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 impl CanaryBudget {
     pub fn new(rules: CanaryRules) -> Self {
-        Self { rules, probes: rules.most, money: rules.usd_per_day, last: Moment::START }
+        Self { rules, probes: rules.most, money: rules.usd_most, last: Moment::START }
     }
 
-    /// A user's request came.
-    pub fn pay_in(&mut self) {
+    /// A user's request came, which will probably cost this.
+    pub fn pay_in(&mut self, cost: Usd) {
         self.probes = (self.probes + self.rules.per_request).min(self.rules.most);
+        self.money = (self.money + cost.permille(self.rules.spend_permille)).min(self.rules.usd_most);
     }
 
     pub fn refill(&mut self, now: Moment) {
@@ -61,7 +73,7 @@ impl CanaryBudget {
         let probes = self.rules.per_hour * elapsed.as_secs_f64() / 3600.0;
         self.probes = (self.probes + probes).min(self.rules.most);
         let money = self.rules.usd_per_day.for_each(elapsed.as_micros(), DAY.as_micros());
-        self.money = (self.money + money).min(self.rules.usd_per_day);
+        self.money = (self.money + money).min(self.rules.usd_most);
     }
 
     fn affords(&self, cost: Usd) -> bool {
@@ -108,6 +120,9 @@ pub(crate) fn plan(
     now: Moment,
 ) -> Option<Probe> {
     budget.refill(now);
+    if !budget.affords(Usd::ZERO) {
+        return None;
+    }
     let decision = choose(request, candidates, knowledge, 0.0, now);
     let first = decision.winner().map(|winner| (winner.provider.clone(), winner.region.clone()));
     let to_beat = decision.winner().map_or(f64::INFINITY, |winner| winner.score);

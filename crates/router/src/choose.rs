@@ -12,6 +12,8 @@ const UNNOTICED_MS: f64 = 10.0;
 const UNNOTICED_USD: f64 = 1e-6;
 /// A preferred place wins unless another is better by this factor.
 const PREFERENCE: f64 = 1.25;
+/// Who has failed once is worth more care: how much more the reliability of the next place weighs than anything else.
+const FALLBACK_RELIABILITY: f64 = 4.0;
 /// Before so many outcomes nobody is called too slow.
 const EVIDENCE: f64 = 3.0;
 
@@ -53,6 +55,7 @@ pub fn choose(
     }
     for ranked in [&mut decision.ranked, &mut last_resort] {
         ranked.sort_by(|a, b| a.score.total_cmp(&b.score).then_with(|| a.provider.cmp(&b.provider)));
+        in_order_of_need(ranked);
         in_wanted_order(ranked, &request.constraints.order);
     }
     decision.ranked.extend(last_resort);
@@ -98,6 +101,14 @@ pub(crate) fn score(weights: &Weights, latency_ms: f64, cost: Usd, failure: f64)
     let cost = (cost.as_f64() + UNNOTICED_USD).ln();
     let failure = -(1.0 - failure.min(0.99)).ln();
     weights.latency() * latency + weights.cost() * cost + weights.reliability() * failure
+}
+
+/// All but the first are for when that has failed. They are ordered by score too, but one that may fail as well comes later.
+fn in_order_of_need(ranked: &mut [Ranked]) {
+    let need = |ranked: &Ranked| ranked.score - FALLBACK_RELIABILITY * (1.0 - ranked.prediction.failure.min(0.99)).ln();
+    if let Some((_, fallbacks)) = ranked.split_first_mut() {
+        fallbacks.sort_by(|a, b| need(a).total_cmp(&need(b)));
+    }
 }
 
 /// Brings the named ones to the front, in the order in which they are named; a stable sort keeps the rest.

@@ -17,6 +17,7 @@ pub struct Prediction {
     /// The mean, and between what it lies with nine in ten.
     pub ready_ms: Range,
     pub p50_ms: f64,
+    pub p80_ms: f64,
     pub p95_ms: f64,
     pub p99_ms: f64,
     /// How probably the attempt fails.
@@ -54,6 +55,7 @@ impl Prediction {
                 high: belief.mean_at(NINE_IN_TEN),
             },
             p50_ms: belief.p50_ms,
+            p80_ms: belief.p80_ms,
             p95_ms: belief.p95_ms,
             p99_ms: belief.p99_ms,
             failure: belief.failure(),

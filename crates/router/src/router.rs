@@ -35,7 +35,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             memory: Memory::default(),
-            caution: 1.0,
+            caution: 0.5,
             canaries: CanaryRules::default(),
             retries: RetryBudgetRules::default(),
             concurrency: ConcurrencyRules::default(),
@@ -156,10 +156,10 @@ impl Router {
         candidates.iter().map(filled).collect()
     }
 
-    /// A user's request is about to be served; call it once for each.
-    pub fn request_begins(&mut self) {
+    /// A user's request is about to be served as decided; call it once for each.
+    pub fn request_begins(&mut self, decision: &Decision) {
         self.retries.pay_in();
-        self.canaries.pay_in();
+        self.canaries.pay_in(decision.winner().map(|winner| winner.prediction.cost.expected).unwrap_or_default());
     }
 
     /// An attempt begins, a probe of ours or a user's; `false`: somebody else is trying that provider already, take the next.

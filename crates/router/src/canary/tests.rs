@@ -37,8 +37,14 @@ fn plans(places: &[Candidate], knowledge: &Knowledge, rules: CanaryRules, times:
     counts
 }
 
-const PLENTY: CanaryRules =
-    CanaryRules { per_request: 0.0, per_hour: 60.0, most: 1000.0, usd_per_day: Usd::dollars(100) };
+const PLENTY: CanaryRules = CanaryRules {
+    per_request: 0.0,
+    per_hour: 60.0,
+    most: 1000.0,
+    spend_permille: 0,
+    usd_per_day: Usd::dollars(100),
+    usd_most: Usd::dollars(100),
+};
 
 #[test]
 fn the_unknown_is_probed_and_the_surely_worse_is_not() {
@@ -58,11 +64,15 @@ fn number_and_money_are_limits() {
     let places = ["a", "b", "c"].map(|name| place(name, "e2b"));
     let few = CanaryRules { per_hour: 2.0, most: 3.0, ..PLENTY };
     let total = |rules, times| plans(&places, &Knowledge::default(), rules, times).values().sum::<u32>();
-    assert_eq!(total(few, 3 * 60 + 1), 3 + 6);
+    assert_eq!(total(few, 3 * 60 + 5), 3 + 6);
     assert_eq!(total(CanaryRules { most: 0.0, ..PLENTY }, 60), 0);
     // One probe is about 2.3 s of 1 CPU and 512 MiB: 0.000037 USD.
-    let poor = CanaryRules { usd_per_day: Usd::micros(120), ..PLENTY };
+    let poor = CanaryRules { usd_per_day: Usd::ZERO, usd_most: Usd::micros(120), ..PLENTY };
     assert_eq!(total(poor, 30), 3);
+    let mut budget = CanaryBudget::new(CanaryRules { spend_permille: 10, ..poor });
+    budget.spend(Usd::micros(100));
+    budget.pay_in(Usd::micros(5000));
+    assert_eq!(budget.money, Usd::micros(70));
 }
 
 #[test]

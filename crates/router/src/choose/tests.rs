@@ -48,7 +48,7 @@ fn three() -> (Vec<Candidate>, Knowledge) {
 
 fn decide(objective: Objective, constraints: Constraints) -> Decision {
     let (places, knowledge) = three();
-    choose(&request(objective, constraints), &places, &knowledge, 1.0, Moment::START)
+    choose(&request(objective, constraints), &places, &knowledge, 0.5, Moment::START)
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn preference_order_and_exclusion() {
     let places = [place("a", 1), place("b", 1), place("c", 1)];
     let knowledge = known(&[("a", 500), ("b", 600), ("c", 9000)]);
     let ranking = |constraints| {
-        names(&choose(&request(Objective::Fastest, constraints), &places, &knowledge, 1.0, Moment::START))
+        names(&choose(&request(Objective::Fastest, constraints), &places, &knowledge, 0.5, Moment::START))
     };
     assert_eq!(ranking(prefer("b")), "b a c");
     assert_eq!(ranking(prefer("c")), "a b c");
@@ -101,7 +101,7 @@ fn a_preferred_region_counts_and_a_required_one_decides() {
     };
     let places = [in_region("a", "us-1"), in_region("b", "eu-1"), place("c", 1)];
     let decide = |constraints| {
-        choose(&request(Objective::Cheapest, constraints), &places, &Knowledge::default(), 1.0, Moment::START)
+        choose(&request(Objective::Cheapest, constraints), &places, &Knowledge::default(), 0.5, Moment::START)
     };
     let preferred = Constraints { preferred_region: Some("eu".into()), ..Constraints::default() };
     assert_eq!(names(&decide(preferred)), "b a c");
@@ -133,7 +133,7 @@ fn every_reason_is_given() {
         ..Constraints::default()
     };
     let knowledge = known(&[("bad", 1000)]);
-    let decision = choose(&request(Objective::Fastest, constraints), &[bad], &knowledge, 1.0, Moment::START);
+    let decision = choose(&request(Objective::Fastest, constraints), &[bad], &knowledge, 0.5, Moment::START);
     assert_eq!(decision.why, ["none of 1 places will do"]);
     assert!(!decision.may_work_later());
     let json = serde_json::to_value(&decision.excluded[0].reasons).unwrap();
@@ -150,7 +150,7 @@ fn what_has_no_price_is_not_used() {
     let entry = Catalog::embedded().get("morph").unwrap().clone();
     let morph = Candidate::new("morph", Capabilities::default(), Arc::new(entry));
     let request = request(Objective::Fastest, Constraints::default());
-    let decision = choose(&request, &[morph, place("a", 1)], &Knowledge::default(), 1.0, Moment::START);
+    let decision = choose(&request, &[morph, place("a", 1)], &Knowledge::default(), 0.5, Moment::START);
     assert_eq!(names(&decision), "a");
     assert_eq!(decision.excluded[0].why, ["the price of morph is not known: the operator has to set it"]);
 }
@@ -160,11 +160,11 @@ fn free_credits_are_used_first() {
     let mut gift = place("gift", 9);
     gift.free_credit = Usd::dollars(1);
     let request = request(Objective::Cheapest, Constraints::default());
-    let decision = choose(&request, &[place("a", 1), gift.clone()], &Knowledge::default(), 1.0, Moment::START);
+    let decision = choose(&request, &[place("a", 1), gift.clone()], &Knowledge::default(), 0.5, Moment::START);
     assert_eq!(names(&decision), "gift a");
     assert!(decision.why.iter().any(|why| why.starts_with("free credits pay for it")), "{:?}", decision.why);
     gift.free_credit = Usd::ZERO;
-    let decision = choose(&request, &[place("a", 1), gift], &Knowledge::default(), 1.0, Moment::START);
+    let decision = choose(&request, &[place("a", 1), gift], &Knowledge::default(), 0.5, Moment::START);
     assert_eq!(names(&decision), "a gift");
 }
 
@@ -182,13 +182,24 @@ fn users_do_not_go_where_little_is_known() {
 }
 
 #[test]
+fn the_fallback_is_one_that_does_not_fail() {
+    let mut knowledge = known(&[("a", 100), ("b", 150), ("c", 400)]);
+    let key = place("b", 1).key(&Default::default());
+    let result = OutcomeResult::Failed { after: Some(Duration::from_millis(100)) };
+    (0..10).for_each(|_| knowledge.observe(&Outcome { key: key.clone(), result }, Moment::START));
+    let places = [place("a", 1), place("b", 1), place("c", 1)];
+    let request = request(Objective::Fastest, Constraints::default());
+    assert_eq!(names(&choose(&request, &places, &knowledge, 0.5, Moment::START)), "a c b");
+}
+
+#[test]
 fn who_is_being_tried_again_comes_last_and_nobody_is_slow_unseen() {
     let mut sick = place("sick", 1);
     sick.health = Health::Probing { family: ErrorFamily::Failure };
     let knowledge = known(&[("sick", 10)]);
     let constraints = Constraints { max_latency: Some(Duration::from_secs(1)), ..Constraints::default() };
     let request = request(Objective::Fastest, constraints);
-    let decision = choose(&request, &[sick, place("a", 1)], &knowledge, 1.0, Moment::START);
+    let decision = choose(&request, &[sick, place("a", 1)], &knowledge, 0.5, Moment::START);
     assert_eq!(names(&decision), "a sick");
 }
 
@@ -204,10 +215,10 @@ proptest! {
         let pairs: Vec<_> = names.iter().map(String::as_str).zip(latencies.iter().copied()).collect();
         let knowledge = if seen { known(&pairs) } else { Knowledge::default() };
         let constraints = Constraints { max_cost: Some(Usd::micros(most)), ..Constraints::default() };
-        let decision = choose(&request(Objective::Balanced, constraints), &places, &knowledge, 1.0, Moment::START);
+        let decision = choose(&request(Objective::Balanced, constraints), &places, &knowledge, 0.5, Moment::START);
         prop_assert_eq!(decision.ranked.len() + decision.excluded.len(), places.len());
         prop_assert!(decision.ranked.iter().all(|ranked| ranked.score.is_finite()));
-        prop_assert!(decision.ranked.is_sorted_by(|a, b| a.score <= b.score));
+        prop_assert!(decision.ranked.iter().all(|ranked| ranked.score >= decision.ranked[0].score));
         prop_assert!(decision.excluded.iter().all(|place| !place.reasons.is_empty()));
         prop_assert!(decision.ranked.iter().all(|ranked| ranked.prediction.cost.expected <= Usd::micros(most)));
     }

@@ -54,7 +54,7 @@ pub struct AttemptRules {
 
 impl Default for AttemptRules {
     fn default() -> Self {
-        Self { idempotent: false, most: 4, most_here: 2 }
+        Self { idempotent: false, most: 5, most_here: 2 }
     }
 }
 

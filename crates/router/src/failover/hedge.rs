@@ -8,7 +8,7 @@ use sandstorm_types::duration;
 use serde::{Deserialize, Serialize};
 
 use crate::prediction::millis;
-use crate::{Candidate, Ranked, RouteRequest};
+use crate::{Candidate, Prediction, Ranked, RouteRequest};
 
 /// When a hedge is worth it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +42,8 @@ pub struct HedgePlan {
 }
 
 impl HedgePlan {
-    /// The plan for a ranking's first place with its second, where that is worth it: the second one would win against the
-    /// slowest of the first, and the loser is cheap.
+    /// The plan for a ranking's first place with its second, where that is worth it: from some time on the second one, begun
+    /// then, is expected before the first, and the loser is cheap.
     pub fn new(
         request: &RouteRequest,
         first: &Ranked,
@@ -51,11 +51,8 @@ impl HedgePlan {
         candidate: &Candidate,
         rules: &HedgeRules,
     ) -> Option<Self> {
-        let after = millis(first.prediction.p95_ms).max(rules.least_wait);
-        let gain = first.prediction.p99_ms - after.as_secs_f64() * 1000.0 - second.prediction.p95_ms;
-        if gain <= 0.0 {
-            return None;
-        }
+        let after = worth_it_after(&first.prediction, second.prediction.ready_ms.high);
+        let after = millis(after).max(rules.least_wait);
         // The second one loses when it is not ready either; it is destroyed as soon as it is.
         let loser = Span::exactly(millis(second.prediction.p95_ms));
         let pinned = candidate.region.is_some();
@@ -68,5 +65,75 @@ impl HedgePlan {
             after,
             most_cost: cost,
         })
+    }
+}
+
+/// The earliest of a few times after which what is still to be waited for is longer than a second one takes. Who is late
+/// beyond anything that was seen, by more than that, will be for longer still.
+fn worth_it_after(first: &Prediction, second_ms: f64) -> f64 {
+    let Prediction { p80_ms, p95_ms, p99_ms, .. } = *first;
+    // Means over straight lines between the quantiles; what lies beyond the last one counts as that.
+    let slowest = 0.04 * (p95_ms + p99_ms) / 2.0 + 0.01 * p99_ms;
+    let after_p95 = slowest / 0.05 - p95_ms;
+    let after_p80 = (0.15 * (p80_ms + p95_ms) / 2.0 + slowest) / 0.2 - p80_ms;
+    let times = [(p80_ms, after_p80), (p95_ms, after_p95)];
+    let worth_it = times.into_iter().find(|(_, left)| *left > second_ms);
+    worth_it.map_or(p99_ms + second_ms, |(after, _)| after)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sandstorm_catalog::Catalog;
+    use sandstorm_types::Capabilities;
+
+    use super::*;
+    use crate::{Decision, Knowledge, Moment, Objective, Outcome, OutcomeResult, choose};
+
+    fn place(name: &str) -> Candidate {
+        let entry = Catalog::embedded().get(name).unwrap().clone();
+        Candidate::new(name, Capabilities::default(), Arc::new(entry))
+    }
+
+    fn request() -> RouteRequest {
+        RouteRequest { objective: Objective::Fastest, ..RouteRequest::default() }
+    }
+
+    /// The first place is quick but for three in a hundred, the second one steady.
+    fn decided(slow_ms: u64) -> (Vec<Candidate>, Decision) {
+        let (places, mut knowledge) = (vec![place("daytona"), place("e2b")], Knowledge::default());
+        for n in 0..100 {
+            for (candidate, ms) in places.iter().zip([if n % 33 == 0 { slow_ms } else { 100 }, 600]) {
+                let result = OutcomeResult::Ready { after: Duration::from_millis(ms) };
+                knowledge.observe(&Outcome { key: candidate.key(&Default::default()), result }, Moment::START);
+            }
+        }
+        let decision = choose(&request(), &places, &knowledge, 1.0, Moment::START);
+        (places, decision)
+    }
+
+    fn plan(slow_ms: u64, rules: &HedgeRules) -> Option<HedgePlan> {
+        let (places, decision) = decided(slow_ms);
+        assert_eq!(decision.ranked[0].provider, "daytona");
+        HedgePlan::new(&request(), &decision.ranked[0], &decision.ranked[1], &places[1], rules)
+    }
+
+    #[test]
+    fn a_long_tail_is_hedged_by_a_steady_second() {
+        let plan = plan(8000, &HedgeRules::default()).unwrap();
+        assert_eq!(plan.provider, "e2b");
+        assert!(plan.after < Duration::from_millis(300), "{plan:?}");
+        assert!(plan.most_cost.is_positive() && plan.most_cost < Usd::micros(100), "{plan:?}");
+    }
+
+    #[test]
+    fn a_short_tail_is_hedged_late_and_without_money_not_at_all() {
+        let late = plan(110, &HedgeRules::default()).unwrap();
+        assert!(late.after > Duration::from_millis(700), "{late:?}");
+        let poor = HedgeRules { most_cost: Usd::micros(1), ..HedgeRules::default() };
+        assert_eq!(plan(8000, &poor), None);
+        let stingy = HedgeRules { most_cost_permille: 10, ..HedgeRules::default() };
+        assert_eq!(plan(8000, &stingy), None);
     }
 }

@@ -77,6 +77,11 @@ impl Arm {
         (memory.fade(elapsed), memory.fade_recent(elapsed))
     }
 
+    /// Since the last outcome.
+    pub(super) fn unseen(&self, now: Moment) -> Duration {
+        now.since(self.last)
+    }
+
     /// What a failed attempt takes here; `None` where none has failed.
     pub(super) fn failure_ms(&self) -> Option<f64> {
         (self.failure_weight > 0.0).then(|| self.failure_ms / self.failure_weight)

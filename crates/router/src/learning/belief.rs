@@ -13,11 +13,12 @@ use crate::{Moment, Random};
 const PRIOR: Belief = Belief {
     samples: 0.0,
     p50_ms: 1500.0,
+    p80_ms: 2000.0,
     p95_ms: 3750.0,
     p99_ms: 7500.0,
     mean_ms: 1800.0,
     deviation: 1.0,
-    spread: 1.0,
+    spread: 0.5,
     failures: 0.1,
     successes: 1.9,
     recent_failure: 0.05,
@@ -36,9 +37,10 @@ pub struct Belief {
     /// About how many outcomes it rests on.
     pub samples: f64,
     pub p50_ms: f64,
+    pub p80_ms: f64,
     pub p95_ms: f64,
     pub p99_ms: f64,
-    /// The mean, with the slowest hundredth counted as its beginning.
+    /// The mean, with the slowest twentieth counted as its beginning: who has luck once in twenty is not the slower for it.
     pub mean_ms: f64,
     /// How uncertain the median is: the deviation of its logarithm.
     pub deviation: f64,
@@ -62,11 +64,12 @@ impl Belief {
     /// From what `arm` has seen, beginning with what `before` believes.
     pub(super) fn of(arm: &Arm, before: &Self, now: Moment, memory: &Memory) -> Self {
         let (left, left_recent) = arm.left(now, memory);
-        let samples = arm.latency.weight() * left;
+        // What was seen stays where it was, and becomes uncertain with time.
+        let seen = arm.latency.weight();
         let prior = if before.samples > 0.0 { POOLED_SAMPLES.min(before.samples) } else { PRIOR_SAMPLES };
-        let all = samples + prior;
+        let all = seen + prior;
         // Geometric means, since a median of 100 ms is to one of 1 s as that is to 10 s.
-        let mix = |seen: f64, assumed: f64| ((samples * seen.ln() + prior * assumed.ln()) / all).exp();
+        let mix = |found: f64, assumed: f64| ((seen * found.ln() + prior * assumed.ln()) / all).exp();
         let tally = arm.long.faded(left);
         let recent = arm.recent.faded(left_recent);
         let (failures, successes) = before.outcomes(prior);
@@ -75,22 +78,23 @@ impl Belief {
         let recent_failure = (LONG_IN_RECENT * long + recent.failures) / (LONG_IN_RECENT + recent.weight());
         let failure_ms = arm.failure_ms().unwrap_or(before.failure_ms);
         let others = Self { failures, successes, recent_failure, failure_ms, ..*before };
-        let quantiles = arm.latency.quantiles([0.16, 0.5, 0.84, 0.95, 0.99]);
-        let Some([low, p50, high, p95, p99]) = quantiles.filter(|_| samples > 1e-6) else { return others };
-        let mean = arm.latency.mean_up_to(p99).unwrap_or(p50);
+        let quantiles = arm.latency.quantiles([0.16, 0.5, 0.8, 0.84, 0.95, 0.99]);
+        let Some([low, p50, p80, high, p95, p99]) = quantiles.filter(|_| seen > 1e-6) else { return others };
+        let mean = arm.latency.mean_up_to(p95).unwrap_or(p50);
         let p50_ms = mix(p50, before.p50_ms);
         // The shape of the tail is mixed apart from its place: a fast provider has a fast tail.
-        let tail = |seen: f64, assumed: f64| p50_ms * mix((seen / p50).max(1.0), (assumed / before.p50_ms).max(1.0));
+        let tail = |found: f64, assumed: f64| p50_ms * mix((found / p50).max(1.0), (assumed / before.p50_ms).max(1.0));
         let seen_spread = ((high / low).max(1.0).ln() / 2.0).max(0.05);
-        let variance = (samples * seen_spread.powi(2) + 2.0 * before.spread.powi(2)) / (samples + 2.0);
+        let variance = (seen * seen_spread.powi(2) + 2.0 * before.spread.powi(2)) / (seen + 2.0);
         Self {
-            samples,
+            samples: seen * left,
             p50_ms,
+            p80_ms: tail(p80, before.p80_ms),
             p95_ms: tail(p95, before.p95_ms),
             p99_ms: tail(p99, before.p99_ms),
             mean_ms: p50_ms * mix((mean / p50).max(0.5), before.mean_ms / before.p50_ms),
             // A median is about a quarter less certain than a mean.
-            deviation: 1.25 * (variance / all).sqrt(),
+            deviation: (1.25_f64.powi(2) * variance / all + memory.drift_variance(arm.unseen(now))).sqrt(),
             spread: variance.sqrt(),
             ..others
         }

@@ -19,6 +19,8 @@ pub struct Memory {
     #[serde(with = "duration::seconds")]
     pub recent_half_life: Duration,
     pub recent_samples: f64,
+    /// How far a place's latency wanders in a day without anybody looking: the deviation of its logarithm.
+    pub drift: f64,
     /// What a failed attempt cost in time where nobody measured it.
     #[serde(with = "duration::seconds")]
     pub unknown_failure_time: Duration,
@@ -27,10 +29,11 @@ pub struct Memory {
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            half_life: Duration::from_secs(6 * 3600),
-            samples: 100.0,
+            half_life: Duration::from_secs(3 * 3600),
+            samples: 60.0,
             recent_half_life: Duration::from_secs(1800),
             recent_samples: 15.0,
+            drift: 0.7,
             unknown_failure_time: Duration::from_secs(3),
         }
     }
@@ -44,6 +47,11 @@ impl Memory {
 
     pub(super) fn fade_recent(&self, elapsed: Duration) -> f64 {
         halved(elapsed, self.recent_half_life)
+    }
+
+    /// How much uncertainty `unseen` has added to the logarithm of a latency, as a variance. Two days are as good as for ever.
+    pub(super) fn drift_variance(&self, unseen: Duration) -> f64 {
+        self.drift.powi(2) * (unseen.as_secs_f64() / 86_400.0).min(2.0)
     }
 
     /// The factor by which everything fades with one more outcome.

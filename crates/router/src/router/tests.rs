@@ -115,8 +115,8 @@ fn a_full_place_is_left_alone_and_its_limit_learned() {
 fn the_whole_way_of_a_request_that_fails_over() {
     let mut router = Router::new(Settings::default(), 1);
     let places = places(&["a", "b"]);
-    router.request_begins();
     let decision = router.decide(&fastest(), &places, at(0));
+    router.request_begins(&decision);
     assert!(router.attempt_begins("a", at(0)));
     router.attempt_observed(&key("a"), failed(ErrorFamily::Failure), at(3));
     router.attempt_ends("a");

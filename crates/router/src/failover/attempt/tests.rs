@@ -56,7 +56,7 @@ fn there_is_an_end() {
     let rules = AttemptRules::default();
     let never = FailedAttempt { retry: Retry::Never, ..FAILED };
     assert_eq!(next(never, rules, SO_FAR), gives_up(GiveUp::Pointless));
-    assert_eq!(next(FAILED, rules, SoFar { attempts: 4, ..SO_FAR }), gives_up(GiveUp::TooMany));
+    assert_eq!(next(FAILED, rules, SoFar { attempts: 5, ..SO_FAR }), gives_up(GiveUp::TooMany));
     assert_eq!(next(FAILED, rules, SoFar { places_left: 0, ..SO_FAR }), gives_up(GiveUp::NowhereLeft));
     let late = SoFar { time_left: Some(Duration::ZERO), ..SO_FAR };
     assert_eq!(next(FAILED, rules, late), gives_up(GiveUp::NoTime));
@@ -79,7 +79,7 @@ proptest! {
     #[test]
     fn nothing_runs_twice_unless_it_may(
         perhaps in any::<bool>(), idempotent in any::<bool>(), here in any::<bool>(),
-        attempts in 1_u32..6, places_left in 0_usize..3,
+        attempts in 1_u32..8, places_left in 0_usize..3,
     ) {
         let started = if perhaps { Started::Perhaps } else { Started::Never };
         let retry = if here { Retry::Here } else { Retry::Elsewhere };

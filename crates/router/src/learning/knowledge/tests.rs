@@ -39,8 +39,9 @@ fn time_takes_certainty_away_but_not_the_median() {
     let (now, later) = (knowledge.belief(&key("x"), minute(0)), knowledge.belief(&key("x"), minute(48 * 60)));
     assert!(later.deviation > 3.0 * now.deviation, "{later:?}");
     assert!(later.samples < 1.0);
+    assert!((later.p50_ms / now.p50_ms - 1.0).abs() < 1e-9, "{later:?}");
     let never = knowledge.belief(&key("x"), minute(100_000 * 60));
-    assert!((never.p50_ms / Belief::prior().p50_ms - 1.0).abs() < 0.01, "{never:?}");
+    assert!(never.deviation < 1.1, "{never:?}");
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn a_few_failures_in_a_row_are_noticed_and_forgiven() {
     let after = knowledge.belief(&key("x"), minute(103));
     assert!(after.failure() > 0.1, "{}", after.failure());
     let later = knowledge.belief(&key("x"), minute(103 + 5 * 60));
-    assert!(later.failure() < 0.05, "{}", later.failure());
+    assert!(later.failure() < after.failure() / 2.0, "{}", later.failure());
 }
 
 #[test]
