@@ -5,8 +5,8 @@
 //! draw of its own, the same in every arm, so that two arms that send a request to one place pay the same for it. No arm sees
 //! a day before it happens.
 
-mod arm;
 mod always;
+mod arm;
 mod figures;
 mod options;
 mod policy;

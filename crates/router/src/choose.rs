@@ -28,8 +28,10 @@ pub fn choose(
 ) -> Decision {
     let beliefs: Vec<Belief> =
         candidates.iter().map(|candidate| knowledge.belief(&candidate.key(&request.class), now)).collect();
-    let filtered: Vec<Vec<Exclusion>> =
-        candidates.iter().map(|candidate| exclusion::by_what_it_is(candidate, &request.constraints)).collect();
+    let filtered: Vec<Vec<Exclusion>> = candidates
+        .iter()
+        .map(|candidate| exclusion::by_what_it_is(candidate, &request.constraints))
+        .collect();
     let open = |place: &usize| filtered[*place].is_empty();
     let mut decision = Decision::default();
     let mut last_resort = Vec::new();
@@ -105,7 +107,9 @@ pub(crate) fn score(weights: &Weights, latency_ms: f64, cost: Usd, failure: f64)
 
 /// All but the first are for when that has failed. They are ordered by score too, but one that may fail as well comes later.
 fn in_order_of_need(ranked: &mut [Ranked]) {
-    let need = |ranked: &Ranked| ranked.score - FALLBACK_RELIABILITY * (1.0 - ranked.prediction.failure.min(0.99)).ln();
+    let need = |ranked: &Ranked| {
+        ranked.score - FALLBACK_RELIABILITY * (1.0 - ranked.prediction.failure.min(0.99)).ln()
+    };
     if let Some((_, fallbacks)) = ranked.split_first_mut() {
         fallbacks.sort_by(|a, b| need(a).total_cmp(&need(b)));
     }
@@ -113,7 +117,8 @@ fn in_order_of_need(ranked: &mut [Ranked]) {
 
 /// Brings the named ones to the front, in the order in which they are named; a stable sort keeps the rest.
 fn in_wanted_order(ranked: &mut [Ranked], order: &[String]) {
-    let turn = |ranked: &Ranked| order.iter().position(|name| *name == ranked.provider).unwrap_or(order.len());
+    let turn =
+        |ranked: &Ranked| order.iter().position(|name| *name == ranked.provider).unwrap_or(order.len());
     ranked.sort_by_key(turn);
 }
 

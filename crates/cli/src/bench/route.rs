@@ -127,8 +127,7 @@ mod tests {
     #[test]
     fn a_table_with_every_arm_and_promise() {
         let trace: Trace = TRACE.parse().unwrap();
-        let options =
-            Options { seeds: vec![1], requests_per_day: 5, ..Options::new(Mode::Burst) };
+        let options = Options { seeds: vec![1], requests_per_day: 5, ..Options::new(Mode::Burst) };
         let report = backtest::run(&trace, &options).unwrap();
         let text = markdown(&report);
         assert_eq!(text.lines().filter(|line| line.starts_with("| always ")).count(), report.rows.len() - 4);
@@ -138,7 +137,10 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        assert_eq!((digits(0.0), digits(123.4), digits(0.16251)), ("0".into(), "123".into(), "0.1625".into()));
+        assert_eq!(
+            (digits(0.0), digits(123.4), digits(0.16251)),
+            ("0".into(), "123".into(), "0.1625".into())
+        );
         assert_eq!(spread(Spread { median: 20.0, low: 10.0, high: 30.0 }), "20 (10 to 30)");
         assert_eq!(spread(Spread { median: 20.0, low: 20.0, high: 20.0 }), "20");
     }

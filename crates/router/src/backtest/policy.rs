@@ -8,9 +8,11 @@ use sandstorm_types::{ErrorKind, Retry};
 use super::figures::Collected;
 use super::options::{Options, Policy};
 use super::world::{Drawn, World, WorldDay};
-use crate::failover::{AttemptRules, ErrorFamily, FailedAttempt, HedgePlan, HedgeRules, Next, SoFar, Started};
+use crate::failover::{
+    AttemptRules, ErrorFamily, FailedAttempt, HedgePlan, HedgeRules, Next, SoFar, Started,
+};
 use crate::prediction::millis;
-use crate::{ArmKey, Decision, Moment, Observed, Router, RouteRequest, WorkloadClass};
+use crate::{ArmKey, Decision, Moment, Observed, RouteRequest, Router, WorkloadClass};
 
 pub(super) struct Routed {
     router: Router,
@@ -92,10 +94,6 @@ impl Routed {
             }
         }
         self.router.request_ended(&decision, took_ms, cost);
-        if std::env::var_os("DBG").is_some() {
-            let path: Vec<String> = decision.ranked.iter().take(attempts as usize).map(|r| format!("{}:{:.0}:{:.3}:{:.1}", r.provider, r.prediction.effective_ms, r.prediction.failure, r.prediction.samples)).collect();
-            eprintln!("DBG {} {} {:?} {} {:.0} {} {} next {:?}", day.date, number, self.request.objective, served, took_ms, attempts, path.join(" "), decision.ranked.get(1).map(|r| format!("{}:{:.0}", r.provider, r.prediction.effective_ms)));
-        }
         collected.request(took_ms, served, attempts, cost);
     }
 
@@ -104,7 +102,9 @@ impl Routed {
         let (first, second) = (decision.ranked.first()?, decision.ranked.get(1)?);
         let candidate = day.candidates.iter().find(|candidate| candidate.provider == second.provider)?;
         let wanted = self.hedged && turn == 0;
-        wanted.then(|| HedgePlan::new(&self.request, first, second, candidate, &HedgeRules::default())).flatten()
+        wanted
+            .then(|| HedgePlan::new(&self.request, first, second, candidate, &HedgeRules::default()))
+            .flatten()
     }
 
     fn attempt(

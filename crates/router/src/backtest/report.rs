@@ -68,14 +68,16 @@ type Paid = Vec<Vec<Collected>>;
 pub fn run(trace: &Trace, options: &Options) -> Result<Report, TraceError> {
     let world = World::new(trace, options)?;
     let requests = options.requests_per_day;
-    let by_seed = |serve: &dyn Fn(u64) -> Vec<Collected>| options.seeds.iter().map(|&seed| serve(seed)).collect();
+    let by_seed =
+        |serve: &dyn Fn(u64) -> Vec<Collected>| options.seeds.iter().map(|&seed| serve(seed)).collect();
     let always = |name: &str| -> Paid {
         by_seed(&|seed| replay(&world, requests, &mut Always::new(name, seed, options)))
     };
     let routed = |policy: Policy| -> Paid {
         by_seed(&|seed| replay(&world, requests, &mut Routed::new(policy, seed, options)))
     };
-    let routed: Vec<(Policy, Paid)> = Policy::ALL.into_iter().map(|policy| (policy, routed(policy))).collect();
+    let routed: Vec<(Policy, Paid)> =
+        Policy::ALL.into_iter().map(|policy| (policy, routed(policy))).collect();
     let days_of = |name: &str| world.days.iter().filter(|day| day.providers.contains_key(name)).count();
     // The first day is for learning and counts for nobody.
     let everything = |_: usize| true;

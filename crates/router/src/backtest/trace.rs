@@ -42,7 +42,8 @@ impl FromStr for Mode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|mode| text.strip_suffix("_tti").unwrap_or(text) == mode.name());
+        let known =
+            Self::ALL.into_iter().find(|mode| text.strip_suffix("_tti").unwrap_or(text) == mode.name());
         known.ok_or_else(|| format!("`{text}` is not a mode: there are sequential, staggered and burst"))
     }
 }
@@ -148,7 +149,9 @@ mod tests {
 
     #[test]
     fn reads_figures_and_draws_between_them() {
-        let text = format!("{HEADER}\nburst_tti,2026-03-01,a,10,8,100,200,290,330,340\nburst,2026-03-02,a,5,0,,,,,\n");
+        let text = format!(
+            "{HEADER}\nburst_tti,2026-03-01,a,10,8,100,200,290,330,340\nburst,2026-03-02,a,5,0,,,,,\n"
+        );
         let trace: Trace = text.parse().unwrap();
         let days = trace.days(Mode::Burst).unwrap();
         let first = days.values().next().unwrap()["a"];

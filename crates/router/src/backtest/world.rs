@@ -49,7 +49,8 @@ impl World {
             }
         }
         let day = |(date, rows): (&Date, &BTreeMap<String, Day>)| {
-            let known = |(name, day): (&String, &Day)| entries.contains_key(name).then(|| (name.clone(), *day));
+            let known =
+                |(name, day): (&String, &Day)| entries.contains_key(name).then(|| (name.clone(), *day));
             let providers: BTreeMap<_, _> = rows.iter().filter_map(known).collect();
             let candidates = providers.keys().map(|name| candidate(name, &entries[name])).collect();
             WorldDay { date: *date, providers, candidates }
@@ -86,7 +87,8 @@ impl World {
     /// provider does, but it is the same in every arm.
     pub(super) fn cost(&self, provider: &str, ms: f64) -> Usd {
         let (wall, options) = (millis(ms), &self.options);
-        let cpu = wall.as_micros() * u128::from(options.demand.cpus.milli()) * u128::from(options.cpu_permille);
+        let cpu =
+            wall.as_micros() * u128::from(options.demand.cpus.milli()) * u128::from(options.cpu_permille);
         let cpu = Duration::from_micros(u64::try_from(cpu / 1_000_000).unwrap_or(u64::MAX));
         let usage = Usage::of(&options.demand, wall, cpu);
         let charge = self.entries.get(provider).and_then(|entry| entry.charge(&usage).ok());
@@ -115,5 +117,6 @@ fn candidate(name: &str, entry: &Arc<ProviderEntry>) -> Candidate {
 
 /// FNV-1a: the same on every machine and in every version, which the standard library's does not promise.
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

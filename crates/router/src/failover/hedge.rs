@@ -106,7 +106,8 @@ mod tests {
         for n in 0..100 {
             for (candidate, ms) in places.iter().zip([if n % 33 == 0 { slow_ms } else { 100 }, 600]) {
                 let result = OutcomeResult::Ready { after: Duration::from_millis(ms) };
-                knowledge.observe(&Outcome { key: candidate.key(&Default::default()), result }, Moment::START);
+                knowledge
+                    .observe(&Outcome { key: candidate.key(&Default::default()), result }, Moment::START);
             }
         }
         let decision = choose(&request(), &places, &knowledge, 1.0, Moment::START);

@@ -19,14 +19,15 @@ const PRIOR: Belief = Belief {
     mean_ms: 1800.0,
     deviation: 1.0,
     spread: 0.5,
-    failures: 0.1,
-    successes: 1.9,
-    recent_failure: 0.05,
+    failures: 0.02,
+    successes: 0.98,
+    recent_failure: 0.02,
     failure_ms: 3000.0,
 };
 
-/// How many samples the prior, or what is known of all classes together, is worth.
-const PRIOR_SAMPLES: f64 = 0.25;
+/// How many samples the prior, or what is known of all classes together, is worth. The prior is worth next to nothing: that few
+/// samples are few is in the deviation, and to count it here again would keep users from whom probes have found to be better.
+const PRIOR_SAMPLES: f64 = 0.05;
 const POOLED_SAMPLES: f64 = 2.0;
 /// How many outcomes the long memory is worth to that of late.
 const LONG_IN_RECENT: f64 = 2.0;
@@ -83,7 +84,9 @@ impl Belief {
         let mean = arm.latency.mean_up_to(p95).unwrap_or(p50);
         let p50_ms = mix(p50, before.p50_ms);
         // The shape of the tail is mixed apart from its place: a fast provider has a fast tail.
-        let tail = |found: f64, assumed: f64| p50_ms * mix((found / p50).max(1.0), (assumed / before.p50_ms).max(1.0));
+        let tail = |found: f64, assumed: f64| {
+            p50_ms * mix((found / p50).max(1.0), (assumed / before.p50_ms).max(1.0))
+        };
         let seen_spread = ((high / low).max(1.0).ln() / 2.0).max(0.05);
         let variance = (seen * seen_spread.powi(2) + 2.0 * before.spread.powi(2)) / (seen + 2.0);
         Self {

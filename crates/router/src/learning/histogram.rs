@@ -39,7 +39,8 @@ fn start_of(step: f64) -> f64 {
 }
 
 /// The middle of each step, which every mean needs.
-static MIDDLES: LazyLock<Vec<f64>> = LazyLock::new(|| (0..STEPS).map(|step| start_of(step as f64 + 0.5)).collect());
+static MIDDLES: LazyLock<Vec<f64>> =
+    LazyLock::new(|| (0..STEPS).map(|step| start_of(step as f64 + 0.5)).collect());
 
 impl Histogram {
     /// Lets everything fade by `share`.
@@ -90,7 +91,8 @@ impl Histogram {
 
     /// The mean, with everything above `cap_ms` counted as that.
     pub(super) fn mean_up_to(&self, cap_ms: f64) -> Option<f64> {
-        let total: f64 = self.weights.iter().zip(MIDDLES.iter()).map(|(weight, ms)| weight * ms.min(cap_ms)).sum();
+        let total: f64 =
+            self.weights.iter().zip(MIDDLES.iter()).map(|(weight, ms)| weight * ms.min(cap_ms)).sum();
         (self.sum > 0.0).then(|| total / self.sum)
     }
 }

@@ -9,15 +9,39 @@ fn trace() -> Trace {
 fn table(report: &Report) -> String {
     let mut text = format!(
         "{} ({} days, best {}, cheapest {}, without {})\n{:<22} {:>18} {:>7} {:>18} {:>5} {:>5} {:>6} {:>15} {:>8}\n",
-        report.mode, report.days, report.best, report.cheapest, report.unpriced.join(" "),
-        "arm", "p50 ms", "p95", "p99 ms", "fail", "extra", "probes", "USD/1000", "regret"
+        report.mode,
+        report.days,
+        report.best,
+        report.cheapest,
+        report.unpriced.join(" "),
+        "arm",
+        "p50 ms",
+        "p95",
+        "p99 ms",
+        "fail",
+        "extra",
+        "probes",
+        "USD/1000",
+        "regret"
     );
     for row in &report.rows {
         text += &format!(
             "{:<22} {:>6.0} {:>5.0}-{:<5.0} {:>7.0} {:>6.0} {:>5.0}-{:<5.0} {:>5.0} {:>5.0} {:>6.0} {:.4} {:.4}-{:.4} {:>8.0}\n",
-            row.name, row.p50_ms.median, row.p50_ms.low, row.p50_ms.high, row.p95_ms.median, row.p99_ms.median,
-            row.p99_ms.low, row.p99_ms.high, row.failures.median, row.extra_attempts.median, row.probes.median,
-            row.usd_per_1000.median, row.usd_per_1000.low, row.usd_per_1000.high, row.regret_ms.median,
+            row.name,
+            row.p50_ms.median,
+            row.p50_ms.low,
+            row.p50_ms.high,
+            row.p95_ms.median,
+            row.p99_ms.median,
+            row.p99_ms.low,
+            row.p99_ms.high,
+            row.failures.median,
+            row.extra_attempts.median,
+            row.probes.median,
+            row.usd_per_1000.median,
+            row.usd_per_1000.low,
+            row.usd_per_1000.high,
+            row.regret_ms.median,
         );
     }
     for verdict in &report.verdicts {
