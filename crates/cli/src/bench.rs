@@ -20,6 +20,7 @@ mod progress;
 mod promises;
 mod report;
 mod rounds;
+mod route;
 mod samples;
 mod server;
 mod starts;
@@ -34,7 +35,7 @@ use anyhow::Context;
 
 use crate::complaint::misuse;
 pub(crate) use arguments::BenchCommand;
-use arguments::{Extent, Traceable};
+use arguments::{BenchTopic, Extent, Traceable};
 use density::mebibytes;
 use figures::{Figures, Memory, Throughput};
 use language::Language;
@@ -75,6 +76,9 @@ const PARTS: [&str; 24] = [
 ];
 
 pub(crate) fn bench(command: &BenchCommand) -> anyhow::Result<ExitCode> {
+    if let Some(BenchTopic::Route(command)) = &command.topic {
+        return route::route(command);
+    }
     if let Some(unknown) =
         command.only.iter().find(|name| !PARTS.contains(&name.as_str()) && !name.contains('-'))
     {

@@ -2,16 +2,21 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::route::RouteCommand;
 
 /// `sandstorm bench`.
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Parts that --only takes: fresh, context, exec, create, first, files, numpy, fork, mcp; bare, run, bwrap, runc, \
                   runsc, docker, podman; python, node, bash; burst, throughput, memory, density, server. \
                   Exit codes: 0 measured; 1 something of ours could not be measured."
 )]
 pub(crate) struct BenchCommand {
+    #[command(subcommand)]
+    pub(crate) topic: Option<BenchTopic>,
     /// Measure these parts alone, such as `fresh,bwrap,throughput`
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
@@ -34,6 +39,13 @@ pub(crate) struct BenchCommand {
     /// Measure another build of sandstorm
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
+}
+
+/// What is measured instead of sandboxes here.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchTopic {
+    /// Replay a trace of providers through the router, beside always using one of them
+    Route(RouteCommand),
 }
 
 /// What can be traced.

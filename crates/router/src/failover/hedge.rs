@@ -1,0 +1,140 @@
+//! A second creation beside a slow one, if that costs little. Only creations are hedged: no code has run when one of the two is
+//! destroyed.
+
+use std::time::Duration;
+
+use sandstorm_catalog::{Span, Usd};
+use sandstorm_types::duration;
+use serde::{Deserialize, Serialize};
+
+use crate::prediction::millis;
+use crate::{Candidate, Prediction, Ranked, RouteRequest};
+
+/// When a hedge is worth it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HedgeRules {
+    /// What the loser may cost, whatever the run costs.
+    pub most_cost: Usd,
+    /// What the loser may cost, in thousandths of the run.
+    pub most_cost_permille: u32,
+    /// Nobody notices less.
+    #[serde(with = "duration::seconds")]
+    pub least_wait: Duration,
+}
+
+impl Default for HedgeRules {
+    fn default() -> Self {
+        let least_wait = Duration::from_millis(50);
+        Self { most_cost: Usd::micros(1000), most_cost_permille: 500, least_wait }
+    }
+}
+
+/// If the first is not ready by then, a second one is made there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HedgePlan {
+    pub provider: String,
+    pub region: Option<String>,
+    #[serde(with = "duration::seconds")]
+    pub after: Duration,
+    /// What the loser probably costs at most; it is billed to the run either way.
+    pub most_cost: Usd,
+}
+
+impl HedgePlan {
+    /// The plan for a ranking's first place with its second, where that is worth it: from some time on the second one, begun
+    /// then, is expected before the first, and the loser is cheap.
+    pub fn new(
+        request: &RouteRequest,
+        first: &Ranked,
+        second: &Ranked,
+        candidate: &Candidate,
+        rules: &HedgeRules,
+    ) -> Option<Self> {
+        let after = worth_it_after(&first.prediction, second.prediction.ready_ms.high);
+        let after = millis(after).max(rules.least_wait);
+        // The second one loses when it is not ready either; it is destroyed as soon as it is.
+        let loser = Span::exactly(millis(second.prediction.p95_ms));
+        let pinned = candidate.region.is_some();
+        let cost = candidate.entry.estimate(&request.demand, loser, 1000, pinned).ok()?.high;
+        let share = first.prediction.cost.expected.permille(rules.most_cost_permille);
+        let cheap = cost <= rules.most_cost && cost <= share;
+        cheap.then(|| Self {
+            provider: second.provider.clone(),
+            region: second.region.clone(),
+            after,
+            most_cost: cost,
+        })
+    }
+}
+
+/// The earliest of a few times after which what is still to be waited for is longer than a second one takes. Who is late
+/// beyond anything that was seen, by more than that, will be for longer still.
+fn worth_it_after(first: &Prediction, second_ms: f64) -> f64 {
+    let Prediction { p80_ms, p95_ms, p99_ms, .. } = *first;
+    // Means over straight lines between the quantiles; what lies beyond the last one counts as that.
+    let slowest = 0.04 * (p95_ms + p99_ms) / 2.0 + 0.01 * p99_ms;
+    let after_p95 = slowest / 0.05 - p95_ms;
+    let after_p80 = (0.15 * (p80_ms + p95_ms) / 2.0 + slowest) / 0.2 - p80_ms;
+    let times = [(p80_ms, after_p80), (p95_ms, after_p95)];
+    let worth_it = times.into_iter().find(|(_, left)| *left > second_ms);
+    worth_it.map_or(p99_ms + second_ms, |(after, _)| after)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sandstorm_catalog::Catalog;
+    use sandstorm_types::Capabilities;
+
+    use super::*;
+    use crate::{Decision, Knowledge, Moment, Objective, Outcome, OutcomeResult, choose};
+
+    fn place(name: &str) -> Candidate {
+        let entry = Catalog::embedded().get(name).unwrap().clone();
+        Candidate::new(name, Capabilities::default(), Arc::new(entry))
+    }
+
+    fn request() -> RouteRequest {
+        RouteRequest { objective: Objective::Fastest, ..RouteRequest::default() }
+    }
+
+    /// The first place is quick but for three in a hundred, the second one steady.
+    fn decided(slow_ms: u64) -> (Vec<Candidate>, Decision) {
+        let (places, mut knowledge) = (vec![place("daytona"), place("e2b")], Knowledge::default());
+        for n in 0..100 {
+            for (candidate, ms) in places.iter().zip([if n % 33 == 0 { slow_ms } else { 100 }, 600]) {
+                let result = OutcomeResult::Ready { after: Duration::from_millis(ms) };
+                knowledge
+                    .observe(&Outcome { key: candidate.key(&Default::default()), result }, Moment::START);
+            }
+        }
+        let decision = choose(&request(), &places, &knowledge, 1.0, Moment::START);
+        (places, decision)
+    }
+
+    fn plan(slow_ms: u64, rules: &HedgeRules) -> Option<HedgePlan> {
+        let (places, decision) = decided(slow_ms);
+        assert_eq!(decision.ranked[0].provider, "daytona");
+        HedgePlan::new(&request(), &decision.ranked[0], &decision.ranked[1], &places[1], rules)
+    }
+
+    #[test]
+    fn a_long_tail_is_hedged_by_a_steady_second() {
+        let plan = plan(8000, &HedgeRules::default()).unwrap();
+        assert_eq!(plan.provider, "e2b");
+        assert!(plan.after < Duration::from_millis(300), "{plan:?}");
+        assert!(plan.most_cost.is_positive() && plan.most_cost < Usd::micros(100), "{plan:?}");
+    }
+
+    #[test]
+    fn a_short_tail_is_hedged_late_and_without_money_not_at_all() {
+        let late = plan(110, &HedgeRules::default()).unwrap();
+        assert!(late.after > Duration::from_millis(700), "{late:?}");
+        let poor = HedgeRules { most_cost: Usd::micros(1), ..HedgeRules::default() };
+        assert_eq!(plan(8000, &poor), None);
+        let stingy = HedgeRules { most_cost_permille: 10, ..HedgeRules::default() };
+        assert_eq!(plan(8000, &stingy), None);
+    }
+}
