@@ -34,6 +34,14 @@ const ROWS: &[Row] = &[
     Row { folder: "language", may: &["types"], tests_may: &[], never: &["tokio"] },
     Row { folder: "provider", may: &["types"], tests_may: &[], never: &[] },
     Row { folder: "config", may: &["types"], tests_may: &[], never: &["tokio"] },
+    Row { folder: "catalog", may: &["types"], tests_may: &[], never: &["tokio", "reqwest"] },
+    // Pure: time and chance are handed to it.
+    Row {
+        folder: "router",
+        may: &["catalog", "types"],
+        tests_may: &[],
+        never: &["tokio", "reqwest", "rand", "getrandom"],
+    },
     Row {
         folder: "engine",
         may: &["jail", "agent", "egress", "language", "provider", "types"],
@@ -71,6 +79,7 @@ const ROWS: &[Row] = &[
         folder: "cli",
         may: &[
             "agent",
+            "catalog",
             "client",
             "config",
             "control",
@@ -82,6 +91,7 @@ const ROWS: &[Row] = &[
             "jail",
             "language",
             "provider",
+            "router",
             "store",
             "sys",
             "telemetry",

@@ -1,0 +1,159 @@
+//! Background probes: which place to try next so that users' requests need not find out.
+//!
+//! Exploration costs somebody time or money. Users' requests go where it is known to be good; whether it is better somewhere
+//! else is asked by small runs of our own, within a budget of number and money. Whom to ask is decided by Thompson sampling:
+//! for every place a possible truth is drawn from what is believed of it, and the best that is not where users go anyway is
+//! probed. A place of which little was seen of late may be drawn far better than it is believed to be, and so gets its turn.
+
+use std::time::Duration;
+
+use sandstorm_catalog::{Span, Usd};
+use serde::{Deserialize, Serialize};
+
+use crate::choose::{choose, score};
+use crate::prediction::millis;
+use crate::{Candidate, Health, Knowledge, Moment, Random, RouteRequest, exclusion};
+
+/// How much is probed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CanaryRules {
+    /// Probes for each request of users.
+    pub per_request: f64,
+    /// And for each hour, so that there is something to go by before the first request.
+    pub per_hour: f64,
+    /// What is not used is kept up to this; there is as much at first.
+    pub most: f64,
+    /// What all probes of a day may cost.
+    pub usd_per_day: Usd,
+}
+
+impl Default for CanaryRules {
+    fn default() -> Self {
+        Self { per_request: 0.02, per_hour: 2.0, most: 30.0, usd_per_day: Usd::micros(50_000) }
+    }
+}
+
+/// What is left to probe with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CanaryBudget {
+    rules: CanaryRules,
+    probes: f64,
+    money: Usd,
+    last: Moment,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl CanaryBudget {
+    pub fn new(rules: CanaryRules) -> Self {
+        Self { rules, probes: rules.most, money: rules.usd_per_day, last: Moment::START }
+    }
+
+    /// A user's request came.
+    pub fn pay_in(&mut self) {
+        self.probes = (self.probes + self.rules.per_request).min(self.rules.most);
+    }
+
+    pub fn refill(&mut self, now: Moment) {
+        let elapsed = now.since(self.last);
+        self.last = self.last.max(now);
+        let probes = self.rules.per_hour * elapsed.as_secs_f64() / 3600.0;
+        self.probes = (self.probes + probes).min(self.rules.most);
+        let money = self.rules.usd_per_day.for_each(elapsed.as_micros(), DAY.as_micros());
+        self.money = (self.money + money).min(self.rules.usd_per_day);
+    }
+
+    fn affords(&self, cost: Usd) -> bool {
+        self.probes >= 1.0 && cost <= self.money
+    }
+
+    fn spend(&mut self, cost: Usd) {
+        self.probes -= 1.0;
+        self.money -= cost;
+    }
+}
+
+/// A place to probe now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Probe {
+    pub provider: String,
+    pub region: Option<String>,
+    /// What it will probably cost; it has been taken from the budget.
+    pub cost: Usd,
+    pub why: ProbeReason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeReason {
+    /// It failed and may have recovered.
+    Recovery,
+    /// It may be better than where users go.
+    MayBeBetter,
+}
+
+/// How long a probe uses its sandbox.
+const PROBE_WORK: Duration = Duration::from_millis(500);
+/// A place that is not better by this factor even if chance is kind is not worth a probe.
+const HOPE: f64 = 1.0;
+
+/// Whom to probe for requests such as this one, if anybody.
+pub(crate) fn plan(
+    request: &RouteRequest,
+    candidates: &[Candidate],
+    knowledge: &Knowledge,
+    budget: &mut CanaryBudget,
+    random: &mut Random,
+    now: Moment,
+) -> Option<Probe> {
+    budget.refill(now);
+    let decision = choose(request, candidates, knowledge, 0.0, now);
+    let first = decision.winner().map(|winner| (winner.provider.clone(), winner.region.clone()));
+    let to_beat = decision.winner().map_or(f64::INFINITY, |winner| winner.score);
+    let fallback = decision.winner().map_or(0.0, |winner| winner.prediction.ready_ms.expected);
+    let mut best: Option<(f64, Probe)> = None;
+    for candidate in candidates {
+        // In the same order for everybody, so that one place's state does not change another's chance.
+        let belief = knowledge.belief(&candidate.key(&request.class), now);
+        let drawn = belief.sample_ms(random, fallback);
+        let recovers = matches!(candidate.health, Health::Probing { .. });
+        let is_first = first.as_ref().is_some_and(|(provider, region)| {
+            *provider == candidate.provider && *region == candidate.region
+        });
+        if (is_first && !recovers) || !exclusion::by_what_it_is(candidate, &request.constraints).is_empty() {
+            continue;
+        }
+        let estimate = |span: Span| {
+            let pinned = candidate.region.is_some();
+            candidate.entry.estimate(&request.demand, span, request.cpu_permille, pinned).ok()
+        };
+        let ready = Span::exactly(millis(belief.mean_ms));
+        let Some(run) = estimate(ready.then(request.work)) else { continue };
+        let Some(probe) = estimate(ready.then(Span::exactly(PROBE_WORK))) else { continue };
+        if !budget.affords(probe.expected) || constraint_on_money(request, run.expected) {
+            continue;
+        }
+        let pocket = run.expected.saturating_sub(candidate.free_credit);
+        let value = if recovers {
+            f64::NEG_INFINITY
+        } else {
+            score(&request.objective.weights(), drawn, pocket, belief.failure().min(0.5))
+        };
+        if value < to_beat + HOPE.ln() && best.as_ref().is_none_or(|(other, _)| value < *other) {
+            let why = if recovers { ProbeReason::Recovery } else { ProbeReason::MayBeBetter };
+            let (provider, region) = (candidate.provider.clone(), candidate.region.clone());
+            best = Some((value, Probe { provider, region, cost: probe.expected, why }));
+        }
+    }
+    let (_, probe) = best?;
+    budget.spend(probe.cost);
+    Some(probe)
+}
+
+fn constraint_on_money(request: &RouteRequest, expected: Usd) -> bool {
+    request.constraints.max_cost.is_some_and(|most| expected > most)
+}
+
+#[cfg(test)]
+mod tests;
