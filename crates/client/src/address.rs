@@ -42,6 +42,13 @@ impl Address {
         url
     }
 
+    /// Something that the server has outside of `/v1`.
+    pub(crate) fn outside(&self, part: &str) -> Url {
+        let mut url = self.0.clone();
+        url.path_segments_mut().expect("an address with a host has a path").pop_if_empty().push(part);
+        url
+    }
+
     /// The server as people know it: scheme, host and port.
     pub(crate) fn server(&self) -> String {
         self.0.origin().ascii_serialization()
@@ -89,6 +96,8 @@ mod tests {
             ("https://host/some/prefix//", "https://host/some/prefix/v1/sandboxes/sbx_a"),
         ] {
             assert_eq!(Address::parse(base).unwrap().v1(&["sandboxes", "sbx_a"]).as_str(), expected);
+            let outside = Address::parse(base).unwrap().outside("readyz");
+            assert_eq!(outside.as_str(), expected.replace("v1/sandboxes/sbx_a", "readyz"));
         }
     }
 

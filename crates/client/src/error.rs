@@ -98,6 +98,8 @@ pub struct Refusal {
     pub errors: Vec<FieldProblem>,
     pub request_id: Option<String>,
     pub retry_after: Option<Duration>,
+    /// Whether it has a code of ours: what stands between us and the server has none.
+    pub coded: bool,
 }
 
 /// One part of a request that is wrong.
@@ -136,16 +138,18 @@ impl Refusal {
     /// Reads an answer. Something between us and the server may have written it, so nothing in it is relied upon.
     pub(crate) fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let problem: ProblemBody = serde_json::from_slice(body).unwrap_or_default();
+        let code = problem.code.as_deref().and_then(kind_of_code);
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let detail =
             problem.detail.or(problem.title).unwrap_or_else(|| format!("the server answered {status}"));
         Self {
             status: status.as_u16(),
-            kind: problem.code.as_deref().and_then(kind_of_code).unwrap_or_else(|| kind_of_status(status)),
+            kind: code.unwrap_or_else(|| kind_of_status(status)),
             detail,
             errors: serde_json::from_value(problem.errors).unwrap_or_default(),
             request_id: problem.request_id.or_else(|| header("x-request-id").map(str::to_owned)),
             retry_after: header("retry-after").and_then(|text| text.parse().ok()).map(Duration::from_secs),
+            coded: code.is_some(),
         }
     }
 }
@@ -158,6 +162,7 @@ fn kind_of_code(code: &str) -> Option<ErrorKind> {
 fn kind_of_status(status: StatusCode) -> ErrorKind {
     match status.as_u16() {
         401 => ErrorKind::Unauthenticated,
+        402 => ErrorKind::Billing,
         403 => ErrorKind::Forbidden,
         404 | 410 => ErrorKind::NotFound,
         409 | 412 => ErrorKind::Conflict,
@@ -189,6 +194,7 @@ mod tests {
             "code":"quota","request_id":"req-1","later":true}"#;
         let refusal = read(429, &[("retry-after", "7")], body);
         assert_eq!((refusal.status, refusal.kind), (429, ErrorKind::Quota));
+        assert!(refusal.coded);
         assert_eq!(refusal.to_string(), "5 sandboxes are allowed");
         assert_eq!(refusal.request_id.as_deref(), Some("req-1"));
         assert_eq!(refusal.retry_after, Some(Duration::from_secs(7)));
@@ -212,6 +218,7 @@ mod tests {
     fn what_is_no_problem_is_told_by_its_status() {
         for (status, kind) in [
             (401, ErrorKind::Unauthenticated),
+            (402, ErrorKind::Billing),
             (404, ErrorKind::NotFound),
             (418, ErrorKind::InvalidRequest),
             (502, ErrorKind::Provider),
@@ -220,7 +227,7 @@ mod tests {
         ] {
             let refusal = read(status, &[("x-request-id", "from-header")], "<html>oops</html>");
             assert_eq!(refusal.kind, kind, "{status}");
-            assert!(refusal.detail.contains(&status.to_string()), "{}", refusal.detail);
+            assert!(refusal.detail.contains(&status.to_string()) && !refusal.coded, "{}", refusal.detail);
             assert_eq!(refusal.request_id.as_deref(), Some("from-header"));
         }
         assert_eq!(read(503, &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")], "").retry_after, None);

@@ -13,8 +13,6 @@ use crate::sse::{Message, Parser};
 use crate::transport::Call;
 use crate::{Client, Error, Result};
 
-/// How long a stream may be silent. The server sends a comment every 15 s.
-const SILENCE: Duration = Duration::from_secs(60);
 /// How long a stream may take to begin: there is nothing to compute first.
 const HEAD: Duration = Duration::from_secs(20);
 
@@ -40,6 +38,12 @@ struct Open {
     parser: Parser,
 }
 
+impl Open {
+    fn new(client: &Client, response: reqwest::Response) -> Self {
+        Self { response, parser: Parser::new(client.options().most_event) }
+    }
+}
+
 enum Connection {
     Open(Box<Open>),
     /// To be made, after a pause if others failed.
@@ -58,7 +62,7 @@ impl<T> std::fmt::Debug for EventStream<T> {
 impl<T: DeserializeOwned> EventStream<T> {
     /// Over a response that has begun.
     pub(crate) fn over(client: &Client, response: reqwest::Response) -> Self {
-        let connection = Connection::Open(Box::new(Open { response, parser: Parser::default() }));
+        let connection = Connection::Open(Box::new(Open::new(client, response)));
         Self {
             client: client.clone(),
             connection,
@@ -152,7 +156,7 @@ impl<T: DeserializeOwned> EventStream<T> {
     /// Whether another connection is worth a try.
     fn has_patience(&self) -> bool {
         self.failures < pace::MOST_FAILURES
-            && self.lost_at.is_none_or(|since| since.elapsed() < pace::PATIENCE)
+            && self.lost_at.is_none_or(|since| since.elapsed() < self.client.options().patience)
     }
 
     /// Takes what comes next from the connection, which is made if there is none. `false` at its end.
@@ -163,13 +167,14 @@ impl<T: DeserializeOwned> EventStream<T> {
                 let url = self.resume.as_ref().expect("only streams that resume lose their connection");
                 tokio::time::sleep(pace::spread(pace::backoff(self.failures.saturating_sub(1)))).await;
                 let response = self.client.send(call(url, self.last_id.as_deref())).await?;
-                self.connection = Connection::Open(Box::new(Open { response, parser: Parser::default() }));
+                self.connection = Connection::Open(Box::new(Open::new(&self.client, response)));
                 return Ok(true);
             }
         };
-        let piece = tokio::time::timeout(SILENCE, open.response.chunk()).await;
+        let silence = self.client.options().silence;
+        let piece = tokio::time::timeout(silence, open.response.chunk()).await;
         let piece =
-            piece.map_err(|_| self.client.silent(SILENCE))?.map_err(|error| self.client.broken(error))?;
+            piece.map_err(|_| self.client.silent(silence))?.map_err(|error| self.client.broken(error))?;
         let Some(piece) = piece else { return Ok(false) };
         open.parser.push(&piece, &mut self.waiting).map_err(|error| error.at(self.client.server()))?;
         if !self.waiting.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use sandstorm_types::{
-    ContextId, EnvMap, ExecId, GuestPath, LanguageName, RunResult, SandboxId, Status, Timestamp, User,
+    ByteSize, ContextId, EnvMap, ExecId, GuestPath, LanguageName, RunResult, SandboxId, Status, Timestamp, User,
     duration,
 };
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,12 @@ pub struct NewExec {
     /// A foreground exec that outlives its listener.
     #[serde(rename = "on_disconnect", skip_serializing_if = "is_false", serialize_with = "keep_or_kill")]
     pub keep: bool,
+    /// The id to give to it; the server's choice unless given. One that exists already is a conflict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<ExecId>,
+    /// Bytes of output that are kept; the sandbox's limit unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<ByteSize>,
 }
 
 impl NewExec {

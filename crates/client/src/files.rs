@@ -105,12 +105,27 @@ struct Exists {
 impl Client {
     /// The content of a file from byte `from` on.
     pub async fn read_file(&self, sandbox: SandboxId, path: &GuestPath, from: u64) -> Result<Download> {
+        self.read_file_part(sandbox, path, from, None).await
+    }
+
+    /// At most `length` bytes of a file from byte `from` on. A part that begins behind the file's end, or of which
+    /// nothing is asked for, is refused with status 416.
+    pub async fn read_file_part(
+        &self,
+        sandbox: SandboxId,
+        path: &GuestPath,
+        from: u64,
+        length: Option<u64>,
+    ) -> Result<Download> {
         let mut call = Call::get(self.file_url(sandbox, &[], path, &[]));
-        if from > 0 {
-            call = call.header("range", &format!("bytes={from}-"));
+        let last = length.and_then(|length| from.checked_add(length)).map(|end| end.saturating_sub(1));
+        let part = from > 0 || last.is_some();
+        if part {
+            let last = last.map(|last| last.to_string()).unwrap_or_default();
+            call = call.header("range", &format!("bytes={from}-{last}"));
         }
         let response = self.send(call).await?;
-        if from > 0 && response.status() != StatusCode::PARTIAL_CONTENT {
+        if part && response.status() != StatusCode::PARTIAL_CONTENT {
             let what = "it begins at the start of the file";
             return Err(Error::Answer { server: self.server(), what, source: None });
         }
@@ -128,9 +143,7 @@ impl Client {
         let url = self.file_url(sandbox, &[], path, &[("mode", mode.map(|mode| format!("{mode:03o}")))]);
         let call = Call::new(Method::PUT, url).header("content-type", "application/octet-stream");
         let response = self.upload(call, reqwest::Body::wrap_stream(body)).await?;
-        let bytes = response.bytes().await.map_err(|error| self.broken(error))?;
-        serde_json::from_slice(&bytes)
-            .map_err(|source| self.senseless("it is not what was asked for", source))
+        self.read(response, Some(self.options().answer)).await
     }
 
     pub async fn remove_file(&self, sandbox: SandboxId, path: &GuestPath, recursive: bool) -> Result<()> {
@@ -182,8 +195,10 @@ impl Client {
         sandbox: SandboxId,
         root: &GuestPath,
         pattern: &str,
+        limit: Option<u32>,
     ) -> Result<FoundPaths> {
-        let more = [("pattern", Some(pattern.to_owned()))];
+        let more =
+            [("pattern", Some(pattern.to_owned())), ("limit", limit.map(|limit| limit.to_string()))];
         self.ask(Call::get(self.file_url(sandbox, &["search"], root, &more))).await
     }
 

@@ -73,7 +73,13 @@ struct Forks {
 
 impl Client {
     /// Sandboxes that go on from where this one is, each ready when this returns; as many as were asked for. An error
-    /// means that there is none.
+    /// means that there is none. Made once for each `key`.
+    pub async fn fork_sandbox_once(&self, id: SandboxId, new: &NewFork, key: &str) -> Result<Vec<Fork>> {
+        let call = Call::post(self.sandbox_url(id, &["fork"])).json(new).once_as(key);
+        Ok(self.ask::<Forks>(call).await?.forks)
+    }
+
+    /// The same with a key of its own.
     pub async fn fork_sandbox(&self, id: SandboxId, new: &NewFork) -> Result<Vec<Fork>> {
         let call = Call::post(self.sandbox_url(id, &["fork"])).json(new).once();
         Ok(self.ask::<Forks>(call).await?.forks)

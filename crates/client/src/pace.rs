@@ -9,8 +9,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Connections in a row that brought nothing before a stream is given up. Together they wait about a minute: longer
 /// than a server takes to be replaced.
 pub(crate) const MOST_FAILURES: u32 = 15;
-/// The same by the clock, for servers that take connections and answer nothing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long to wait before try number `tries + 1` of a call that was refused, or `None` to give up.
 pub(crate) fn before_retry(tries: u32, status: u16, asked: Option<Duration>) -> Option<Duration> {

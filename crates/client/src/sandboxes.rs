@@ -108,7 +108,24 @@ struct Samples {
     samples: Vec<Sample>,
 }
 
+/// A sandbox that a creation gave.
+#[derive(Debug, Clone)]
+pub struct Created {
+    pub sandbox: Sandbox,
+    /// Whether an earlier request with the same key made it.
+    pub replayed: bool,
+}
+
 impl Client {
+    /// Makes a sandbox once for each `key`: whoever lost the answer asks again with the same key and the same wishes.
+    pub async fn create_sandbox_once(&self, new: &NewSandbox, key: &str) -> Result<Created> {
+        let call = Call::post(self.v1(&["sandboxes"])).json(new).once_as(key);
+        let response = self.send(call).await?;
+        let replayed = response.headers().contains_key("idempotency-replayed");
+        let sandbox = self.read(response, Some(self.options().answer)).await?;
+        Ok(Created { sandbox, replayed })
+    }
+
     /// Ready when this returns.
     pub async fn create_sandbox(&self, new: &NewSandbox) -> Result<Sandbox> {
         self.ask(Call::post(self.v1(&["sandboxes"])).json(new).once()).await
@@ -165,6 +182,11 @@ impl Client {
                 .json(&serde_json::json!({ "network": policy })),
         )
         .await
+    }
+
+    /// A reading of now.
+    pub async fn sandbox_usage(&self, id: SandboxId) -> Result<Sample> {
+        self.ask(Call::get(self.sandbox_url(id, &["usage"]))).await
     }
 
     /// Readings between two moments, oldest first.

@@ -1,5 +1,8 @@
 //! What the server says of itself and of its caller.
 
+use std::time::Duration;
+
+use sandstorm_types::{Capabilities, Limits, duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,7 +16,40 @@ pub struct Version {
     pub more: Map<String, Value>,
 }
 
+/// Limits of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct ServerLimits {
+    /// What a sandbox gets that asks for nothing.
+    pub default: Limits,
+    /// The most that may be asked for.
+    pub ceiling: Limits,
+    /// The longest lifetime of a sandbox.
+    #[serde(deserialize_with = "duration::seconds::deserialize")]
+    pub lifetime_max: Duration,
+}
+
+#[derive(Deserialize)]
+struct Able {
+    #[serde(default)]
+    capabilities: Capabilities,
+}
+
 impl Client {
+    /// What can be had from the server. One that does not tell can do nothing.
+    pub async fn capabilities(&self) -> Result<Capabilities> {
+        Ok(self.ask::<Able>(Call::get(self.v1(&["version"]))).await?.capabilities)
+    }
+
+    /// Whether the server takes work; otherwise an error says why not.
+    pub async fn ready(&self) -> Result<()> {
+        self.tell(Call::get(self.outside("readyz"))).await
+    }
+
+    /// Default and largest limits.
+    pub async fn server_limits(&self) -> Result<ServerLimits> {
+        self.ask(Call::get(self.v1(&["limits"]))).await
+    }
+
     pub async fn version(&self) -> Result<Version> {
         self.ask(Call::get(self.v1(&["version"]))).await
     }

@@ -2,9 +2,6 @@
 
 use crate::{Error, Result};
 
-/// The longest event that is taken: a picture of a context in base64 fits, an endless line does not.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
-
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Message {
@@ -16,8 +13,10 @@ pub(crate) struct Message {
 }
 
 /// Takes bytes as they come and gives whole events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Parser {
+    /// The longest event that is taken.
+    most: usize,
     /// An unfinished line.
     line: Vec<u8>,
     /// Whether the last byte was a carriage return: a line feed after it belongs to the same line end.
@@ -30,6 +29,18 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            line: Vec::new(),
+            after_return: false,
+            begun: false,
+            event: None,
+            data: None,
+            last_id: None,
+        }
+    }
+
     /// Events that `bytes` complete, appended to `messages`.
     pub(crate) fn push(&mut self, bytes: &[u8], messages: &mut impl Extend<Message>) -> Result<(), TooLong> {
         for &byte in bytes {
@@ -44,7 +55,7 @@ impl Parser {
                     self.after_return = false;
                     self.line.push(byte);
                     let held = self.line.len() + self.data.as_ref().map_or(0, String::len);
-                    if held > MOST_BYTES {
+                    if held > self.most {
                         return Err(TooLong);
                     }
                 }
@@ -91,7 +102,7 @@ pub(crate) struct TooLong;
 
 impl TooLong {
     pub(crate) fn at(&self, server: String) -> Error {
-        Error::Answer { server, what: "an event is longer than 64 MiB", source: None }
+        Error::Answer { server, what: "an event is longer than any event", source: None }
     }
 }
 
@@ -103,7 +114,7 @@ mod tests {
 
     fn parse(text: &[u8]) -> Vec<Message> {
         let mut messages = Vec::new();
-        Parser::default().push(text, &mut messages).unwrap();
+        Parser::new(1 << 20).push(text, &mut messages).unwrap();
         messages
     }
 
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused() {
-        let mut parser = Parser::default();
+        let mut parser = Parser::new(64 << 20);
         let piece = vec![b'x'; 1024 * 1024];
         let mut none = Vec::new();
         let end = (0..65).find_map(|_| parser.push(&piece, &mut none).err());
@@ -159,7 +170,7 @@ mod tests {
         #[test]
         fn pieces_do_not_matter(text in "(data|id|event|:|\r|\n|\r\n|: | |é|x){0,60}", cut in 1_usize..7) {
             let mut messages = Vec::new();
-            let mut parser = Parser::default();
+            let mut parser = Parser::new(1 << 20);
             for piece in text.as_bytes().chunks(cut) {
                 parser.push(piece, &mut messages).unwrap();
             }

@@ -13,11 +13,10 @@ use serde::de::DeserializeOwned;
 use crate::address::Address;
 use crate::error::Refusal;
 use crate::pace;
-use crate::{Error, Result};
+use crate::{ClientOptions, Error, Result};
 
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long an ordinary call may take: creating a sandbox may have to wait for memory.
-const ANSWER: Duration = Duration::from_secs(120);
+/// How long the words of a refusal may take.
+const WORDS: Duration = Duration::from_secs(10);
 /// The most that is read of a refusal.
 const MOST_REFUSAL: usize = 64 * 1024;
 
@@ -29,6 +28,7 @@ struct Inner {
     http: reqwest::Client,
     address: Address,
     key: Option<HeaderValue>,
+    options: ClientOptions,
 }
 
 impl fmt::Debug for Client {
@@ -46,14 +46,23 @@ pub(crate) struct Call {
     body: Option<Vec<u8>>,
     /// Whether sending it twice does no more than sending it once.
     repeatable: bool,
-    /// How long the head of the answer may take; `None`: as long as the work takes.
-    within: Option<Duration>,
+    within: Within,
+}
+
+/// How long the head of an answer may take.
+#[derive(Debug, Clone, Copy)]
+enum Within {
+    /// As long as the client's options say.
+    Usual,
+    Given(Duration),
+    /// As long as the work takes.
+    Any,
 }
 
 impl Call {
     pub(crate) fn new(method: Method, url: Url) -> Self {
         let repeatable = matches!(method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE);
-        Self { method, url, headers: HeaderMap::new(), body: None, repeatable, within: Some(ANSWER) }
+        Self { method, url, headers: HeaderMap::new(), body: None, repeatable, within: Within::Usual }
     }
 
     pub(crate) fn get(url: Url) -> Self {
@@ -85,7 +94,7 @@ impl Call {
 
     /// How long the head of the answer may take.
     pub(crate) fn within(mut self, within: Duration) -> Self {
-        self.within = Some(within);
+        self.within = Within::Given(within);
         self
     }
 
@@ -105,6 +114,12 @@ impl Call {
         self
     }
 
+    /// The same with a key of the caller's, who may have to repeat it later.
+    pub(crate) fn once_as(mut self, key: &str) -> Self {
+        self.repeatable = true;
+        self.header("idempotency-key", key)
+    }
+
     /// Safe to repeat for a reason that the method does not tell.
     pub(crate) fn repeatable(mut self) -> Self {
         self.repeatable = true;
@@ -112,7 +127,7 @@ impl Call {
     }
 
     pub(crate) fn without_deadline(mut self) -> Self {
-        self.within = None;
+        self.within = Within::Any;
         self
     }
 }
@@ -120,13 +135,21 @@ impl Call {
 impl Client {
     /// A client of the server at `url`, such as `http://127.0.0.1:7300`. Connects when it is first used.
     pub fn new(url: &str, key: Option<&str>) -> Result<Self> {
+        Self::with_options(url, key, ClientOptions::default())
+    }
+
+    pub fn with_options(url: &str, key: Option<&str>, options: ClientOptions) -> Result<Self> {
         let address = Address::parse(url)?;
         let key = match key {
             Some(key) => Some(authorization(key).ok_or(Error::Key)?),
             None => None,
         };
-        let http = http_client(&address, |builder| builder)?;
-        Ok(Self(Arc::new(Inner { http, address, key })))
+        let version = |builder: reqwest::ClientBuilder| match options.http1_only {
+            true => builder.http1_only(),
+            false => builder,
+        };
+        let http = http_client(&address, &options, version)?;
+        Ok(Self(Arc::new(Inner { http, address, key, options })))
     }
 
     /// The server as people know it: scheme, host and port.
@@ -134,13 +157,30 @@ impl Client {
         self.0.address.server()
     }
 
+    pub(crate) fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
     pub(crate) fn v1(&self, parts: &[&str]) -> Url {
         self.0.address.v1(parts)
     }
 
+    /// A path outside of `/v1`.
+    pub(crate) fn outside(&self, part: &str) -> Url {
+        self.0.address.outside(part)
+    }
+
+    fn within(&self, call: &Call) -> Option<Duration> {
+        match call.within {
+            Within::Usual => Some(self.0.options.answer),
+            Within::Given(within) => Some(within),
+            Within::Any => None,
+        }
+    }
+
     /// A client for one connection that becomes something else than HTTP, which only version 1.1 can.
     pub(crate) fn for_upgrade(&self) -> Result<reqwest::Client> {
-        http_client(&self.0.address, reqwest::ClientBuilder::http1_only)
+        http_client(&self.0.address, &self.0.options, reqwest::ClientBuilder::http1_only)
     }
 
     pub(crate) fn signed(&self, request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
@@ -152,16 +192,36 @@ impl Client {
 
     /// Sends, and reads the answer as JSON.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
-        let within = call.within;
+        let within = self.within(&call);
         let response = self.send(call).await?;
-        let reading = response.bytes();
+        self.read(response, within).await
+    }
+
+    /// Reads an answer as JSON, and no more of it than fits.
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        response: Response,
+        within: Option<Duration>,
+    ) -> Result<T> {
+        let reading = self.whole(response);
         let bytes = match within {
             Some(within) => tokio::time::timeout(within, reading).await.map_err(|_| self.silent(within))?,
             None => reading.await,
-        };
-        let bytes = bytes.map_err(|error| self.broken(error))?;
+        }?;
         serde_json::from_slice(&bytes)
             .map_err(|source| self.senseless("it is not what was asked for", source))
+    }
+
+    async fn whole(&self, mut response: Response) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.broken(error))? {
+            if bytes.len() + piece.len() > self.0.options.most_answer {
+                let what = "it is longer than any answer";
+                return Err(Error::Answer { server: self.server(), what, source: None });
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
     }
 
     /// Sends; the answer holds nothing of interest.
@@ -178,7 +238,7 @@ impl Client {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let status = error.status().filter(|_| call.repeatable);
+            let status = error.status().filter(|_| call.repeatable && self.0.options.repeats);
             let wait = status.and_then(|status| pace::before_retry(tries, status, error.retry_after()));
             let Some(wait) = wait else { return Err(error) };
             tracing::debug!(status, ?wait, "the server is busy; trying again");
@@ -193,7 +253,7 @@ impl Client {
             request = request.body(body.clone());
         }
         let sending = self.dispatch(request);
-        match call.within {
+        match self.within(call) {
             Some(within) => tokio::time::timeout(within, sending).await.map_err(|_| self.silent(within))?,
             None => sending.await,
         }
@@ -217,7 +277,7 @@ impl Client {
             return Ok(response);
         }
         let headers = response.headers().clone();
-        let body = tokio::time::timeout(CONNECT, beginning(response)).await.unwrap_or_default();
+        let body = tokio::time::timeout(WORDS, beginning(response)).await.unwrap_or_default();
         Err(Box::new(Refusal::read(status, &headers, &body)).into())
     }
 
@@ -276,13 +336,14 @@ fn authorization(key: &str) -> Option<HeaderValue> {
 
 fn http_client(
     address: &Address,
+    options: &ClientOptions,
     change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
 ) -> Result<reqwest::Client> {
     // Another part of the process may have chosen already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT)
+        .connect_timeout(options.connect)
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(30))
         // The API redirects nowhere, and a key is for the server that it was given for.

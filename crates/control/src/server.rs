@@ -232,9 +232,10 @@ impl Control {
         Ok(Self(inner))
     }
 
-    /// What the provider can do.
+    /// What the provider can do, and what the server adds to it.
     pub fn capabilities(&self) -> Capabilities {
-        self.0.provider.capabilities()
+        let requirements = self.0.runner.layers.is_some();
+        Capabilities { requirements, lifetime: true, ..self.0.provider.capabilities() }
     }
 
     pub async fn readiness(&self) -> Readiness {

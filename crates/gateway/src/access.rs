@@ -66,6 +66,7 @@ pub const PUBLIC: &[Route] = &[
     row("PUT", "/v1/sandboxes/{sandbox}/network", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/events", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/metrics", SANDBOX),
+    row("GET", "/v1/sandboxes/{sandbox}/usage", SANDBOX),
     row("POST", "/v1/sandboxes/{sandbox}/exec", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/execs", SANDBOX),
     row("GET", "/v1/sandboxes/{sandbox}/execs/{exec}", SANDBOX),

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use sandstorm_provider::Error;
-use sandstorm_types::ErrorKind;
+use sandstorm_types::{ErrorKind, Retry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -168,6 +168,7 @@ pub(crate) fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::Conflict | ErrorKind::FileSystem => StatusCode::CONFLICT,
         ErrorKind::Quota => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Billing => StatusCode::PAYMENT_REQUIRED,
         ErrorKind::Capacity => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorKind::Isolation => StatusCode::NOT_IMPLEMENTED,
@@ -198,6 +199,7 @@ fn title(kind: ErrorKind) -> &'static str {
         ErrorKind::NotFound => "There is no such thing",
         ErrorKind::Conflict => "It cannot be done in the present state",
         ErrorKind::Quota => "A limit of the tenant is reached",
+        ErrorKind::Billing => "A provider wants to be paid first",
         ErrorKind::Capacity => "The place is full",
         ErrorKind::Timeout => "The time ran out",
         ErrorKind::Isolation => "A wall or limit could not be built",
@@ -214,9 +216,10 @@ impl From<Error> for ApiError {
         if kind == ErrorKind::NotFound {
             return Self::not_found();
         }
-        if kind == ErrorKind::Unauthenticated {
+        if kind == ErrorKind::Unauthenticated && error.provider().is_none() {
             return Self::unauthenticated();
         }
+        let kind = if ours_to_settle(&error) { ErrorKind::Provider } else { kind };
         let mut this = Self::new(kind, told(&error));
         if kind == ErrorKind::FileSystem
             && let Some(cause) = io_cause(&error)
@@ -231,9 +234,18 @@ impl From<Error> for ApiError {
     }
 }
 
+/// Whether a provider refused this server's own account: no key of the caller's would help.
+fn ours_to_settle(error: &Error) -> bool {
+    let account = matches!(error.kind(), ErrorKind::Unauthenticated | ErrorKind::Forbidden);
+    account && error.retry() == Retry::Elsewhere && error.provider().is_some()
+}
+
 /// What the caller is told. A mistake of ours may name anything, so only the log has its words.
 fn told(error: &Error) -> String {
     match error.kind() {
+        ErrorKind::Unauthenticated | ErrorKind::Forbidden if ours_to_settle(error) => {
+            "the provider does not accept this server's account".to_owned()
+        }
         ErrorKind::Internal => "the server failed; its log tells more under this request id".to_owned(),
         ErrorKind::Provider | ErrorKind::Isolation | ErrorKind::FileSystem => error.message().to_owned(),
         _ => chain(error),
@@ -314,6 +326,7 @@ mod tests {
             (ErrorKind::NotFound, 404),
             (ErrorKind::Conflict, 409),
             (ErrorKind::Quota, 429),
+            (ErrorKind::Billing, 402),
             (ErrorKind::Capacity, 503),
             (ErrorKind::Timeout, 504),
             (ErrorKind::Isolation, 501),
@@ -354,6 +367,16 @@ mod tests {
         let body = String::from_utf8(ApiError::from(error).body("req_1")).unwrap();
         assert!(!body.contains("secret") && !body.contains("ten_x"), "{body}");
         assert!(body.contains(r#""code":"internal","request_id":"req_1""#), "{body}");
+    }
+
+    #[test]
+    fn what_a_provider_thinks_of_our_key_is_not_the_callers() {
+        for kind in [ErrorKind::Unauthenticated, ErrorKind::Forbidden] {
+            let error = Error::new(kind, "bad key ss_x").with_retry(Retry::Elsewhere).with_provider("far");
+            let answer = ApiError::from(error);
+            assert!(!String::from_utf8(answer.body("r")).unwrap().contains("ss_x"));
+            assert_eq!(answer.into_response().status(), StatusCode::BAD_GATEWAY);
+        }
     }
 
     #[test]

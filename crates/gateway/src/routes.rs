@@ -44,6 +44,7 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::network))
         .routes(routes!(events::of_sandbox))
         .routes(routes!(sandboxes::metrics))
+        .routes(routes!(sandboxes::usage))
         .routes(routes!(execs::start))
         .routes(routes!(execs::list))
         .routes(routes!(execs::get, execs::kill))

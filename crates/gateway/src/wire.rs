@@ -30,6 +30,8 @@ pub(crate) use result::ResultBody;
 pub(crate) use run::{RunBody, RunList, StartRun};
 pub(crate) use sandbox::{CreateSandbox, Extend, SandboxBody, SandboxList, SetNetwork};
 pub use server::LanguageView;
-pub(crate) use server::{HealthBody, LanguageList, LimitsBody, MeBody, SampleList, UsageBody, VersionBody};
+pub(crate) use server::{
+    HealthBody, LanguageList, LimitsBody, MeBody, SampleBody, SampleList, UsageBody, VersionBody,
+};
 pub(crate) use shapes::{ErrorCode, StateName};
 pub(crate) use stream::StreamEvent;

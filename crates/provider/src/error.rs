@@ -17,6 +17,7 @@ struct Inner {
     kind: ErrorKind,
     retry: Retry,
     retry_after: Option<Duration>,
+    not_started: bool,
     message: Cow<'static, str>,
     operation: Option<&'static str>,
     provider: Option<String>,
@@ -32,6 +33,7 @@ impl Error {
             kind,
             retry: kind.usual_retry(),
             retry_after: None,
+            not_started: false,
             message: message.into(),
             operation: None,
             provider: None,
@@ -46,6 +48,7 @@ impl Error {
         let message = "the provider does not offer what was asked for";
         let mut error = Self::new(ErrorKind::InvalidRequest, message).with_retry(Retry::Elsewhere);
         error.0.unmet = unmet;
+        error.0.not_started = true;
         error
     }
 
@@ -57,6 +60,13 @@ impl Error {
     /// Says when trying again may help.
     pub fn with_retry_after(mut self, span: Duration) -> Self {
         self.0.retry_after = Some(span);
+        self
+    }
+
+    /// Says that nothing was begun: no sandbox and no program came of the call, nor will one later. Only for what is
+    /// proven, such as a connection that was never made: whoever reads it may do the same elsewhere.
+    pub fn with_not_started(mut self) -> Self {
+        self.0.not_started = true;
         self
     }
 
@@ -94,6 +104,11 @@ impl Error {
     /// How long to wait before trying again, where that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
+    }
+
+    /// Whether it is proven that nothing was begun. `false` is no proof of the opposite.
+    pub fn is_not_started(&self) -> bool {
+        self.0.not_started
     }
 
     pub fn message(&self) -> &str {
@@ -144,6 +159,9 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Error");
         shown.field("kind", &self.0.kind).field("retry", &self.0.retry).field("message", &self.to_string());
+        if self.0.not_started {
+            shown.field("not_started", &true);
+        }
         if let Some(source) = &self.0.source {
             shown.field("source", source);
         }
@@ -182,5 +200,8 @@ mod tests {
         let error = Error::unmet(vec![Unmet::new("exec_tty", "yes", "no", "there are no terminals here")]);
         assert_eq!((error.kind(), error.retry()), (ErrorKind::InvalidRequest, Retry::Elsewhere));
         assert!(error.to_string().ends_with("exec_tty: wanted yes, offered no: there are no terminals here"));
+        assert!(error.is_not_started(), "a refusal begins nothing");
+        assert!(!Error::new(ErrorKind::Provider, "it broke off").is_not_started());
+        assert!(Error::new(ErrorKind::Provider, "nobody listens").with_not_started().is_not_started());
     }
 }

@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Conflict,
     /// A tenant's own limit is reached.
     Quota,
+    /// A provider wants to be paid first: the account there has no credit, or its spending limit is reached.
+    Billing,
     /// The place is full.
     Capacity,
     /// The deadline passed.
@@ -49,13 +51,14 @@ pub enum Retry {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::InvalidRequest,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
         Self::Conflict,
         Self::Quota,
+        Self::Billing,
         Self::Capacity,
         Self::Timeout,
         Self::Isolation,
@@ -74,6 +77,7 @@ impl ErrorKind {
             Self::NotFound => "not_found",
             Self::Conflict => "conflict",
             Self::Quota => "quota",
+            Self::Billing => "billing",
             Self::Capacity => "capacity",
             Self::Timeout => "timeout",
             Self::Isolation => "isolation",
@@ -87,7 +91,7 @@ impl ErrorKind {
     /// What usually helps; an error that knows better says so itself.
     pub const fn usual_retry(self) -> Retry {
         match self {
-            Self::Capacity | Self::Isolation | Self::Provider => Retry::Elsewhere,
+            Self::Billing | Self::Capacity | Self::Isolation | Self::Provider => Retry::Elsewhere,
             Self::InvalidRequest
             | Self::Unauthenticated
             | Self::Forbidden

@@ -212,7 +212,7 @@ pub(super) async fn serve(client: Client, output: Output, command: FilesCommand)
         FilesCommand::Search { sandbox, pattern, below } => {
             let below = paths::guest(&below)?;
             let sandbox = ids::sandbox(client, &sandbox).await?;
-            show::found(output, &client.search_files(sandbox, &below, &pattern).await?)?;
+            show::found(output, &client.search_files(sandbox, &below, &pattern, None).await?)?;
         }
         FilesCommand::Watch { sandbox, path, recursive } => {
             let path = paths::guest(&path)?;

@@ -9,7 +9,7 @@ use futures_util::stream::{BoxStream, StreamExt};
 use sandstorm_provider::{AttachFrom, Command, Error, ExecSignal, Result, TtySize};
 use sandstorm_store::{Audit, ExecRow};
 use sandstorm_types::{
-    ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult,
+    ByteSize, ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult,
     SandboxId, Status, Timestamp, User,
 };
 use tokio::sync::oneshot;
@@ -67,6 +67,11 @@ pub struct NewExec {
     pub background: bool,
     /// A foreground program that outlives its listener.
     pub keep_on_disconnect: bool,
+    /// Chosen by the caller, so that it is known before the answer comes; one that exists already is a conflict. Not for
+    /// cells.
+    pub id: Option<ExecId>,
+    /// Bytes of a program's output that are kept; the sandbox's limit unless given, and at most that.
+    pub output: Option<ByteSize>,
 }
 
 /// An exec as its owner sees it.
@@ -143,7 +148,11 @@ impl Control {
     }
 
     async fn start_program(&self, caller: &Caller, living: &Arc<Living>, new: NewExec) -> Result<Attached> {
-        let (id, lasting) = (ExecId::random(), new.background || new.keep_on_disconnect);
+        let (id, lasting) = (new.id.unwrap_or_else(ExecId::random), new.background || new.keep_on_disconnect);
+        let most = living.row().spec.limits.output;
+        if new.output.is_some_and(|output| output > most) {
+            return Err(invalid("more output is to be kept than the sandbox's limit").with("limit", most));
+        }
         let row = new_row(caller, living.id, id, &new);
         let (mut job, action) = match new.work {
             ExecWork::Command(command) => (Job::command(command)?, "exec.command"),
@@ -167,6 +176,7 @@ impl Control {
         request.user = new.user;
         request.tty = new.tty;
         request.timeout = new.timeout;
+        request.output = new.output;
         request.background = lasting;
         request.lasting = lasting;
         let (inner, living, caller) = (Arc::clone(&self.0), Arc::clone(living), caller.clone());

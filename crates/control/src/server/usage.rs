@@ -137,6 +137,22 @@ impl Control {
         Ok(kept.map(sample).collect())
     }
 
+    /// A reading of now, of a sandbox whose programs run. It is not among those of [`Control::metrics`].
+    pub async fn sandbox_usage(&self, caller: &Caller, sandbox: SandboxId) -> Result<Sample> {
+        caller.require(Scope::Sandbox)?;
+        self.0.ready(caller.tenant, sandbox).await?;
+        let usage = self.0.provider.usage(&caller.operation(), &sandbox).await?;
+        Ok(Sample {
+            at: Timestamp::now(),
+            cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+            memory_bytes: usage.memory.as_u64(),
+            peak_memory_bytes: usage.peak_memory.as_u64(),
+            processes: usage.processes,
+            disk_bytes: usage.disk.as_u64(),
+            inodes: usage.inodes,
+        })
+    }
+
     pub async fn usage(&self, caller: &Caller) -> Result<UsageView> {
         self.0.write_usage().await;
         let now = Timestamp::now();

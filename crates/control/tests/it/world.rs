@@ -120,6 +120,8 @@ pub(crate) fn exec(work: ExecWork) -> NewExec {
         timeout: None,
         background: false,
         keep_on_disconnect: false,
+        id: None,
+        output: None,
     }
 }
 

@@ -162,6 +162,8 @@ fn exec(work: ExecWork, timeout: Duration, stdin: Option<Bytes>) -> NewExec {
         timeout: Some(timeout),
         background: false,
         keep_on_disconnect: false,
+        id: None,
+        output: None,
     }
 }
 

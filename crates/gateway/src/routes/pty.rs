@@ -110,6 +110,8 @@ fn wanted(query: &mut Query, longest: Duration) -> ApiResult<NewExec> {
         timeout: Some(longest),
         background: false,
         keep_on_disconnect: false,
+        id: None,
+        output: None,
     })
 }
 

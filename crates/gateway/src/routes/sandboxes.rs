@@ -15,7 +15,9 @@ use crate::ids::Id;
 use crate::json::Json;
 use crate::problem::{ApiError, ApiResult};
 use crate::query::Query;
-use crate::wire::{CreateSandbox, Extend, SampleList, SandboxBody, SandboxList, SetNetwork, StateName};
+use crate::wire::{
+    CreateSandbox, Extend, SampleBody, SampleList, SandboxBody, SandboxList, SetNetwork, StateName,
+};
 
 /// Makes a sandbox; it is ready when this answers.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "create_sandbox",
@@ -174,6 +176,20 @@ pub(crate) async fn metrics(
     let (from, to) = (query.read::<Timestamp>("from")?, query.read::<Timestamp>("to")?);
     query.finish()?;
     Ok(Answer(app.control.metrics(&caller, id, from, to).await?.into()))
+}
+
+/// What it uses now.
+#[utoipa::path(get, path = "/v1/sandboxes/{sandbox}/usage", tag = "sandboxes", operation_id = "sandbox_usage",
+    params(("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$")),
+    responses((status = 200, description = "A reading", body = SampleBody)))]
+pub(crate) async fn usage(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Id(id): Id<SandboxId>,
+    query: Query,
+) -> ApiResult<Answer<SampleBody>> {
+    query.finish()?;
+    Ok(Answer(app.control.sandbox_usage(&caller, id).await?.into()))
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ impl Execute {
             timeout: self.timeout.filter(|timeout| !timeout.is_zero()),
             background: false,
             keep_on_disconnect: false,
+            id: None,
+            output: None,
         }
     }
 }

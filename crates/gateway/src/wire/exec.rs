@@ -7,13 +7,13 @@ use bytes::Bytes;
 use sandstorm_control::server::{ExecView, ExecWork, NewExec};
 use sandstorm_provider::{Command, ExecSignal, TtySize};
 use sandstorm_types::{
-    Blob, ContextId, EnvMap, ExecId, GuestPath, LanguageName, SandboxId, Status, Timestamp, User, duration,
+    Blob, ByteSize, ContextId, EnvMap, ExecId, GuestPath, LanguageName, SandboxId, Status, Timestamp, User, duration,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ResultBody;
-use super::shapes::{CommandShape, Content, LanguageText, PathText, Span, StatusName, UserName};
+use super::shapes::{CommandShape, Content, LanguageText, PathText, Size, Span, StatusName, UserName};
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
 
@@ -67,6 +67,15 @@ pub(crate) struct StartExec {
     /// What becomes of a foreground program whose listener goes away.
     #[serde(default)]
     on_disconnect: OnDisconnect,
+    /// The id to give to it, chosen by the client so that it is known whatever becomes of the answer. One that exists
+    /// already is a conflict, so that a repeated request starts nothing twice. Not for `context`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^exec_[a-z2-7]{26}$")]
+    id: Option<ExecId>,
+    /// Bytes of output that are kept: at most the sandbox's limit, which holds unless given.
+    #[serde(default)]
+    #[schema(value_type = Option<Size>)]
+    output: Option<ByteSize>,
 }
 
 /// A shell line or an argument vector.
@@ -129,6 +138,9 @@ impl StartExec {
         if self.stdin.is_some() && self.stdin_stream {
             return Err(ApiError::field("stdin", "give either `stdin` or `stdin_stream`"));
         }
+        if self.context.is_some() && (self.id.is_some() || self.output.is_some()) {
+            return Err(ApiError::field("context", "code in a context has no `id` and no `output`"));
+        }
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(ApiError::field("timeout", "must be longer than nothing"));
         }
@@ -154,6 +166,8 @@ impl StartExec {
             timeout: self.timeout,
             background: self.background,
             keep_on_disconnect: self.on_disconnect == OnDisconnect::Keep,
+            id: self.id,
+            output: self.output,
         })
     }
 }

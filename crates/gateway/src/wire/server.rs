@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use sandstorm_control::server::{Sample, UsageView};
-use sandstorm_types::{Limits, TenantId, Timestamp, duration};
+use sandstorm_types::{Isolation, LimitSet, Limits, TenantId, Timestamp, duration};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::key::{QuotaBody, ScopeName};
-use super::shapes::LimitsValues;
+use super::shapes::{LimitNameText, LimitsValues};
+use super::walls::Tier;
 
 /// Whether the server is alive or ready, and if not, why.
 #[derive(Debug, Serialize, ToSchema)]
@@ -28,19 +29,93 @@ pub(crate) struct VersionBody {
     pub(crate) capabilities: CapabilitiesBody,
 }
 
-/// What not every server can do.
+/// What not every server can do, as far as it can be had through this API.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Capabilities)]
 pub(crate) struct CapabilitiesBody {
+    /// The least that stands between a sandbox and its host.
+    #[schema(value_type = Tier)]
+    isolation: Isolation,
+    /// Starts from the host's own toolchains.
+    template_host: bool,
+    /// Starts from an OCI image.
+    template_image: bool,
+    /// Runs programs.
+    exec: bool,
+    /// Feeds a program's standard input after it has started.
+    exec_stdin: bool,
+    /// Runs programs on a terminal.
+    exec_tty: bool,
+    /// Runs programs on when nobody listens.
+    exec_background: bool,
+    /// Tells the events of a program again.
+    exec_attach: bool,
+    /// Sends signals other than kill.
+    exec_signals: bool,
+    /// Runs programs as root of the sandbox.
+    exec_root: bool,
+    /// Reads, writes, lists, moves and removes files.
+    files: bool,
+    /// Packs and unpacks folders.
+    files_archive: bool,
+    /// Finds files by name.
+    files_search: bool,
+    /// Reports changes of files.
+    files_watch: bool,
+    /// Connects to ports inside a sandbox.
+    connect: bool,
+    /// Reports what a sandbox uses.
+    usage: bool,
     /// Pauses and resumes sandboxes.
-    pub(crate) pause: bool,
+    pause: bool,
     /// Makes sandboxes that go on from where a living one is.
-    pub(crate) live_fork: bool,
+    live_fork: bool,
+    /// Programs of some interpreters begin in one that is warm already.
+    warm_start: bool,
+    /// Keeps sandboxes off the network.
+    network_none: bool,
+    /// Lets sandboxes reach only listed hosts.
+    network_allow: bool,
+    /// Lets sandboxes reach the public network.
+    network_open: bool,
+    /// Changes what a living sandbox may reach.
+    network_change: bool,
+    /// Installs packages of a language before a sandbox starts.
+    requirements: bool,
+    /// Limits that are enforced.
+    #[schema(value_type = Vec<LimitNameText>)]
+    limits: LimitSet,
 }
 
 impl From<sandstorm_types::Capabilities> for CapabilitiesBody {
     fn from(can: sandstorm_types::Capabilities) -> Self {
-        Self { pause: can.pause, live_fork: can.live_fork }
+        Self {
+            isolation: can.isolation,
+            template_host: can.template_host,
+            template_image: can.template_image,
+            exec: can.exec,
+            exec_stdin: can.exec_stdin,
+            exec_tty: can.exec_tty,
+            exec_background: can.exec_background,
+            exec_attach: can.exec_attach,
+            exec_signals: can.exec_signals,
+            exec_root: can.exec_root,
+            files: can.files,
+            files_archive: can.files_archive,
+            files_search: can.files_search,
+            files_watch: can.files_watch,
+            connect: can.connect,
+            usage: can.usage,
+            pause: can.pause,
+            live_fork: can.live_fork,
+            warm_start: can.warm_start,
+            network_none: can.network_none,
+            network_allow: can.network_allow,
+            network_open: can.network_open,
+            network_change: can.network_change,
+            requirements: can.requirements,
+            limits: can.limits,
+        }
     }
 }
 
@@ -151,7 +226,13 @@ pub(crate) struct SampleList {
 
 impl From<Vec<Sample>> for SampleList {
     fn from(samples: Vec<Sample>) -> Self {
-        let one = |sample: Sample| SampleBody {
+        Self { samples: samples.into_iter().map(SampleBody::from).collect() }
+    }
+}
+
+impl From<Sample> for SampleBody {
+    fn from(sample: Sample) -> Self {
+        Self {
             at: sample.at,
             cpu_ms: sample.cpu_ms,
             memory_bytes: sample.memory_bytes,
@@ -159,7 +240,6 @@ impl From<Vec<Sample>> for SampleList {
             processes: sample.processes,
             disk_bytes: sample.disk_bytes,
             inodes: sample.inodes,
-        };
-        Self { samples: samples.into_iter().map(one).collect() }
+        }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) enum ErrorCode {
     NotFound,
     Conflict,
     Quota,
+    Billing,
     Capacity,
     Timeout,
     Isolation,

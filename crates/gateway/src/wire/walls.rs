@@ -37,7 +37,7 @@ pub(crate) struct WallsBody {
 #[expect(dead_code, reason = "only its schema is used")]
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
-enum Tier {
+pub(super) enum Tier {
     Process,
     Container,
     UserKernel,

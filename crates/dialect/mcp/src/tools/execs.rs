@@ -85,6 +85,8 @@ impl Tool for Exec {
             timeout: Some(seconds("timeout_s", input.timeout_s)?),
             background: input.background,
             keep_on_disconnect: input.background,
+            id: None,
+            output: None,
         };
         if input.background {
             let new = NewExec { stdin_stream: new.stdin.is_none(), ..new };

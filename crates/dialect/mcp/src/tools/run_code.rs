@@ -206,6 +206,8 @@ async fn in_sandbox(
         timeout: Some(seconds("timeout_s", input.timeout_s)?),
         background: false,
         keep_on_disconnect: false,
+        id: None,
+        output: None,
     })
 }
 

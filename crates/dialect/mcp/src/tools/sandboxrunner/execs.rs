@@ -160,6 +160,8 @@ pub(super) fn foreground(
         timeout: Some(timeout),
         background: false,
         keep_on_disconnect: false,
+        id: None,
+        output: None,
     })
 }
 
