@@ -198,6 +198,7 @@ impl Living {
             created_at: self.created_at,
             expires_at,
             region: None,
+            placement: None,
         }
     }
 

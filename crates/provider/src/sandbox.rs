@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_types::{
-    ByteSize, ExecId, Isolation, Labels, Limits, SandboxId, SandboxSpec, State, Template, Walls,
+    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, SandboxId, SandboxSpec, State, Template, Walls,
 };
 
+use crate::ProviderInfo;
+
 /// A sandbox as observed. The backend's own state: what callers are shown is put together above.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sandbox {
     pub id: SandboxId,
     pub state: State,
@@ -22,6 +24,18 @@ pub struct Sandbox {
     /// When its lifetime ends, where the provider keeps it.
     pub expires_at: Option<SystemTime>,
     pub region: Option<String>,
+    /// How it came to be where it is, where somebody chose.
+    pub placement: Option<Placement>,
+}
+
+/// Where a sandbox was made, and what was tried before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    pub info: ProviderInfo,
+    /// Why there.
+    pub reason: String,
+    /// Every place that was tried, in order, the last one being where it is.
+    pub attempts: Vec<Attempt>,
 }
 
 /// Options of a creation.
@@ -107,7 +121,7 @@ pub struct ForkOptions {
 }
 
 /// What came of a live fork.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Forked {
     pub sandbox: Sandbox,
     /// Interpreters of the fork by their new ids, to be attached to.

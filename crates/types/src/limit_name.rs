@@ -86,6 +86,11 @@ impl LimitSet {
         Self(self.0 | 1 << name as u16)
     }
 
+    /// All of both.
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     pub const fn contains(self, name: LimitName) -> bool {
         self.0 & 1 << name as u16 != 0
     }

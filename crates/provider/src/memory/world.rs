@@ -126,6 +126,7 @@ impl World {
             created_at: now,
             expires_at: None,
             region: None,
+            placement: None,
         };
         let paused = watch::Sender::new(false);
         let place = Place {

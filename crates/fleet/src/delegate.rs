@@ -1,0 +1,219 @@
+//! The fleet as a provider: what is asked of a sandbox goes to whoever holds it.
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::{self, BoxStream};
+use sandstorm_provider::{
+    AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
+    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
+    Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+};
+use sandstorm_types::{
+    Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
+    Unmet,
+};
+
+use crate::capabilities::either;
+use crate::fleet::Fleet;
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Provider for Fleet {
+    fn info(&self) -> &ProviderInfo {
+        &self.info
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let all = self.members.iter().map(|member| member.provider.capabilities());
+        all.reduce(either).unwrap_or_default()
+    }
+
+    /// One member that could is enough; otherwise the reasons of all, each with its name.
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
+        let mut all = Vec::new();
+        for member in &self.members {
+            match member.provider.admits(spec) {
+                Ok(()) => return Ok(()),
+                Err(unmet) => all.extend(unmet.into_iter().map(|unmet| Unmet {
+                    why: format!("{}: {}", member.name(), unmet.why),
+                    ..unmet
+                })),
+            }
+        }
+        Err(all)
+    }
+
+    async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
+        let request = &self.settings.usual;
+        self.place(cx, spec, &opts, request).await
+    }
+
+    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
+        self.holder(cx, id).await?.1.get(cx, id).await
+    }
+
+    /// One member that does not answer is an error among the others' sandboxes, not the end of the list.
+    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
+        let lists = self.members.iter().map(|member| {
+            let name = member.name().to_owned();
+            let listed = member.provider.list(cx, filter.clone());
+            listed.map(move |item| item.map_err(|error| error.with_provider(&name))).boxed()
+        });
+        stream::select_all(lists.collect::<Vec<_>>()).boxed()
+    }
+
+    fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        let all = self.members.iter().map(|member| member.provider.events());
+        stream::select_all(all.collect::<Vec<_>>()).boxed()
+    }
+
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        let (place, provider) = self.holder(cx, id).await?;
+        let exec = req.id;
+        let begun = provider.exec(cx, id, req).await?;
+        self.homes.note_exec(exec, *id, place);
+        Ok(begun)
+    }
+
+    async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
+        if let Some(provider) = self.runner(exec) {
+            return provider.attach(cx, exec, from).await;
+        }
+        let mut last = no_exec(exec);
+        for member in &self.members {
+            match member.provider.attach(cx, exec, from).await {
+                Ok(attached) => return Ok(attached),
+                Err(error) if is_elsewhere(&error) => {}
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
+        if let Some(provider) = self.runner(exec) {
+            return provider.signal(cx, exec, signal).await;
+        }
+        let mut last = no_exec(exec);
+        for member in &self.members {
+            match member.provider.signal(cx, exec, signal).await {
+                Ok(()) => return Ok(()),
+                Err(error) if is_elsewhere(&error) => {}
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn read_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        range: ReadRange,
+    ) -> Result<ByteStream> {
+        self.holder(cx, id).await?.1.read_file(cx, id, path, range).await
+    }
+
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
+        self.holder(cx, id).await?.1.write_file(cx, id, path, body).await
+    }
+
+    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+        self.holder(cx, id).await?.1.files(cx, id, op).await
+    }
+
+    async fn watch(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        opts: WatchOptions,
+    ) -> Result<BoxStream<'static, Result<FileEvent>>> {
+        self.holder(cx, id).await?.1.watch(cx, id, path, opts).await
+    }
+
+    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
+        self.holder(cx, id).await?.1.connect(cx, id, port).await
+    }
+
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
+        self.holder(cx, id).await?.1.usage(cx, id).await
+    }
+
+    async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
+        self.holder(cx, id).await?.1.transition(cx, id, to).await
+    }
+
+    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
+        self.holder(cx, id).await?.1.set_network(cx, id, policy).await
+    }
+
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+        self.holder(cx, id).await?.1.snapshot(cx, id, opts).await
+    }
+
+    /// A fork is where its source is.
+    async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
+        let (place, provider) = self.holder(cx, id).await?;
+        let new = opts.create.id;
+        self.homes.trying(new, place);
+        let forked = provider.fork(cx, id, opts).await?;
+        self.homes.settle(new, place);
+        for exec in &forked.carried {
+            self.homes.note_exec(*exec, new, place);
+        }
+        Ok(forked)
+    }
+
+    /// Everywhere that something of it may be. Of one that nobody here knows of, that is everywhere.
+    async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
+        let known = self.homes.all_of(id);
+        let places = if known.is_empty() { (0..self.members.len()).collect() } else { known };
+        let ends = places.iter().map(|place| self.members[*place].provider.destroy(cx, id));
+        let mut failure = None;
+        for (place, ended) in places.iter().zip(join_all(ends).await) {
+            match ended {
+                Ok(()) => self.homes.clean(*id, *place),
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => {
+                if let Some(place) = self.homes.forget(id) {
+                    self.router().attempt_ends(self.members[place].name());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// One that is well is enough.
+    async fn health(&self, cx: &OpContext) -> Result<()> {
+        let all = join_all(self.members.iter().map(|member| member.provider.health(cx))).await;
+        let mut failures: Vec<Error> = all.into_iter().filter_map(Result::err).collect();
+        match failures.len() < self.members.len() {
+            true => Ok(()),
+            false => Err(failures
+                .pop()
+                .unwrap_or_else(|| Error::new(ErrorKind::Capacity, "there are no providers"))),
+        }
+    }
+}
+
+/// Whether another member may know it.
+fn is_elsewhere(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotFound || !error.reasons().is_empty()
+}
+
+fn no_exec(exec: &ExecId) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such exec").with("exec", exec)
+}

@@ -1,0 +1,18 @@
+//! Every provider of an installation as one.
+//!
+//! [`Fleet`] is a provider itself: a new sandbox goes to the member that the router chooses, to the next one if that fails, and
+//! everything that is asked of the sandbox later goes to whoever holds it. What is pure is in `sandstorm_router`; here are the
+//! calls, the clocks and the memory of who holds what.
+
+mod capabilities;
+mod delegate;
+mod fleet;
+mod homes;
+mod member;
+mod nowhere;
+mod placing;
+mod survey;
+
+pub use fleet::{Fleet, FleetSettings};
+pub use member::Member;
+pub use survey::Standing;

@@ -1,0 +1,54 @@
+//! When no member could take it: one answer that names every reason.
+
+use std::time::Duration;
+
+use sandstorm_provider::Error;
+use sandstorm_router::{Decision, Exclusion};
+use sandstorm_types::{Attempt, ErrorKind, Retry};
+
+/// Nobody is even worth asking.
+pub(crate) fn fits(decision: &Decision) -> Error {
+    let verdicts: Vec<String> =
+        decision.excluded.iter().map(|place| format!("{}: {}", place.provider, place.why.join("; "))).collect();
+    let kind = if decision.may_work_later() { ErrorKind::Capacity } else { ErrorKind::InvalidRequest };
+    let mut error = Error::new(kind, "no provider can take it")
+        .with("verdicts", verdicts.join(" | "))
+        .with_retry(if decision.may_work_later() { Retry::Here } else { Retry::Never })
+        .with_operation("route");
+    if let Some(span) = soonest(decision) {
+        error = error.with_retry_after(span);
+    }
+    error
+}
+
+/// All that were asked failed.
+pub(crate) fn worked(last: Option<Error>, attempts: &[Attempt]) -> Error {
+    let tried: Vec<String> =
+        attempts.iter().map(|attempt| format!("{}: {}", attempt.provider, attempt.outcome)).collect();
+    match last {
+        // One alone speaks for itself.
+        Some(error) if attempts.len() == 1 => error,
+        Some(error) => {
+            let mut all = Error::new(error.kind(), "no provider could make the sandbox")
+                .with("tried", tried.join(", "))
+                .with_retry(error.retry())
+                .with_operation("route");
+            if let Some(span) = error.retry_after() {
+                all = all.with_retry_after(span);
+            }
+            all.with_source(error)
+        }
+        None => Error::new(ErrorKind::Capacity, "every provider is being tried by somebody else already")
+            .with_operation("route"),
+    }
+}
+
+/// When the first of them may be asked again.
+fn soonest(decision: &Decision) -> Option<Duration> {
+    let reasons = decision.excluded.iter().flat_map(|place| &place.reasons);
+    let spans = reasons.filter_map(|reason| match reason {
+        Exclusion::Unhealthy { health } => health.retry_in(),
+        _ => None,
+    });
+    spans.min()
+}
