@@ -127,7 +127,10 @@ mod tests {
         let catalog = with(json).unwrap();
         let entry = catalog.get("e2b").unwrap();
         assert_eq!((entry.quotas().concurrent, entry.credits().once), (Some(7), Some(Usd::dollars(5))));
-        assert_eq!(entry.quotas().max_lifetime, Catalog::embedded().get("e2b").unwrap().quotas().max_lifetime);
+        assert_eq!(
+            entry.quotas().max_lifetime,
+            Catalog::embedded().get("e2b").unwrap().quotas().max_lifetime
+        );
         assert_eq!(entry.isolation.figure, Isolation::Container);
         assert_eq!((entry.price.confidence, entry.price.source.as_str()), (Confidence::Operator, "operator"));
         assert_eq!(entry.billing().minimum_charge, Some(Usd::micros(10_000)));
@@ -135,6 +138,9 @@ mod tests {
         assert_eq!(cluster.id, "k8s-eu");
         let rate = PriceModel::Owned { vcpu_hour: Usd::micros(20_000), gib_hour: Usd::ZERO };
         assert_eq!(cluster.price.figure, rate);
-        assert_eq!(catalog.stale("2026-12-01".parse().unwrap(), 90).iter().find(|s| s.provider == "e2b"), None);
+        assert_eq!(
+            catalog.stale("2026-12-01".parse().unwrap(), 90).iter().find(|s| s.provider == "e2b"),
+            None
+        );
     }
 }

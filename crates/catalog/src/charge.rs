@@ -113,7 +113,10 @@ const GIB: u128 = 1 << 30;
 fn disk(extras: &Extras, disk: ByteSize, wall: Duration) -> Usd {
     let free = ByteSize::gib(extras.disk_free_gib.unwrap_or(0).into());
     let billed = disk.as_u64().saturating_sub(free.as_u64());
-    extras.disk_gib_second.unwrap_or_default().for_each(u128::from(billed) * wall.as_micros(), GIB * SECOND_MICROS)
+    extras
+        .disk_gib_second
+        .unwrap_or_default()
+        .for_each(u128::from(billed) * wall.as_micros(), GIB * SECOND_MICROS)
 }
 
 fn in_steps(span: Duration, step: Option<Duration>) -> Duration {
@@ -168,7 +171,8 @@ impl Measured {
             }
             PriceModel::Owned { vcpu_hour, gib_hour } => {
                 let memory = u128::from(memory.as_u64()) * self.wall.as_micros();
-                vcpu_hour.for_each(requested, 1000 * HOUR_MICROS) + gib_hour.for_each(memory, GIB * HOUR_MICROS)
+                vcpu_hour.for_each(requested, 1000 * HOUR_MICROS)
+                    + gib_hour.for_each(memory, GIB * HOUR_MICROS)
             }
             PriceModel::Unknown {} => return Err(Unpriced::Unknown),
         })

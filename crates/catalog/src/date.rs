@@ -39,7 +39,8 @@ impl FromStr for Date {
     type Err = DateError;
 
     fn from_str(text: &str) -> Result<Self, DateError> {
-        let moment: Timestamp = format!("{text}T00:00:00Z").parse().map_err(|_| DateError(text.to_owned()))?;
+        let moment: Timestamp =
+            format!("{text}T00:00:00Z").parse().map_err(|_| DateError(text.to_owned()))?;
         Ok(Self::of(moment))
     }
 }

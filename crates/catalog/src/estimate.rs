@@ -55,7 +55,8 @@ impl ProviderEntry {
     ) -> Result<CostEstimate, ChargeError> {
         let region = self.billing().pinned_region_permille.filter(|_| pinned_region);
         let cost = |model: &PriceModel, wall: Duration, region: Option<u32>| {
-            let used = wall.as_micros() * u128::from(demand.cpus.milli()) * u128::from(cpu_permille) / 1_000_000;
+            let used =
+                wall.as_micros() * u128::from(demand.cpus.milli()) * u128::from(cpu_permille) / 1_000_000;
             let cpu = Duration::from_micros(u64::try_from(used).unwrap_or(u64::MAX));
             let usage = Usage { pinned_region, ..Usage::of(demand, wall, cpu) };
             self.charge_by(model, &usage, region).map(|charge| charge.total())
@@ -69,7 +70,8 @@ impl ProviderEntry {
         };
         // Not every size is in the list that disagrees.
         if let Some(disputed) = &self.disputed_price {
-            estimate.low = cost(&disputed.figure, span.low, least).map_or(estimate.low, |low| low.min(estimate.low));
+            estimate.low =
+                cost(&disputed.figure, span.low, least).map_or(estimate.low, |low| low.min(estimate.low));
             estimate.high =
                 cost(&disputed.figure, span.high, most).map_or(estimate.high, |high| high.max(estimate.high));
         }
@@ -85,7 +87,12 @@ mod tests {
     use crate::Catalog;
 
     fn demand(milli: u32, mib: u64) -> Demand {
-        Demand { cpus: MilliCpus::new(milli), memory: ByteSize::mib(mib), disk: ByteSize::default(), gpu: None }
+        Demand {
+            cpus: MilliCpus::new(milli),
+            memory: ByteSize::mib(mib),
+            disk: ByteSize::default(),
+            gpu: None,
+        }
     }
 
     fn usd(text: &str) -> Usd {
@@ -99,7 +106,8 @@ mod tests {
         let span = Span { low: seconds(1), expected: seconds(10), high: seconds(100) };
         let estimate = entry.estimate(&demand(2000, 512), span, 1000, false).unwrap();
         // (2 * 0.000014 + 0.5 * 0.0000045) a second.
-        let expected = CostEstimate { low: usd("0.00003025"), expected: usd("0.0003025"), high: usd("0.003025") };
+        let expected =
+            CostEstimate { low: usd("0.00003025"), expected: usd("0.0003025"), high: usd("0.003025") };
         assert_eq!(estimate, expected);
     }
 
@@ -126,7 +134,9 @@ mod tests {
     #[test]
     fn without_a_price_there_is_no_estimate() {
         let entry = Catalog::embedded().get("morph").unwrap();
-        let error = entry.estimate(&demand(1000, 512), Span::exactly(Duration::from_secs(1)), 1000, false).unwrap_err();
+        let error = entry
+            .estimate(&demand(1000, 512), Span::exactly(Duration::from_secs(1)), 1000, false)
+            .unwrap_err();
         assert_eq!(error.to_string(), "the price of morph is not known: the operator has to set it");
     }
 }

@@ -72,7 +72,11 @@ impl Sizes {
         if self.only.is_empty() {
             return Some(wanted);
         }
-        self.only.iter().copied().filter(|size| size.holds(wanted)).min_by_key(|size| (size.memory, size.cpus))
+        self.only
+            .iter()
+            .copied()
+            .filter(|size| size.holds(wanted))
+            .min_by_key(|size| (size.memory, size.cpus))
     }
 }
 
@@ -90,7 +94,8 @@ mod tests {
         assert_eq!(any.fit(size(300, 100)), Some(size(300, 100)));
         let least = Sizes { least: Some(size(250, 128)), ..Sizes::default() };
         assert_eq!(least.fit(size(100, 512)), Some(size(250, 512)));
-        let steps = Sizes { only: vec![size(2000, 4096), size(500, 4096), size(250, 1024)], ..Sizes::default() };
+        let steps =
+            Sizes { only: vec![size(2000, 4096), size(500, 4096), size(250, 1024)], ..Sizes::default() };
         assert_eq!(steps.fit(size(250, 512)), Some(size(250, 1024)));
         assert_eq!(steps.fit(size(400, 512)), Some(size(500, 4096)));
         assert_eq!(steps.fit(size(4000, 512)), None);

@@ -77,7 +77,10 @@ mod tests {
     fn an_old_price_is_warned_about_by_date() {
         assert_eq!(stale("daytona", "2026-08-01"), [] as [&str; 0]);
         let warned = stale("daytona", "2026-11-15");
-        assert!(warned[0].starts_with("the price of daytona is of 2026-05-25, 174 days old (from "), "{warned:?}");
+        assert!(
+            warned[0].starts_with("the price of daytona is of 2026-05-25, 174 days old (from "),
+            "{warned:?}"
+        );
     }
 
     #[test]

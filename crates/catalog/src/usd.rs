@@ -56,9 +56,13 @@ impl Usd {
 
     /// This much for every `per` of `amount`, rounded up to the next picodollar.
     pub fn for_each(self, amount: u128, per: u128) -> Self {
-        let (Ok(amount), Ok(per)) = (i128::try_from(amount), i128::try_from(per)) else { return Self(i128::MAX) };
+        let (Ok(amount), Ok(per)) = (i128::try_from(amount), i128::try_from(per)) else {
+            return Self(i128::MAX);
+        };
         match self.0.checked_mul(amount) {
-            Some(product) if per > 0 => Self(product.div_euclid(per) + i128::from(product.rem_euclid(per) != 0)),
+            Some(product) if per > 0 => {
+                Self(product.div_euclid(per) + i128::from(product.rem_euclid(per) != 0))
+            }
             _ => Self(i128::MAX),
         }
     }
@@ -124,7 +128,8 @@ impl FromStr for Usd {
         }
         let whole: i128 = whole.parse().map_err(|_| wrong())?;
         let fraction: i128 = format!("{fraction:0<PLACES$}").parse().map_err(|_| wrong())?;
-        let picos = whole.checked_mul(PICOS).and_then(|picos| picos.checked_add(fraction)).ok_or_else(wrong)?;
+        let picos =
+            whole.checked_mul(PICOS).and_then(|picos| picos.checked_add(fraction)).ok_or_else(wrong)?;
         Ok(Self(sign * picos))
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use sandstorm_types::{
-    ByteSize, ContextId, EnvMap, ExecId, GuestPath, LanguageName, RunResult, SandboxId, Status, Timestamp, User,
-    duration,
+    ByteSize, ContextId, EnvMap, ExecId, GuestPath, LanguageName, RunResult, SandboxId, Status, Timestamp,
+    User, duration,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -197,8 +197,7 @@ impl Client {
         pattern: &str,
         limit: Option<u32>,
     ) -> Result<FoundPaths> {
-        let more =
-            [("pattern", Some(pattern.to_owned())), ("limit", limit.map(|limit| limit.to_string()))];
+        let more = [("pattern", Some(pattern.to_owned())), ("limit", limit.map(|limit| limit.to_string()))];
         self.ask(Call::get(self.file_url(sandbox, &["search"], root, &more))).await
     }
 

@@ -118,9 +118,9 @@ pub(crate) fn plan(
         let belief = knowledge.belief(&candidate.key(&request.class), now);
         let drawn = belief.sample_ms(random, fallback);
         let recovers = matches!(candidate.health, Health::Probing { .. });
-        let is_first = first.as_ref().is_some_and(|(provider, region)| {
-            *provider == candidate.provider && *region == candidate.region
-        });
+        let is_first = first
+            .as_ref()
+            .is_some_and(|(provider, region)| *provider == candidate.provider && *region == candidate.region);
         if (is_first && !recovers) || !exclusion::by_what_it_is(candidate, &request.constraints).is_empty() {
             continue;
         }

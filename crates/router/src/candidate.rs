@@ -106,7 +106,9 @@ impl Health {
     pub fn retry_in(self) -> Option<Duration> {
         match self {
             Self::Up | Self::Probing { .. } => None,
-            Self::Open { retry_in, .. } | Self::Ejected { retry_in } | Self::Held { retry_in } => Some(retry_in),
+            Self::Open { retry_in, .. } | Self::Ejected { retry_in } | Self::Held { retry_in } => {
+                Some(retry_in)
+            }
         }
     }
 }

@@ -26,8 +26,10 @@ pub fn choose(
 ) -> Decision {
     let beliefs: Vec<Belief> =
         candidates.iter().map(|candidate| knowledge.belief(&candidate.key(&request.class), now)).collect();
-    let filtered: Vec<Vec<Exclusion>> =
-        candidates.iter().map(|candidate| exclusion::by_what_it_is(candidate, &request.constraints)).collect();
+    let filtered: Vec<Vec<Exclusion>> = candidates
+        .iter()
+        .map(|candidate| exclusion::by_what_it_is(candidate, &request.constraints))
+        .collect();
     let open = |place: &usize| filtered[*place].is_empty();
     let mut decision = Decision::default();
     let mut last_resort = Vec::new();
@@ -102,7 +104,8 @@ pub(crate) fn score(weights: &Weights, latency_ms: f64, cost: Usd, failure: f64)
 
 /// Brings the named ones to the front, in the order in which they are named; a stable sort keeps the rest.
 fn in_wanted_order(ranked: &mut [Ranked], order: &[String]) {
-    let turn = |ranked: &Ranked| order.iter().position(|name| *name == ranked.provider).unwrap_or(order.len());
+    let turn =
+        |ranked: &Ranked| order.iter().position(|name| *name == ranked.provider).unwrap_or(order.len());
     ranked.sort_by_key(turn);
 }
 

@@ -43,6 +43,7 @@ impl Decision {
 
     /// Whether every place is out for reasons that may be over soon for one of them at least.
     pub fn may_work_later(&self) -> bool {
-        self.ranked.is_empty() && self.excluded.iter().any(|place| place.reasons.iter().all(Exclusion::is_passing))
+        self.ranked.is_empty()
+            && self.excluded.iter().any(|place| place.reasons.iter().all(Exclusion::is_passing))
     }
 }

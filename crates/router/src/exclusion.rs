@@ -14,25 +14,50 @@ use crate::{Candidate, Constraints, Health, Load};
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum Exclusion {
     /// The provider cannot hold the sandbox.
-    Unmet { unmet: Unmet },
+    Unmet {
+        unmet: Unmet,
+    },
     /// The caller does not want it.
     NotWanted,
     /// A capability that was asked for by name is missing, or there is none of that name.
-    Capability { name: String, known: bool },
-    Isolation { wanted: Isolation, offered: Isolation },
-    Gpu { wanted: String },
+    Capability {
+        name: String,
+        known: bool,
+    },
+    Isolation {
+        wanted: Isolation,
+        offered: Isolation,
+    },
+    Gpu {
+        wanted: String,
+    },
     /// Data may not go there.
-    Region { wanted: Vec<String>, offered: Option<String> },
-    Unpriced { why: String },
-    TooExpensive { most: Usd, expected: Usd },
-    OverBudget { left: Usd, expected: Usd },
+    Region {
+        wanted: Vec<String>,
+        offered: Option<String>,
+    },
+    Unpriced {
+        why: String,
+    },
+    TooExpensive {
+        most: Usd,
+        expected: Usd,
+    },
+    OverBudget {
+        left: Usd,
+        expected: Usd,
+    },
     TooSlow {
         #[serde(with = "duration::seconds")]
         most: Duration,
         p95_ms: f64,
     },
-    Full { load: Load },
-    Unhealthy { health: Health },
+    Full {
+        load: Load,
+    },
+    Unhealthy {
+        health: Health,
+    },
 }
 
 impl Exclusion {
@@ -46,7 +71,11 @@ impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unmet { unmet } => {
-                write!(f, "{}: wanted {}, offered {}: {}", unmet.feature, unmet.wanted, unmet.offered, unmet.why)
+                write!(
+                    f,
+                    "{}: wanted {}, offered {}: {}",
+                    unmet.feature, unmet.wanted, unmet.offered, unmet.why
+                )
             }
             Self::NotWanted => f.write_str("the request excludes it"),
             Self::Capability { name, known: true } => write!(f, "it lacks the capability {name}"),
@@ -98,7 +127,8 @@ pub(crate) fn by_what_it_is(candidate: &Candidate, constraints: &Constraints) ->
         }
     }
     if !require.regions.is_empty() && !require.regions.iter().any(|place| candidate.is_in(place)) {
-        reasons.push(Exclusion::Region { wanted: require.regions.clone(), offered: candidate.region.clone() });
+        reasons
+            .push(Exclusion::Region { wanted: require.regions.clone(), offered: candidate.region.clone() });
     }
     if candidate.load.is_full() {
         reasons.push(Exclusion::Full { load: candidate.load });

@@ -6,8 +6,8 @@
 //! two decisions.
 
 pub mod backtest;
-mod candidate;
 mod canary;
+mod candidate;
 mod choose;
 mod decision;
 mod exclusion;
@@ -23,8 +23,8 @@ mod regret;
 mod request;
 mod router;
 
-pub use candidate::{Candidate, Health, Load};
 pub use canary::{CanaryBudget, CanaryRules, Probe, ProbeReason};
+pub use candidate::{Candidate, Health, Load};
 pub use choose::choose;
 pub use decision::{Decision, Excluded, Ranked};
 pub use exclusion::Exclusion;

@@ -56,7 +56,8 @@ const TIE: f64 = 0.002;
 impl Weights {
     pub fn new(latency: f64, cost: f64, reliability: f64) -> Result<Self, WeightsError> {
         let all = [latency, cost, reliability];
-        let fine = all.iter().all(|weight| weight.is_finite() && *weight >= 0.0) && all.iter().any(|w| *w > 0.0);
+        let fine =
+            all.iter().all(|weight| weight.is_finite() && *weight >= 0.0) && all.iter().any(|w| *w > 0.0);
         if fine { Ok(Self { latency, cost, reliability }) } else { Err(WeightsError) }
     }
 

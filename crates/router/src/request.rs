@@ -88,8 +88,11 @@ mod tests {
         assert_eq!(request.constraints.require.isolation, Some(Isolation::MicroVm));
         let back = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<RouteRequest>(&back).unwrap(), request);
-        for json in [r#"{"goal": 1}"#, r#"{"constraints": {"maxCost": 1}}"#, r#"{"constraints": {"require": {"tty": 1}}}"#]
-        {
+        for json in [
+            r#"{"goal": 1}"#,
+            r#"{"constraints": {"maxCost": 1}}"#,
+            r#"{"constraints": {"require": {"tty": 1}}}"#,
+        ] {
             assert!(serde_json::from_str::<RouteRequest>(json).is_err(), "{json}");
         }
         assert_eq!(serde_json::from_str::<RouteRequest>("{}").unwrap(), RouteRequest::default());

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::canary::{self, CanaryBudget, CanaryRules, Probe};
 use crate::choose::choose;
 use crate::failover::{
-    AttemptRules, Breakers, ConcurrencyLimit, ConcurrencyRules, Ended, ErrorFamily, FailedAttempt, Holds, Next, Outliers,
-    RetryBudget, RetryBudgetRules, SoFar,
+    AttemptRules, Breakers, ConcurrencyLimit, ConcurrencyRules, Ended, ErrorFamily, FailedAttempt, Holds,
+    Next, Outliers, RetryBudget, RetryBudgetRules, SoFar,
 };
 use crate::{
-    ArmKey, Candidate, Decision, Exclusion, Health, Knowledge, Load, Memory, Moment, Outcome, OutcomeResult, Random,
-    Regret, RouteRequest, SteadyClock,
+    ArmKey, Candidate, Decision, Exclusion, Health, Knowledge, Load, Memory, Moment, Outcome, OutcomeResult,
+    Random, Regret, RouteRequest, SteadyClock,
 };
 
 /// What an operator can change.
@@ -219,7 +219,8 @@ impl Router {
 
     /// A request was served: `took_ms` and `paid` are all of its attempts, `best` what its decision believed.
     pub fn request_ended(&mut self, decision: &Decision, took_ms: f64, paid: Usd) {
-        let best_ms = decision.ranked.iter().map(|ranked| ranked.prediction.ready_ms.expected).min_by(f64::total_cmp);
+        let best_ms =
+            decision.ranked.iter().map(|ranked| ranked.prediction.ready_ms.expected).min_by(f64::total_cmp);
         let best_cost = decision.ranked.iter().map(|ranked| ranked.prediction.cost.expected).min();
         if let (Some(best_ms), Some(best_cost)) = (best_ms, best_cost) {
             self.regret.add(took_ms, best_ms, paid, best_cost);
@@ -227,7 +228,12 @@ impl Router {
     }
 
     /// Whom to probe now, if anybody; to be asked from time to time, and after each probe.
-    pub fn plan_probe(&mut self, request: &RouteRequest, candidates: &[Candidate], now: Moment) -> Option<Probe> {
+    pub fn plan_probe(
+        &mut self,
+        request: &RouteRequest,
+        candidates: &[Candidate],
+        now: Moment,
+    ) -> Option<Probe> {
         let now = self.clock.at(now);
         let candidates = self.with_health(candidates, now);
         let (knowledge, budget) = (&self.knowledge, &mut self.canaries);
@@ -237,9 +243,8 @@ impl Router {
 
 /// Lets those in again who only sit out, when nobody else is left; `false`: there are none.
 fn readmit(decision: &Decision, candidates: &mut [Candidate]) -> bool {
-    let ejected = |reason: &Exclusion| {
-        matches!(reason, Exclusion::Unhealthy { health: Health::Ejected { .. } })
-    };
+    let ejected =
+        |reason: &Exclusion| matches!(reason, Exclusion::Unhealthy { health: Health::Ejected { .. } });
     let mut any = false;
     for place in decision.excluded.iter().filter(|place| place.reasons.iter().all(ejected)) {
         let same = |candidate: &&mut Candidate| {

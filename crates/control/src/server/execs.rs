@@ -9,8 +9,8 @@ use futures_util::stream::{BoxStream, StreamExt};
 use sandstorm_provider::{AttachFrom, Command, Error, ExecSignal, Result, TtySize};
 use sandstorm_store::{Audit, ExecRow};
 use sandstorm_types::{
-    ByteSize, ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName, RunResult,
-    SandboxId, Status, Timestamp, User,
+    ByteSize, ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName,
+    RunResult, SandboxId, Status, Timestamp, User,
 };
 use tokio::sync::oneshot;
 

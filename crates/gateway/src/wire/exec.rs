@@ -7,7 +7,8 @@ use bytes::Bytes;
 use sandstorm_control::server::{ExecView, ExecWork, NewExec};
 use sandstorm_provider::{Command, ExecSignal, TtySize};
 use sandstorm_types::{
-    Blob, ByteSize, ContextId, EnvMap, ExecId, GuestPath, LanguageName, SandboxId, Status, Timestamp, User, duration,
+    Blob, ByteSize, ContextId, EnvMap, ExecId, GuestPath, LanguageName, SandboxId, Status, Timestamp, User,
+    duration,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -25,7 +25,12 @@ fn see(knowledge: &mut Knowledge, name: &str, ms: u64, times: usize, now: Moment
     (0..times).for_each(|_| knowledge.observe(&Outcome { key: key.clone(), result }, now));
 }
 
-fn plans(places: &[Candidate], knowledge: &Knowledge, rules: CanaryRules, times: u64) -> BTreeMap<String, u32> {
+fn plans(
+    places: &[Candidate],
+    knowledge: &Knowledge,
+    rules: CanaryRules,
+    times: u64,
+) -> BTreeMap<String, u32> {
     let (mut budget, mut random) = (CanaryBudget::new(rules), Random::new(1));
     let mut counts = BTreeMap::new();
     for minute in 0..times {
@@ -73,7 +78,8 @@ fn who_may_have_recovered_is_asked_first() {
     down.health = Health::Held { retry_in: Duration::from_secs(9) };
     let (mut budget, mut random) = (CanaryBudget::new(PLENTY), Random::new(1));
     let places = [down, sick, place("new", "local")];
-    let probe = plan(&fastest(), &places, &Knowledge::default(), &mut budget, &mut random, Moment::START).unwrap();
+    let probe =
+        plan(&fastest(), &places, &Knowledge::default(), &mut budget, &mut random, Moment::START).unwrap();
     assert_eq!((probe.provider.as_str(), probe.why), ("sick", ProbeReason::Recovery));
     let unpriced = [place("morph", "morph")];
     let probe = plan(&fastest(), &unpriced, &Knowledge::default(), &mut budget, &mut random, Moment::START);

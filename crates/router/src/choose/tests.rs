@@ -13,9 +13,10 @@ use crate::{Constraints, Load, Objective, Outcome, OutcomeResult, Require};
 
 /// A place that costs so many millionths of a dollar for each second.
 fn place(name: &str, micros: u64) -> Candidate {
-    let json = format!(r#"{{"{name}": {{"like": "local", "price": {{"model": "owned", "vcpu_hour": {}}}}}}}"#, {
-        micros as f64 * 3600.0 / 1e6
-    });
+    let json =
+        format!(r#"{{"{name}": {{"like": "local", "price": {{"model": "owned", "vcpu_hour": {}}}}}}}"#, {
+            micros as f64 * 3600.0 / 1e6
+        });
     let overrides: Overrides = serde_json::from_str(&json).unwrap();
     let entry = Catalog::embedded().with(&overrides).unwrap().get(name).unwrap().clone();
     Candidate::new(name, Capabilities { exec: true, ..Capabilities::default() }, Arc::new(entry))
@@ -77,7 +78,8 @@ fn the_winner_is_explained() {
 
 #[test]
 fn preference_order_and_exclusion() {
-    let prefer = |name: &str| Constraints { preferred_providers: vec![name.into()], ..Constraints::default() };
+    let prefer =
+        |name: &str| Constraints { preferred_providers: vec![name.into()], ..Constraints::default() };
     // A fifth slower is fine for who is preferred, twenty times slower is not.
     let places = [place("a", 1), place("b", 1), place("c", 1)];
     let knowledge = known(&[("a", 500), ("b", 600), ("c", 9000)]);
@@ -109,7 +111,10 @@ fn a_preferred_region_counts_and_a_required_one_decides() {
     let decision = decide(Constraints { require, ..Constraints::default() });
     assert_eq!(names(&decision), "b");
     let whys: Vec<_> = decision.excluded.iter().map(|place| place.why.join("; ")).collect();
-    assert_eq!(whys, ["its region is us-1, and eu is required", "its region is not known, and eu is required"]);
+    assert_eq!(
+        whys,
+        ["its region is us-1, and eu is required", "its region is not known, and eu is required"]
+    );
 }
 
 #[test]
@@ -137,7 +142,8 @@ fn every_reason_is_given() {
     assert_eq!(decision.why, ["none of 1 places will do"]);
     assert!(!decision.may_work_later());
     let json = serde_json::to_value(&decision.excluded[0].reasons).unwrap();
-    let codes: Vec<_> = json.as_array().unwrap().iter().map(|reason| reason["reason"].as_str().unwrap()).collect();
+    let codes: Vec<_> =
+        json.as_array().unwrap().iter().map(|reason| reason["reason"].as_str().unwrap()).collect();
     let wanted = "unmet not_wanted capability capability isolation gpu full unhealthy too_expensive over_budget too_slow";
     assert_eq!(codes.join(" "), wanted);
     let why = &decision.excluded[0].why;
@@ -160,7 +166,8 @@ fn free_credits_are_used_first() {
     let mut gift = place("gift", 9);
     gift.free_credit = Usd::dollars(1);
     let request = request(Objective::Cheapest, Constraints::default());
-    let decision = choose(&request, &[place("a", 1), gift.clone()], &Knowledge::default(), 1.0, Moment::START);
+    let decision =
+        choose(&request, &[place("a", 1), gift.clone()], &Knowledge::default(), 1.0, Moment::START);
     assert_eq!(names(&decision), "gift a");
     assert!(decision.why.iter().any(|why| why.starts_with("free credits pay for it")), "{:?}", decision.why);
     gift.free_credit = Usd::ZERO;

@@ -82,7 +82,9 @@ pub enum Next {
         #[serde(with = "duration::seconds")]
         after: Duration,
     },
-    GiveUp { why: GiveUp },
+    GiveUp {
+        why: GiveUp,
+    },
 }
 
 /// Why not once more.

@@ -39,17 +39,31 @@ impl BreakerRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     Closed,
-    Open { retry_in: Duration },
+    Open {
+        retry_in: Duration,
+    },
     /// `free`: how many more may try.
-    HalfOpen { free: u32 },
+    HalfOpen {
+        free: u32,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Closed { failures: u32 },
-    Open { since: Moment, span: Duration },
+    Closed {
+        failures: u32,
+    },
+    Open {
+        since: Moment,
+        span: Duration,
+    },
     /// `asked`: when the last probe began. One that never reports back is given up after the time that it was open for.
-    HalfOpen { probing: u32, succeeded: u32, asked: Moment, span: Duration },
+    HalfOpen {
+        probing: u32,
+        succeeded: u32,
+        asked: Moment,
+        span: Duration,
+    },
 }
 
 /// Successes after which a trip is forgotten.
@@ -166,11 +180,17 @@ impl Breakers {
         let mut worst = Health::Up;
         for (&family, breaker) in self.by_provider.get(provider).into_iter().flatten() {
             worst = match (breaker.state(now), worst) {
-                (BreakerState::Open { retry_in }, Health::Open { retry_in: other, .. }) if other >= retry_in => worst,
+                (BreakerState::Open { retry_in }, Health::Open { retry_in: other, .. })
+                    if other >= retry_in =>
+                {
+                    worst
+                }
                 (BreakerState::Open { retry_in }, _) => Health::Open { family, retry_in },
                 (BreakerState::HalfOpen { .. }, Health::Open { .. }) => worst,
                 // All who may try are trying.
-                (BreakerState::HalfOpen { free: 0 }, _) => Health::Open { family, retry_in: Duration::from_secs(1) },
+                (BreakerState::HalfOpen { free: 0 }, _) => {
+                    Health::Open { family, retry_in: Duration::from_secs(1) }
+                }
                 (BreakerState::HalfOpen { .. }, _) => Health::Probing { family },
                 (BreakerState::Closed, _) => worst,
             };

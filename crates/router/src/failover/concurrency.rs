@@ -70,7 +70,9 @@ impl ConcurrencyLimit {
         let news = self.cut.is_none_or(|cut| now.since(cut) > SAME_NEWS);
         match ended {
             // Only who is near the limit shows that there could be more.
-            Ended::Fine if f64::from(self.in_use) >= self.limit * 0.8 => self.set(self.limit + 1.0 / self.limit),
+            Ended::Fine if f64::from(self.in_use) >= self.limit * 0.8 => {
+                self.set(self.limit + 1.0 / self.limit)
+            }
             Ended::Overloaded if news => {
                 self.cut = Some(now);
                 // Less than were there, not less than might have been.

@@ -24,7 +24,14 @@ pub struct OutlierRules {
 impl Default for OutlierRules {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { volume: 5.0, gap: 0.3, most: 0.5, span: seconds(30), longest: seconds(300), half_life: seconds(120) }
+        Self {
+            volume: 5.0,
+            gap: 0.3,
+            most: 0.5,
+            span: seconds(30),
+            longest: seconds(300),
+            half_life: seconds(120),
+        }
     }
 }
 

@@ -80,7 +80,8 @@ impl Belief {
         let mean = arm.latency.mean_up_to(p99).unwrap_or(p50);
         let p50_ms = mix(p50, before.p50_ms);
         // The shape of the tail is mixed apart from its place: a fast provider has a fast tail.
-        let tail = |seen: f64, assumed: f64| p50_ms * mix((seen / p50).max(1.0), (assumed / before.p50_ms).max(1.0));
+        let tail =
+            |seen: f64, assumed: f64| p50_ms * mix((seen / p50).max(1.0), (assumed / before.p50_ms).max(1.0));
         let seen_spread = ((high / low).max(1.0).ln() / 2.0).max(0.05);
         let variance = (samples * seen_spread.powi(2) + 2.0 * before.spread.powi(2)) / (samples + 2.0);
         Self {

@@ -47,7 +47,9 @@ pub struct Blown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum During {
     /// Go on, and be asked again after this time at the latest; `None`: never again.
-    Continue { ask_again: Option<Duration> },
+    Continue {
+        ask_again: Option<Duration>,
+    },
     Stop,
     Pause,
 }
@@ -140,7 +142,10 @@ mod tests {
         let mut fuse = SpendFuse::new(Some(Usd::micros(100)), AtLimit::Stop).with_spent(Usd::micros(30));
         let first = fuse.before_create(&micros(50)).unwrap();
         let refused = fuse.before_create(&micros(30)).unwrap_err();
-        assert_eq!(refused.to_string(), "about 0.00003 USD would be needed, and of 0.0001 there is 0.00002 left");
+        assert_eq!(
+            refused.to_string(),
+            "about 0.00003 USD would be needed, and of 0.0001 there is 0.00002 left"
+        );
         fuse.settle(first, Usd::micros(10));
         assert_eq!((fuse.spent(), fuse.left()), (Usd::micros(40), Some(Usd::micros(60))));
         let second = fuse.before_create(&micros(60)).unwrap();

@@ -10,7 +10,13 @@ fn at(seconds: u64) -> Moment {
 
 fn breaker() -> Breaker {
     let seconds = Duration::from_secs;
-    Breaker::new(BreakerRules { failures: 3, open: seconds(10), longest: seconds(30), probes: 1, successes: 2 })
+    Breaker::new(BreakerRules {
+        failures: 3,
+        open: seconds(10),
+        longest: seconds(30),
+        probes: 1,
+        successes: 2,
+    })
 }
 
 fn opened() -> Breaker {
