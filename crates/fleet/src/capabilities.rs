@@ -37,7 +37,8 @@ mod tests {
     #[test]
     fn a_fleet_can_what_one_of_it_can() {
         let one = Capabilities { exec: true, max_memory: Some(ByteSize::mib(1)), ..Capabilities::default() };
-        let other = Capabilities { pause: true, max_memory: Some(ByteSize::mib(2)), ..Capabilities::default() };
+        let other =
+            Capabilities { pause: true, max_memory: Some(ByteSize::mib(2)), ..Capabilities::default() };
         let both = either(one, other);
         assert!(both.exec && both.pause && !both.files);
         assert_eq!(both.max_memory, Some(ByteSize::mib(2)));

@@ -10,8 +10,8 @@ use sandstorm_provider::{
     Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
-    Unmet,
+    Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
+    Transition, Unmet,
 };
 
 use crate::capabilities::either;
@@ -35,10 +35,11 @@ impl Provider for Fleet {
         for member in &self.members {
             match member.provider.admits(spec) {
                 Ok(()) => return Ok(()),
-                Err(unmet) => all.extend(unmet.into_iter().map(|unmet| Unmet {
-                    why: format!("{}: {}", member.name(), unmet.why),
-                    ..unmet
-                })),
+                Err(unmet) => all.extend(
+                    unmet
+                        .into_iter()
+                        .map(|unmet| Unmet { why: format!("{}: {}", member.name(), unmet.why), ..unmet }),
+                ),
             }
         }
         Err(all)

@@ -8,8 +8,11 @@ use sandstorm_types::{Attempt, ErrorKind, Retry};
 
 /// Nobody is even worth asking.
 pub(crate) fn fits(decision: &Decision) -> Error {
-    let verdicts: Vec<String> =
-        decision.excluded.iter().map(|place| format!("{}: {}", place.provider, place.why.join("; "))).collect();
+    let verdicts: Vec<String> = decision
+        .excluded
+        .iter()
+        .map(|place| format!("{}: {}", place.provider, place.why.join("; ")))
+        .collect();
     let kind = if decision.may_work_later() { ErrorKind::Capacity } else { ErrorKind::InvalidRequest };
     let mut error = Error::new(kind, "no provider can take it")
         .with("verdicts", verdicts.join(" | "))

@@ -116,9 +116,10 @@ impl Placing<'_> {
         let provider = &fleet.members[place].provider;
         fleet.homes.trying(id, place);
         // The next one needs time too.
-        let patience = self.cx.remaining().map_or(fleet.settings.patience, |left| {
-            fleet.settings.patience.min(left.mul_f64(0.6))
-        });
+        let patience = self
+            .cx
+            .remaining()
+            .map_or(fleet.settings.patience, |left| fleet.settings.patience.min(left.mul_f64(0.6)));
         let cx = self.cx.child().with_timeout(patience);
         let began = Instant::now();
         let made = provider.create(&cx, self.spec, self.options.clone()).await;
@@ -171,7 +172,8 @@ impl Placing<'_> {
         fleet.homes.settle(self.options.id, place);
         let took = began.elapsed().as_secs_f64() * 1000.0;
         fleet.router().request_ended(self.decision, took, ranked.prediction.cost.expected);
-        metrics::counter!("sandstorm_route_choices_total", "provider" => ranked.provider.clone()).increment(1);
+        metrics::counter!("sandstorm_route_choices_total", "provider" => ranked.provider.clone())
+            .increment(1);
         sandbox.placement = Some(Placement {
             info: fleet.members[place].provider.info().clone(),
             reason: self.decision.why.join(" "),

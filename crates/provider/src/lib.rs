@@ -36,8 +36,8 @@ pub use files::{FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, Re
 pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{
-    CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, NotCarried, ProviderEvent, Sandbox,
-    SnapshotKind, SnapshotOptions, Usage,
+    CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, NotCarried, Placement,
+    ProviderEvent, Sandbox, SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};
 pub use tasks::{Tasks, then_start};

@@ -43,6 +43,12 @@ const ROWS: &[Row] = &[
         never: &["tokio", "reqwest", "rand", "getrandom"],
     },
     Row {
+        folder: "fleet",
+        may: &["provider", "router", "catalog", "types"],
+        tests_may: &[],
+        never: &["axum", "hyper", "reqwest"],
+    },
+    Row {
         folder: "engine",
         may: &["jail", "agent", "egress", "language", "provider", "types"],
         tests_may: &["sys"],
@@ -52,7 +58,7 @@ const ROWS: &[Row] = &[
     Row { folder: "telemetry", may: &[], tests_may: &[], never: &[] },
     Row {
         folder: "control",
-        may: &["provider", "language", "store", "types"],
+        may: &["fleet", "router", "catalog", "provider", "language", "store", "types"],
         tests_may: &[],
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use sandstorm_catalog::Catalogue;
+use sandstorm_catalog::Catalog;
 use sandstorm_fleet::{Fleet, FleetSettings, Member};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
@@ -15,8 +15,8 @@ use sandstorm_provider::{
     Result, Sandbox, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
-    Unmet,
+    Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
+    Transition, Unmet,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Moody {
 /// A fleet of these, and they themselves.
 pub fn fleet(moods: &[(&str, Mood)]) -> (Arc<Fleet>, Vec<Arc<Moody>>) {
     let settings = FleetSettings { patience: Duration::from_millis(300), ..FleetSettings::default() };
-    let catalogue = Catalogue::embedded();
+    let catalogue = Catalog::embedded();
     let entry = Arc::new(catalogue.get("local").expect("this machine has a page").clone());
     let make = |(name, mood): &(&str, Mood)| {
         let inner = MemoryProvider::named(*name);
@@ -132,7 +132,13 @@ impl Provider for Moody {
         self.inner.read_file(cx, id, path, range).await
     }
 
-    async fn write_file(&self, cx: &OpContext, id: &SandboxId, path: &GuestPath, body: ByteStream) -> Result<()> {
+    async fn write_file(
+        &self,
+        cx: &OpContext,
+        id: &SandboxId,
+        path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<()> {
         self.inner.write_file(cx, id, path, body).await
     }
 

@@ -67,7 +67,8 @@ async fn whoever_gives_up_leaves_nothing_and_blames_nobody() {
     let (fleet, all) = fleet(&[("a", Mood::Hangs)]);
     let options = CreateOptions::default();
     let spec = SandboxSpec::default();
-    let waiting = fleet.create(&cx(), &spec, options.clone());
+    let cx_of_one = cx();
+    let waiting = fleet.create(&cx_of_one, &spec, options.clone());
     assert!(tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err());
     assert_eq!(held(&all[0]).await, 1);
     fleet.destroy(&cx(), &options.id).await.unwrap();
@@ -123,7 +124,7 @@ async fn a_sandbox_of_before_is_found_again() {
     let (first, all) = fleet(&[("a", Mood::Fine), ("b", Mood::Fine)]);
     let made = place(&first).await.unwrap();
     let members = all.iter().map(|one| {
-        let entry = Arc::new(sandstorm_catalog::Catalogue::embedded().get("local").unwrap().clone());
+        let entry = Arc::new(sandstorm_catalog::Catalog::embedded().get("local").unwrap().clone());
         sandstorm_fleet::Member::new(Arc::clone(one) as Arc<dyn Provider>, entry)
     });
     let second = sandstorm_fleet::Fleet::new(

@@ -1,7 +1,5 @@
 //! A fleet is a provider like any other.
 
-use std::sync::Arc;
-
 use sandstorm_provider::conformance;
 
 use crate::moody::{Mood, fleet};
@@ -9,6 +7,6 @@ use crate::moody::{Mood, fleet};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_keeps_the_contract_of_a_provider() {
     let (fleet, _) = fleet(&[("a", Mood::Fine), ("b", Mood::Fine), ("c", Mood::Fine)]);
-    let report = conformance::run(Arc::as_ref(&fleet)).await;
+    let report = conformance::run(&*fleet).await;
     assert!(report.passed(), "{report}");
 }
