@@ -168,7 +168,6 @@ fn free_credits_are_used_first() {
     let request = request(Objective::Cheapest, Constraints::default());
     let decision =
         choose(&request, &[place("a", 1), gift.clone()], &Knowledge::default(), 0.5, Moment::START);
-        choose(&request, &[place("a", 1), gift.clone()], &Knowledge::default(), 1.0, Moment::START);
     assert_eq!(names(&decision), "gift a");
     assert!(decision.why.iter().any(|why| why.starts_with("free credits pay for it")), "{:?}", decision.why);
     gift.free_credit = Usd::ZERO;

@@ -87,8 +87,6 @@ impl Belief {
         let tail = |found: f64, assumed: f64| {
             p50_ms * mix((found / p50).max(1.0), (assumed / before.p50_ms).max(1.0))
         };
-        let tail =
-            |seen: f64, assumed: f64| p50_ms * mix((seen / p50).max(1.0), (assumed / before.p50_ms).max(1.0));
         let seen_spread = ((high / low).max(1.0).ln() / 2.0).max(0.05);
         let variance = (seen * seen_spread.powi(2) + 2.0 * before.spread.powi(2)) / (seen + 2.0);
         Self {
