@@ -161,10 +161,12 @@ impl Places {
         self.known().unsure.contains(ours)
     }
 
-    /// Takes an id for a creation. One that is taken is a conflict.
+    /// Takes an id for a creation. One that is taken is a conflict, unless nobody knows yet what came of the creation that
+    /// took it.
     pub(super) fn begin(self: &Arc<Self>, ours: SandboxId) -> Result<Making> {
         let mut known = self.known();
-        if known.by_ours.contains_key(&ours) || known.making.contains_key(&ours) {
+        let taken = known.by_ours.contains_key(&ours) && !known.unsure.contains(&ours);
+        if taken || known.making.contains_key(&ours) {
             return Err(exists(ours));
         }
         let (settled, waiting) = watch::channel(());
@@ -252,6 +254,8 @@ mod tests {
         making.unsure();
         places.settled(&id).await;
         assert!(places.is_unsure(&id) && places.get(&id).is_none());
+        // Somebody who lists sees it; the creation can be repeated all the same.
+        places.add(place(1, 2));
         places.begin(id).unwrap().made(place(1, 2));
         assert!(!places.is_unsure(&id));
         assert_eq!(places.of_theirs(&SandboxId::from_bits(2)).map(|place| place.ours()), Some(id));

@@ -117,6 +117,7 @@ async fn a_lost_answer_does_not_make_two() {
     for _ in 0..3 {
         let error = adapter.create(&cx(), &spec(), opts(id)).await.unwrap_err();
         assert_eq!((error.kind(), error.is_not_started()), (ErrorKind::Provider, false), "{error}");
+        assert_eq!(listed(&adapter).await, [id], "it can be seen");
     }
     proxy.heal();
     assert_eq!(adapter.create(&cx(), &spec(), opts(id)).await.unwrap().id, id);

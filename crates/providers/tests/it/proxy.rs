@@ -143,18 +143,14 @@ async fn serve(
             Fault::CutAfter(most) => {
                 let mut upstream = TcpStream::connect(server).await?;
                 upstream.write_all(&request).await?;
-                let mut left = most;
-                let mut piece = vec![0; 16 << 10];
-                while left > 0 {
-                    let read = upstream.read(&mut piece[..left.min(16 << 10)]).await?;
-                    if read == 0 {
-                        break;
-                    }
-                    client.write_all(&piece[..read]).await?;
-                    left -= read;
+                let (mut from_client, mut to_client) = client.split();
+                let (from_server, mut to_server) = upstream.split();
+                let mut part = from_server.take(most as u64);
+                tokio::select! {
+                    _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
+                    _ = tokio::io::copy(&mut part, &mut to_client) => {}
                 }
                 // What was written has to arrive before the end does.
-                client.flush().await?;
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 reset(&client)
             }
