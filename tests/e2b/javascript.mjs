@@ -66,7 +66,8 @@ const cases = {
     assert.equal(await Sandbox.kill(sandbox.sandboxId), false)
     assert.equal(await sandbox.isRunning(), false)
     await rejects(SandboxNotFoundError, sandbox.getInfo())
-    await rejects(TimeoutError, sandbox.commands.run('true'))
+    await rejects(SandboxNotFoundError, sandbox.commands.run('true'))
+    await rejects(TimeoutError, sandbox.files.read('a'))
   },
 
   async commands() {
@@ -211,6 +212,7 @@ const cases = {
       await rejects(SandboxError, Sandbox.create('no-such-template'))
     })
     const made = []
+    const began = Date.now()
     try {
       await rejects(
         RateLimitError,
@@ -219,6 +221,7 @@ const cases = {
         })(),
       )
       assert.equal(made.length, 8)
+      assert.ok(Date.now() - began < 5000, 'a full quota is not tried again')
     } finally {
       await Promise.all(made.map((one) => one.kill()))
     }

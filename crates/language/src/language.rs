@@ -216,6 +216,11 @@ impl Language {
         named.unwrap_or_else(|| self.source.main.clone())
     }
 
+    /// Whether the code decides what its file must be called, and not only what it ends in.
+    pub fn code_names_its_file(&self, code: &str) -> bool {
+        self.source.naming.as_ref().is_some_and(|naming| naming.names_file(code))
+    }
+
     fn check(&self, file: &str) -> Result<(), String> {
         if self.name != file {
             return Err(format!("the language is called {:?}", self.name));

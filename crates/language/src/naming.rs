@@ -40,6 +40,11 @@ impl Naming {
         }
     }
 
+    /// Whether the code has to be in a file of one certain name.
+    pub(crate) fn names_file(&self, code: &str) -> bool {
+        self.rule == Rule::JavaPublicType && self.main_file(code).is_some()
+    }
+
     /// The name to start the program by, for runtimes that do not start a file.
     pub(crate) fn entry(&self, code: &str, main: &str) -> Option<String> {
         let Rule::JavaPublicType = self.rule else { return None };

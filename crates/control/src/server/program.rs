@@ -69,12 +69,11 @@ impl Job {
         let found = Catalogue::embedded().get(language.as_str()).map_err(|e| invalid(e.to_string()))?;
         let tag = exec.bare()[..10].to_owned();
         let usual = found.main_file_name(&code);
-        let usually = found.main_file_name("");
         // Where the code says what its file must be called, a folder keeps it apart.
-        let (stem, extension) = usual.rsplit_once('.').unwrap_or((&usual, ""));
-        let (main, scrap) = match usually.rsplit_once('.').is_some_and(|(usual, _)| usual == stem) {
-            true => (format!("exec_{tag}.{extension}"), format!("exec_{tag}.{extension}")),
-            false => (format!("exec_{tag}/{usual}"), format!("exec_{tag}")),
+        let extension = usual.rsplit_once('.').map_or("", |(_, extension)| extension);
+        let (main, scrap) = match found.code_names_its_file(&code) {
+            false => (format!("exec_{tag}.{extension}"), format!("exec_{tag}.{extension}")),
+            true => (format!("exec_{tag}/{usual}"), format!("exec_{tag}")),
         };
         let mut spec = RunSpec::new(language, code);
         spec.args = args;

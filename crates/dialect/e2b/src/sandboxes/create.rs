@@ -96,7 +96,10 @@ impl Dialect {
         let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
         let id = match key {
             Some(key) => self.create_once(caller, key, &bytes, new).await?,
-            None => self.control.create_sandbox(caller, new).await.map_err(|e| Refusal::from(e).hard())?.id,
+            None => {
+                let made = Box::pin(self.control.create_sandbox(caller, new)).await;
+                made.map_err(|error| Refusal::from(error).hard())?.id
+            }
         };
         Ok((StatusCode::CREATED, Json(self.access(id, name_of(&template)))).into_response())
     }
@@ -110,11 +113,11 @@ impl Dialect {
         new: NewSandbox,
     ) -> Result<SandboxId, Refusal> {
         let hash = digest(&SHA256, body).as_ref().try_into().expect("SHA-256 has 32 bytes");
-        let work = async {
+        let work = Box::pin(async {
             let id = self.control.create_sandbox(caller, new).await?.id;
             let body = Bytes::from(id.bare());
             Ok(Answer { status: 201, content_type: "text/plain".to_owned(), body })
-        };
+        });
         let answered = self.control.idempotent(caller, "POST /v2/sandboxes", key, hash, work).await;
         let body = answered.map_err(|error| Refusal::from(error).hard())?.answer.body;
         let id = str::from_utf8(&body).ok().and_then(|id| SandboxId::from_bare(id).ok());
