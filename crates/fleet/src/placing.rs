@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sandstorm_provider::{CreateOptions, Error, OpContext, Placement, Result, Sandbox};
 use sandstorm_router::failover::{FailedAttempt, Next, SoFar, Started};
 use sandstorm_router::{ArmKey, Decision, ErrorFamily, Observed, Ranked, RouteRequest};
-use sandstorm_types::{Attempt, SandboxId, SandboxSpec};
+use sandstorm_types::{Attempt, ErrorKind, Retry, SandboxId, SandboxSpec};
 
 use crate::fleet::Fleet;
 use crate::homes::Place;
@@ -34,8 +34,9 @@ impl Fleet {
         let candidates = self.candidates(spec);
         let decision = {
             let (mut router, now) = (self.router(), self.now());
-            router.request_begins();
-            router.decide(request, &candidates, now)
+            let decision = router.decide(request, &candidates, now);
+            router.request_begins(&decision);
+            decision
         };
         if decision.ranked.is_empty() {
             return Err(nowhere::fits(&decision));
@@ -78,8 +79,7 @@ impl Placing<'_> {
     async fn run(mut self) -> Result<Sandbox> {
         let began = Instant::now();
         let mut failure = None;
-        let mut ranking = self.decision.ranked.iter().enumerate();
-        while let Some((rank, ranked)) = ranking.next() {
+        for (rank, ranked) in self.decision.ranked.iter().enumerate() {
             let Some(place) = self.fleet.place_named(&ranked.provider) else { continue };
             let mut here = 0;
             loop {
@@ -102,7 +102,11 @@ impl Placing<'_> {
                 match next {
                     Next::Elsewhere => break,
                     Next::Here { after } => {
-                        self.cx.run("create", async { Ok(tokio::time::sleep(after).await) }).await?;
+                        let pause = async {
+                            tokio::time::sleep(after).await;
+                            Ok(())
+                        };
+                        self.cx.run("create", pause).await?;
                     }
                     Next::GiveUp { .. } => return Err(nowhere::worked(failure, &self.attempts)),
                 }
@@ -123,6 +127,12 @@ impl Placing<'_> {
         let cx = self.cx.child().with_timeout(patience);
         let began = Instant::now();
         let made = provider.create(&cx, self.spec, self.options.clone()).await;
+        // Too late for our patience is not too late for the caller.
+        let gave_up = self.cx.check("create").is_err();
+        let made = made.map_err(|error| match error.kind() {
+            ErrorKind::Timeout if !gave_up => error.with_retry(Retry::Elsewhere),
+            _ => error,
+        });
         let (took, key) = (began.elapsed(), self.key(ranked));
         let outcome = made.as_ref().map_or_else(|error| error.kind().code(), |_| "ok");
         let labels = [("provider", ranked.provider.clone()), ("outcome", outcome.to_owned())];
@@ -138,8 +148,6 @@ impl Placing<'_> {
         match &made {
             Ok(_) => router.attempt_observed(&key, Observed::Ready { after: took }, fleet.now()),
             Err(error) => {
-                // Whoever gave up says nothing about the provider.
-                let gave_up = self.cx.check("create").is_err();
                 router.attempt_observed(&key, observed(error, took, gave_up), fleet.now());
                 router.attempt_ends(&ranked.provider);
             }
@@ -189,6 +197,7 @@ impl Placing<'_> {
 }
 
 /// What a failed creation says about its provider.
+/// Whoever gave up says nothing about it.
 fn observed(error: &Error, took: Duration, gave_up: bool) -> Observed {
     match ErrorFamily::of(error.kind()) {
         Some(family) if !gave_up => {

@@ -6,12 +6,17 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use sandstorm_provider::{CreateOptions, ListFilter, OpContext, Provider, Result, Sandbox};
 use sandstorm_router::{Constraints, RouteRequest};
-use sandstorm_types::{ErrorKind, SandboxSpec, TenantId};
+use sandstorm_types::{Enforcement, ErrorKind, SandboxSpec, TenantId};
 
 use crate::moody::{Mood, Moody, fleet};
 
 fn cx() -> OpContext {
     OpContext::new(TenantId::random())
+}
+
+/// One that memory can hold.
+fn spec() -> SandboxSpec {
+    SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() }
 }
 
 /// Tries `a` first, then `b`, then the rest.
@@ -21,7 +26,7 @@ fn in_order() -> RouteRequest {
 }
 
 async fn place(fleet: &sandstorm_fleet::Fleet) -> Result<Sandbox> {
-    fleet.place(&cx(), &SandboxSpec::default(), &CreateOptions::default(), &in_order()).await
+    fleet.place(&cx(), &spec(), &CreateOptions::default(), &in_order()).await
 }
 
 async fn held(one: &Moody) -> usize {
@@ -66,7 +71,7 @@ async fn what_was_made_in_spite_of_its_error_is_removed() {
 async fn whoever_gives_up_leaves_nothing_and_blames_nobody() {
     let (fleet, all) = fleet(&[("a", Mood::Hangs)]);
     let options = CreateOptions::default();
-    let spec = SandboxSpec::default();
+    let spec = spec();
     let cx_of_one = cx();
     let waiting = fleet.create(&cx_of_one, &spec, options.clone());
     assert!(tokio::time::timeout(Duration::from_millis(50), waiting).await.is_err());

@@ -84,6 +84,7 @@ impl Far {
             // Theirs is the end of our lease.
             expires_at: None,
             region: self.info.region.clone(),
+            placement: None,
         })
     }
 

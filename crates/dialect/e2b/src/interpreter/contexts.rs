@@ -171,6 +171,8 @@ impl Dialect {
             timeout: Some(self.settings.longest_lifetime),
             background: false,
             keep_on_disconnect: false,
+            id: None,
+            output: None,
         }
     }
 }

@@ -112,6 +112,8 @@ impl Dialect {
             timeout: Some(self.settings.longest_lifetime),
             background: false,
             keep_on_disconnect: false,
+            id: None,
+            output: None,
         };
         let attached: Attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
         lines::answer(self, guest, output::ALONE, attached, Held { turn: None, restore: None })

@@ -45,6 +45,8 @@ impl Dialect {
             background: false,
             // It ends by itself, by a signal, or by its time, never with who listens.
             keep_on_disconnect: true,
+            id: None,
+            output: None,
         };
         let attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
         let known = Known::new(attached.view.id, config, asked.tag, tty.is_some());
