@@ -35,9 +35,17 @@ fn write_command(page: &mut String, above: &str, command: &Command) {
         let shared = |arg: &&Arg| arg.is_global_set() && !ROOT.contains(&arg.get_id().as_str());
         let title = format!("## Flags of every `{name}` command");
         write_flags(page, &title, &mut command.get_arguments().filter(shared));
+        // Some do something by themselves as well.
+        if !command.is_subcommand_required_set() {
+            write_one(page, &name, command);
+        }
         command.get_subcommands().for_each(|one| write_command(page, &name, one));
         return;
     }
+    write_one(page, &name, command);
+}
+
+fn write_one(page: &mut String, name: &str, command: &Command) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");

@@ -107,8 +107,6 @@ pub enum ProbeReason {
 
 /// How long a probe uses its sandbox.
 const PROBE_WORK: Duration = Duration::from_millis(500);
-/// A place that is not better by this factor even if chance is kind is not worth a probe.
-const HOPE: f64 = 1.0;
 
 /// Whom to probe for requests such as this one, if anybody.
 pub(crate) fn plan(
@@ -150,12 +148,9 @@ pub(crate) fn plan(
             continue;
         }
         let pocket = run.expected.saturating_sub(candidate.free_credit);
-        let value = if recovers {
-            f64::NEG_INFINITY
-        } else {
-            score(&request.objective.weights(), drawn, pocket, belief.failure().min(0.5))
-        };
-        if value < to_beat + HOPE.ln() && best.as_ref().is_none_or(|(other, _)| value < *other) {
+        // One that may have recovered has no privilege: a slow one that is down for days would use up the budget of all.
+        let value = score(&request.objective.weights(), drawn, pocket, belief.failure().min(0.5));
+        if value < to_beat && best.as_ref().is_none_or(|(other, _)| value < *other) {
             let why = if recovers { ProbeReason::Recovery } else { ProbeReason::MayBeBetter };
             let (provider, region) = (candidate.provider.clone(), candidate.region.clone());
             best = Some((value, Probe { provider, region, cost: probe.expected, why }));

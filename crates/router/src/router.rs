@@ -139,11 +139,14 @@ impl Router {
     }
 
     fn with_health(&self, candidates: &[Candidate], now: Moment) -> Vec<Candidate> {
+        let probed = self.settings.canaries.most >= 1.0;
         let filled = |candidate: &Candidate| {
             // What the caller knows to be down stays down.
-            let health = match candidate.health {
-                Health::Up => self.health_at(&candidate.provider, now),
-                known => known,
+            let health = match (candidate.health, self.health_at(&candidate.provider, now)) {
+                // Without probes somebody else has to find out, in its turn and few at a time.
+                (Health::Up, Health::Probing { .. }) if !probed => Health::Up,
+                (Health::Up, health) => health,
+                (known, _) => known,
             };
             let learned = self.limits.get(&candidate.provider);
             let limit = match (candidate.load.limit, learned.map(ConcurrencyLimit::limit)) {

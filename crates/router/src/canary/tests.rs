@@ -81,16 +81,22 @@ fn number_and_money_are_limits() {
 }
 
 #[test]
-fn who_may_have_recovered_is_asked_first() {
-    let mut sick = place("sick", "local");
-    sick.health = Health::Probing { family: ErrorFamily::Failure };
-    let mut down = place("down", "local");
-    down.health = Health::Held { retry_in: Duration::from_secs(9) };
+fn who_may_have_recovered_is_asked_if_that_is_worth_it() {
+    let mut knowledge = Knowledge::default();
+    see(&mut knowledge, "first", 300, 50, Moment::START);
+    see(&mut knowledge, "quick", 100, 50, Moment::START);
+    see(&mut knowledge, "slow", 5000, 50, Moment::START);
+    let sick = |name: &str| Candidate {
+        health: Health::Probing { family: ErrorFamily::Failure },
+        ..place(name, "local")
+    };
+    let held = Candidate { health: Health::Held { retry_in: Duration::from_secs(9) }, ..place("held", "local") };
+    let places = [held, sick("quick"), sick("slow"), place("first", "local")];
     let (mut budget, mut random) = (CanaryBudget::new(PLENTY), Random::new(1));
-    let places = [down, sick, place("new", "local")];
-    let probe =
-        plan(&fastest(), &places, &Knowledge::default(), &mut budget, &mut random, Moment::START).unwrap();
-    assert_eq!((probe.provider.as_str(), probe.why), ("sick", ProbeReason::Recovery));
+    let probe = plan(&fastest(), &places, &knowledge, &mut budget, &mut random, Moment::START).unwrap();
+    assert_eq!((probe.provider.as_str(), probe.why), ("quick", ProbeReason::Recovery));
+    let counts = plans(&places, &knowledge, PLENTY, 60);
+    assert_eq!(counts.keys().collect::<Vec<_>>(), ["quick"]);
     let unpriced = [place("morph", "morph")];
     let probe = plan(&fastest(), &unpriced, &Knowledge::default(), &mut budget, &mut random, Moment::START);
     assert_eq!(probe, None);

@@ -14,9 +14,9 @@ use crate::{Candidate, Prediction, Ranked, RouteRequest};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HedgeRules {
-    /// What the loser may cost, whatever the run costs.
+    /// What one loser may cost.
     pub most_cost: Usd,
-    /// What the loser may cost, in thousandths of the run.
+    /// What losers may cost on average, in thousandths of what the run is expected to cost.
     pub most_cost_permille: u32,
     /// Nobody notices less.
     #[serde(with = "duration::seconds")]
@@ -26,7 +26,7 @@ pub struct HedgeRules {
 impl Default for HedgeRules {
     fn default() -> Self {
         let least_wait = Duration::from_millis(50);
-        Self { most_cost: Usd::micros(1000), most_cost_permille: 500, least_wait }
+        Self { most_cost: Usd::micros(1000), most_cost_permille: 150, least_wait }
     }
 }
 
@@ -51,34 +51,37 @@ impl HedgePlan {
         candidate: &Candidate,
         rules: &HedgeRules,
     ) -> Option<Self> {
-        let after = worth_it_after(&first.prediction, second.prediction.ready_ms.high);
-        let after = millis(after).max(rules.least_wait);
-        // The second one loses when it is not ready either; it is destroyed as soon as it is.
+        // The second one loses when the first is ready meanwhile; it is destroyed as soon as it is ready itself.
         let loser = Span::exactly(millis(second.prediction.p95_ms));
         let pinned = candidate.region.is_some();
         let cost = candidate.entry.estimate(&request.demand, loser, 1000, pinned).ok()?.high;
-        let share = first.prediction.cost.expected.permille(rules.most_cost_permille);
-        let cheap = cost <= rules.most_cost && cost <= share;
-        cheap.then(|| Self {
-            provider: second.provider.clone(),
-            region: second.region.clone(),
-            after,
-            most_cost: cost,
-        })
+        if cost > rules.most_cost {
+            return None;
+        }
+        let allowed = first.prediction.cost.expected.permille(rules.most_cost_permille);
+        let affordable = |share: u32| cost.permille(share) <= allowed;
+        let after = worth_it_after(&first.prediction, second.prediction.ready_ms.expected, affordable)?;
+        let after = millis(after).max(rules.least_wait);
+        Some(Self { provider: second.provider.clone(), region: second.region.clone(), after, most_cost: cost })
     }
 }
 
-/// The earliest of a few times after which what is still to be waited for is longer than a second one takes. Who is late
-/// beyond anything that was seen, by more than that, will be for longer still.
-fn worth_it_after(first: &Prediction, second_ms: f64) -> f64 {
-    let Prediction { p80_ms, p95_ms, p99_ms, .. } = *first;
-    // Means over straight lines between the quantiles; what lies beyond the last one counts as that.
-    let slowest = 0.04 * (p95_ms + p99_ms) / 2.0 + 0.01 * p99_ms;
-    let after_p95 = slowest / 0.05 - p95_ms;
-    let after_p80 = (0.15 * (p80_ms + p95_ms) / 2.0 + slowest) / 0.2 - p80_ms;
-    let times = [(p80_ms, after_p80), (p95_ms, after_p95)];
-    let worth_it = times.into_iter().find(|(_, left)| *left > second_ms);
-    worth_it.map_or(p99_ms + second_ms, |(after, _)| after)
+/// The earliest of a few times after which what is still to be waited for is longer than a second one takes, of those that
+/// are not reached too often to be paid for: `affordable` is asked for thousandths of all runs. Who is late beyond anything
+/// that was seen, and by as much as a second one takes, will be for longer still.
+fn worth_it_after(first: &Prediction, second_ms: f64, affordable: impl Fn(u32) -> bool) -> Option<f64> {
+    let Prediction { p50_ms, p80_ms, p95_ms, p99_ms, .. } = *first;
+    // Sums over straight lines between the quantiles; what lies beyond the last one counts as that.
+    let above_p95 = 0.04 * (p95_ms + p99_ms) / 2.0 + 0.01 * p99_ms;
+    let above_p80 = 0.15 * (p80_ms + p95_ms) / 2.0 + above_p95;
+    let above_p50 = 0.30 * (p50_ms + p80_ms) / 2.0 + above_p80;
+    let times = [
+        (p50_ms, above_p50 / 0.5 - p50_ms, 500),
+        (p80_ms, above_p80 / 0.2 - p80_ms, 200),
+        (p95_ms, above_p95 / 0.05 - p95_ms, 50),
+        (p99_ms + second_ms, f64::INFINITY, 10),
+    ];
+    times.into_iter().find(|(_, left, share)| *left > second_ms && affordable(*share)).map(|(after, ..)| after)
 }
 
 #[cfg(test)]
@@ -134,7 +137,7 @@ mod tests {
         assert!(late.after > Duration::from_millis(700), "{late:?}");
         let poor = HedgeRules { most_cost: Usd::micros(1), ..HedgeRules::default() };
         assert_eq!(plan(8000, &poor), None);
-        let stingy = HedgeRules { most_cost_permille: 10, ..HedgeRules::default() };
+        let stingy = HedgeRules { most_cost_permille: 0, ..HedgeRules::default() };
         assert_eq!(plan(8000, &stingy), None);
     }
 }

@@ -120,16 +120,21 @@ impl Belief {
         self.mean_ms * (deviations * self.deviation).exp()
     }
 
-    /// What an attempt takes on average if a failed one is followed by one of `fallback_ms`.
+    /// What places are compared by: between the median, which most requests see, and the mean, which a few slow ones drive up.
+    fn typical_at(&self, deviations: f64) -> f64 {
+        (self.p50_ms * self.mean_ms).sqrt() * (deviations * self.deviation).exp()
+    }
+
+    /// What an attempt typically takes if a failed one is followed by one of `fallback_ms`.
     pub fn effective_ms(&self, deviations: f64, fallback_ms: f64) -> f64 {
         let failure = self.failure();
-        (1.0 - failure) * self.mean_at(deviations) + failure * (self.failure_ms + fallback_ms)
+        (1.0 - failure) * self.typical_at(deviations) + failure * (self.failure_ms + fallback_ms)
     }
 
     /// A possible truth, by chance: where little is known it may be far better or worse than believed.
     pub fn sample_ms(&self, random: &mut Random, fallback_ms: f64) -> f64 {
-        let mean = self.mean_at(random.normal());
+        let typical = self.typical_at(random.normal());
         let failure = random.beta(self.failures, self.successes);
-        (1.0 - failure) * mean + failure * (self.failure_ms + fallback_ms)
+        (1.0 - failure) * typical + failure * (self.failure_ms + fallback_ms)
     }
 }

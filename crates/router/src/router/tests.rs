@@ -83,6 +83,22 @@ fn a_clock_that_jumps_back_holds_nobody_for_longer() {
 }
 
 #[test]
+fn without_probes_a_request_finds_out_who_has_recovered() {
+    let quiet = CanaryRules { most: 0.0, ..CanaryRules::default() };
+    for (canaries, expected) in [(CanaryRules::default(), "b"), (quiet, "a")] {
+        let mut router = Router::new(Settings { canaries, ..Settings::default() }, 1);
+        let places = places(&["a", "b"]);
+        for n in 0..60 {
+            router.attempt_observed(&key("a"), ready(100), at(n));
+            router.attempt_observed(&key("b"), ready(2000), at(n));
+        }
+        (0..3).for_each(|_| router.attempt_observed(&key("a"), failed(ErrorFamily::Failure), at(60)));
+        assert_eq!(first(&mut router, &places, 61).as_deref(), Some("b"));
+        assert_eq!(first(&mut router, &places, 3600).as_deref(), Some(expected));
+    }
+}
+
+#[test]
 fn sitting_out_does_not_leave_a_request_without_a_place() {
     let mut router = Router::new(Settings::default(), 1);
     for n in 0..12 {

@@ -66,7 +66,8 @@ fn a_failed_attempt_takes_its_real_time_or_three_seconds() {
     knowledge.observe(&Outcome { key: key("x"), result }, minute(0));
     let belief = knowledge.belief(&key("x"), minute(0));
     assert_eq!(belief.failure_ms, 200.0);
-    let expected = (1.0 - belief.failure()) * belief.mean_ms + belief.failure() * 500.0;
+    let typical = (belief.p50_ms * belief.mean_ms).sqrt();
+    let expected = (1.0 - belief.failure()) * typical + belief.failure() * 500.0;
     assert!((belief.effective_ms(0.0, 300.0) - expected).abs() < 1e-9);
 }
 
