@@ -15,7 +15,8 @@ python=$target/e2b-python
 "$python/bin/pip" install --quiet --disable-pip-version-check 'e2b==2.63.0' 'e2b-code-interpreter==2.11.5'
 node=$target/e2b-node
 mkdir -p "$node"
-(cd "$node" && npm install --no-audit --no-fund --silent 'e2b@2.51.0' '@e2b/code-interpreter@2.8.0')
+# The SDK wants a newer Node than some systems have.
+(cd "$node" && npm install --no-audit --no-fund --silent 'node@22.23.3' 'e2b@2.51.0' '@e2b/code-interpreter@2.8.0')
 
 work=$(mktemp -d)
 # As root the server becomes another user, who has to get to its folder.
@@ -61,7 +62,7 @@ for program in "${programs[@]}"; do
     javascript)
       # Node finds packages beside the script, so it runs from a copy there.
       cp tests/e2b/javascript.mjs "$node"
-      node "$node/javascript.mjs" || failed=1
+      "$node/node_modules/node/bin/node" "$node/javascript.mjs" || failed=1
       ;;
     *) "$python/bin/python" -W ignore "tests/e2b/$program.py" ${CASES:-} || failed=1 ;;
   esac

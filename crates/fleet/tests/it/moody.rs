@@ -1,7 +1,7 @@
 //! A provider in memory that has bad days.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,15 +35,11 @@ pub enum Mood {
 #[derive(Debug)]
 pub struct Moody {
     pub inner: MemoryProvider,
-    mood: Mutex<Mood>,
+    mood: Mood,
     asked: AtomicUsize,
 }
 
 impl Moody {
-    pub fn set(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
-    }
-
     /// Creations that it was asked for.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
@@ -56,8 +52,8 @@ pub fn fleet(moods: &[(&str, Mood)]) -> (Arc<Fleet>, Vec<Arc<Moody>>) {
     let catalogue = Catalog::embedded();
     let entry = Arc::new(catalogue.get("local").expect("this machine has a page").clone());
     let make = |(name, mood): &(&str, Mood)| {
-        let inner = MemoryProvider::named(*name);
-        Arc::new(Moody { inner, mood: Mutex::new(*mood), asked: AtomicUsize::new(0) })
+        let inner = MemoryProvider::named(name);
+        Arc::new(Moody { inner, mood: *mood, asked: AtomicUsize::new(0) })
     };
     let all: Vec<Arc<Moody>> = moods.iter().map(make).collect();
     let members = all.iter().map(|one| Member::new(Arc::clone(one) as Arc<dyn Provider>, Arc::clone(&entry)));
@@ -68,12 +64,11 @@ pub fn fleet(moods: &[(&str, Mood)]) -> (Arc<Fleet>, Vec<Arc<Moody>>) {
 impl Provider for Moody {
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
         let turn = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        let mood = *self.mood.lock().unwrap();
         let bad = |kind| Error::new(kind, "a bad day").with_not_started();
-        match mood {
+        match self.mood {
             Mood::Fine => self.inner.create(cx, spec, opts).await,
             Mood::Fails(kind) => Err(bad(kind)),
-            Mood::FailsEvery(n) if turn % n == 0 => Err(bad(ErrorKind::Provider)),
+            Mood::FailsEvery(n) if turn.is_multiple_of(n) => Err(bad(ErrorKind::Provider)),
             Mood::FailsEvery(_) => self.inner.create(cx, spec, opts).await,
             Mood::Lies => {
                 self.inner.create(cx, spec, opts).await?;

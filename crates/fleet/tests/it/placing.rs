@@ -34,7 +34,7 @@ async fn held(one: &Moody) -> usize {
 }
 
 fn tried(sandbox: &Sandbox) -> Vec<(String, String)> {
-    let placement = sandbox.placement.as_ref().unwrap();
+    let placement = sandbox.placement.as_ref().expect("a fleet says where it is");
     placement.attempts.iter().map(|attempt| (attempt.provider.clone(), attempt.outcome.clone())).collect()
 }
 

@@ -62,7 +62,12 @@ impl HedgePlan {
         let affordable = |share: u32| cost.permille(share) <= allowed;
         let after = worth_it_after(&first.prediction, second.prediction.ready_ms.expected, affordable)?;
         let after = millis(after).max(rules.least_wait);
-        Some(Self { provider: second.provider.clone(), region: second.region.clone(), after, most_cost: cost })
+        Some(Self {
+            provider: second.provider.clone(),
+            region: second.region.clone(),
+            after,
+            most_cost: cost,
+        })
     }
 }
 
@@ -81,7 +86,10 @@ fn worth_it_after(first: &Prediction, second_ms: f64, affordable: impl Fn(u32) -
         (p95_ms, above_p95 / 0.05 - p95_ms, 50),
         (p99_ms + second_ms, f64::INFINITY, 10),
     ];
-    times.into_iter().find(|(_, left, share)| *left > second_ms && affordable(*share)).map(|(after, ..)| after)
+    times
+        .into_iter()
+        .find(|(_, left, share)| *left > second_ms && affordable(*share))
+        .map(|(after, ..)| after)
 }
 
 #[cfg(test)]
