@@ -20,7 +20,7 @@ use sandstorm_types::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
+pub(crate) enum Mood {
     Fine,
     /// Every creation fails so, and nothing was made.
     Fails(ErrorKind),
@@ -33,21 +33,21 @@ pub enum Mood {
 }
 
 #[derive(Debug)]
-pub struct Moody {
-    pub inner: MemoryProvider,
+pub(crate) struct Moody {
+    pub(crate) inner: MemoryProvider,
     mood: Mood,
     asked: AtomicUsize,
 }
 
 impl Moody {
     /// Creations that it was asked for.
-    pub fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 }
 
 /// A fleet of these, and they themselves.
-pub fn fleet(moods: &[(&str, Mood)]) -> (Arc<Fleet>, Vec<Arc<Moody>>) {
+pub(crate) fn fleet(moods: &[(&str, Mood)]) -> (Arc<Fleet>, Vec<Arc<Moody>>) {
     let settings = FleetSettings { patience: Duration::from_millis(300), ..FleetSettings::default() };
     let catalogue = Catalog::embedded();
     let entry = Arc::new(catalogue.get("local").expect("this machine has a page").clone());
