@@ -191,7 +191,10 @@ mod tests {
     async fn hard_quotas_are_not_tried_again_and_others_say_when() {
         let quota = || Error::new(ErrorKind::Quota, "full").with_retry_after(Duration::from_millis(5));
         let (_, headers, _) = body(Refusal::from(quota()).hard()).await;
-        assert_eq!((&headers["should-retry"], headers.get("retry-after")), (&HeaderValue::from_static("false"), None));
+        assert_eq!(
+            (&headers["should-retry"], headers.get("retry-after")),
+            (&HeaderValue::from_static("false"), None)
+        );
         let (_, headers, _) = body(quota().into()).await;
         assert_eq!((headers.get("should-retry"), &headers["retry-after"]), (None, &HeaderValue::from(1)));
         let (_, headers, _) = body(Refusal::invalid("x").hard()).await;
