@@ -64,7 +64,12 @@ impl Dialect {
             "SendSignal" => {
                 let asked: SignalRequest = rpc::message(headers, content).await?;
                 let known = self.running(guest, asked.process.as_ref()).await?;
-                self.signal(guest, &known, asked.signal()?).await?;
+                let signal = asked.signal()?;
+                self.signal(guest, &known, signal).await?;
+                if signal == ExecSignal::Kill {
+                    // Nothing survives that, and who kills it once more is told that it is gone.
+                    self.processes.ended(guest.sandbox, known.exec);
+                }
             }
             _ => {
                 let asked: Selected = rpc::message(headers, content).await?;
