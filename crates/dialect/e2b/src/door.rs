@@ -5,6 +5,7 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use http::request::Parts;
@@ -21,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::sandboxes::labels::{AUTO_RESUME, PRIVATE};
 use crate::signature::{Operation, Signed};
 use crate::state::Dialect;
-use crate::{envd, files, interpreter};
+use crate::{envd, files, interpreter, leftovers};
 
 /// What tokens are for: envd, and everything else behind a port.
 pub(crate) const ENVD: &str = "e2b envd";
@@ -52,7 +53,11 @@ impl Dialect {
     /// The routes for what it claims.
     pub fn data_plane(&self) -> Router {
         let (envd, interpreter) = (envd::router(self), interpreter::router(self));
-        Router::new().fallback(enter).with_state(Planes { dialect: self.clone(), envd, interpreter })
+        Router::new().fallback(enter).layer(from_fn(leftovers::read_on)).with_state(Planes {
+            dialect: self.clone(),
+            envd,
+            interpreter,
+        })
     }
 }
 

@@ -15,6 +15,7 @@ mod envd;
 mod files;
 mod filesystem;
 mod interpreter;
+mod leftovers;
 mod paths;
 mod process;
 mod query;

@@ -1,12 +1,13 @@
 //! Routes of the control plane, and of what needs no key.
 
 use axum::Router;
+use axum::middleware::from_fn;
 use axum::routing::{any, get, post, put};
 use http::StatusCode;
 
-use crate::files;
 use crate::sandboxes::{create, forks, lifecycle, list, metrics, network, templates};
 use crate::state::Dialect;
+use crate::{files, leftovers};
 
 impl Dialect {
     /// What needs a key: each request finds its caller as `Extension<Caller>`.
@@ -39,6 +40,7 @@ impl Dialect {
             .route("/volumes/{*rest}", any(templates::nothing))
             .route("/secrets", any(templates::nothing))
             .route("/secrets/{*rest}", any(templates::nothing))
+            .layer(from_fn(leftovers::read_on))
             .with_state(self.clone())
     }
 
@@ -47,6 +49,7 @@ impl Dialect {
         Router::new()
             .route("/health", get(async || StatusCode::OK))
             .merge(files::open_router(self))
+            .layer(from_fn(leftovers::read_on))
             .with_state(self.clone())
     }
 }
