@@ -103,8 +103,11 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let (Some(&low), Some(&high)) = (values.first(), values.last()) else { return Self::default() };
         let middle = values.len() / 2;
-        let median =
-            if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] };
+        let median = if values.len().is_multiple_of(2) {
+            (values[middle - 1] + values[middle]) / 2.0
+        } else {
+            values[middle]
+        };
         Self { median, low, high }
     }
 }

@@ -90,7 +90,8 @@ fn who_may_have_recovered_is_asked_if_that_is_worth_it() {
         health: Health::Probing { family: ErrorFamily::Failure },
         ..place(name, "local")
     };
-    let held = Candidate { health: Health::Held { retry_in: Duration::from_secs(9) }, ..place("held", "local") };
+    let held =
+        Candidate { health: Health::Held { retry_in: Duration::from_secs(9) }, ..place("held", "local") };
     let places = [held, sick("quick"), sick("slow"), place("first", "local")];
     let (mut budget, mut random) = (CanaryBudget::new(PLENTY), Random::new(1));
     let probe = plan(&fastest(), &places, &knowledge, &mut budget, &mut random, Moment::START).unwrap();
