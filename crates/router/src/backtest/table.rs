@@ -66,7 +66,10 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        assert_eq!((digits(0.0), digits(123.4), digits(0.16251)), ("0".into(), "123".into(), "0.1625".into()));
+        assert_eq!(
+            (digits(0.0), digits(123.4), digits(0.16251)),
+            ("0".into(), "123".into(), "0.1625".into())
+        );
         assert_eq!(spread(Spread { median: 20.0, low: 10.0, high: 30.0 }), "20 (10 to 30)");
         assert_eq!(spread(Spread { median: 20.1, low: 20.0, high: 20.2 }), "20");
     }
