@@ -11,6 +11,7 @@ mod figures;
 mod options;
 mod policy;
 mod report;
+mod table;
 mod trace;
 mod world;
 

@@ -107,6 +107,10 @@ pub enum ProbeReason {
 
 /// How long a probe uses its sandbox.
 const PROBE_WORK: Duration = Duration::from_millis(500);
+/// Where users go for nothing, others are still asked now and then.
+const LEAST_USUAL: Usd = Usd::micros(10);
+/// More than any difference of scores.
+const RECOVERY: f64 = 1e6;
 
 /// Whom to probe for requests such as this one, if anybody.
 pub(crate) fn plan(
@@ -125,12 +129,16 @@ pub(crate) fn plan(
     let first = decision.winner().map(|winner| (winner.provider.clone(), winner.region.clone()));
     let to_beat = decision.winner().map_or(f64::INFINITY, |winner| winner.score);
     let fallback = decision.winner().map_or(0.0, |winner| winner.prediction.ready_ms.expected);
+    let usual_cost = decision.winner().map(|winner| winner.prediction.cost.expected.max(LEAST_USUAL));
     let mut best: Option<(f64, Probe)> = None;
     for candidate in candidates {
         // In the same order for everybody, so that one place's state does not change another's chance.
         let belief = knowledge.belief(&candidate.key(&request.class), now);
-        let drawn = belief.sample_ms(random, fallback);
+        let ((typical, failure), luck) = (belief.sample(random), random.share());
         let recovers = matches!(candidate.health, Health::Probing { .. });
+        // That it failed is known; the question is whether it still does, and what it would be worth if not.
+        let failure = if recovers { 0.0 } else { failure };
+        let drawn = (1.0 - failure) * typical + failure * (belief.failure_ms + fallback);
         let is_first = first
             .as_ref()
             .is_some_and(|(provider, region)| *provider == candidate.provider && *region == candidate.region);
@@ -147,10 +155,18 @@ pub(crate) fn plan(
         if !budget.affords(probe.expected) || constraint_on_money(request, run.expected) {
             continue;
         }
+        // One that costs more than a user's run has its turn less often, so that it does not use up everybody's money.
+        if usual_cost.is_some_and(|usual| luck * probe.expected.as_f64() > usual.as_f64()) {
+            continue;
+        }
         let pocket = run.expected.saturating_sub(candidate.free_credit);
-        // One that may have recovered has no privilege: a slow one that is down for days would use up the budget of all.
-        let value = score(&request.objective.weights(), drawn, pocket, belief.failure().min(0.5));
-        if value < to_beat && best.as_ref().is_none_or(|(other, _)| value < *other) {
+        let value = score(&request.objective.weights(), drawn, pocket, failure.min(0.5));
+        if value >= to_beat {
+            continue;
+        }
+        // Who would be worth it comes first when it may have recovered: until somebody has asked, users do not go there.
+        let value = if recovers { value - RECOVERY } else { value };
+        if best.as_ref().is_none_or(|(other, _)| value < *other) {
             let why = if recovers { ProbeReason::Recovery } else { ProbeReason::MayBeBetter };
             let (provider, region) = (candidate.provider.clone(), candidate.region.clone());
             best = Some((value, Probe { provider, region, cost: probe.expected, why }));

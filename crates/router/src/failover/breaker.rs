@@ -29,7 +29,7 @@ impl BreakerRules {
             ErrorFamily::Auth | ErrorFamily::Billing => (1, seconds(60), seconds(1800)),
             ErrorFamily::Quota => (1, seconds(10), seconds(300)),
             ErrorFamily::Capacity => (3, seconds(5), seconds(60)),
-            ErrorFamily::Timeout | ErrorFamily::Failure => (3, seconds(15), seconds(300)),
+            ErrorFamily::Timeout | ErrorFamily::Failure => (3, seconds(15), seconds(1800)),
         };
         Self { failures, open, longest, probes: 1, successes: 2 }
     }

@@ -26,7 +26,7 @@ pub struct HedgeRules {
 impl Default for HedgeRules {
     fn default() -> Self {
         let least_wait = Duration::from_millis(50);
-        Self { most_cost: Usd::micros(1000), most_cost_permille: 150, least_wait }
+        Self { most_cost: Usd::micros(1000), most_cost_permille: 250, least_wait }
     }
 }
 
@@ -54,7 +54,7 @@ impl HedgePlan {
         // The second one loses when the first is ready meanwhile; it is destroyed as soon as it is ready itself.
         let loser = Span::exactly(millis(second.prediction.p95_ms));
         let pinned = candidate.region.is_some();
-        let cost = candidate.entry.estimate(&request.demand, loser, 1000, pinned).ok()?.high;
+        let cost = candidate.entry.estimate(&request.demand, loser, request.cpu_permille, pinned).ok()?.high;
         if cost > rules.most_cost {
             return None;
         }
@@ -71,9 +71,12 @@ impl HedgePlan {
     }
 }
 
+/// Past the slowest of late by this much, something is wrong.
+const LATE: f64 = 1.2;
+
 /// The earliest of a few times after which what is still to be waited for is longer than a second one takes, of those that
-/// are not reached too often to be paid for: `affordable` is asked for thousandths of all runs. Who is late beyond anything
-/// that was seen, and by as much as a second one takes, will be for longer still.
+/// are not reached too often to be paid for: `affordable` is asked for thousandths of all runs. Who is later than anybody was
+/// lately may be for any time.
 fn worth_it_after(first: &Prediction, second_ms: f64, affordable: impl Fn(u32) -> bool) -> Option<f64> {
     let Prediction { p50_ms, p80_ms, p95_ms, p99_ms, .. } = *first;
     // Sums over straight lines between the quantiles; what lies beyond the last one counts as that.
@@ -84,7 +87,7 @@ fn worth_it_after(first: &Prediction, second_ms: f64, affordable: impl Fn(u32) -
         (p50_ms, above_p50 / 0.5 - p50_ms, 500),
         (p80_ms, above_p80 / 0.2 - p80_ms, 200),
         (p95_ms, above_p95 / 0.05 - p95_ms, 50),
-        (p99_ms + second_ms, f64::INFINITY, 10),
+        (p99_ms * LATE, f64::INFINITY, 20),
     ];
     times
         .into_iter()
@@ -142,7 +145,10 @@ mod tests {
     #[test]
     fn a_short_tail_is_hedged_late_and_without_money_not_at_all() {
         let late = plan(110, &HedgeRules::default()).unwrap();
-        assert!(late.after > Duration::from_millis(700), "{late:?}");
+        assert!(
+            late.after > Duration::from_millis(120) && late.after < Duration::from_millis(400),
+            "{late:?}"
+        );
         let poor = HedgeRules { most_cost: Usd::micros(1), ..HedgeRules::default() };
         assert_eq!(plan(8000, &poor), None);
         let stingy = HedgeRules { most_cost_permille: 0, ..HedgeRules::default() };

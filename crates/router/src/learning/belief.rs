@@ -131,10 +131,9 @@ impl Belief {
         (1.0 - failure) * self.typical_at(deviations) + failure * (self.failure_ms + fallback_ms)
     }
 
-    /// A possible truth, by chance: where little is known it may be far better or worse than believed.
-    pub fn sample_ms(&self, random: &mut Random, fallback_ms: f64) -> f64 {
-        let typical = self.typical_at(random.normal());
-        let failure = random.beta(self.failures, self.successes);
-        (1.0 - failure) * typical + failure * (self.failure_ms + fallback_ms)
+    /// A possible truth, by chance: where little is known it may be far better or worse than believed. What an attempt
+    /// typically takes if it does not fail, and how probably it fails.
+    pub fn sample(&self, random: &mut Random) -> (f64, f64) {
+        (self.typical_at(random.normal()), random.beta(self.failures, self.successes))
     }
 }

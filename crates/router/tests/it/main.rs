@@ -1,0 +1,3 @@
+//! The promises of the router, on a trace of real providers.
+
+mod backtest;
