@@ -67,7 +67,7 @@ fuzz() {
 }
 
 # Streams that never end, terminals and what programs answer on their ports are not requests with one answer.
-endless='^/v1/events$|^/v1/sandboxes/\{sandbox\}/events$|/watch$|/pty$|/ports/'
+endless='^/v1/events$|^/v1/sandboxes/\{sandbox\}/events$|/watch$|/pty$|/ports/|/tunnel/'
 fuzz "$SANDSTORM_URL" --exclude-path-regex "$endless|^/v1/admin/"
 fuzz "http://$admin" --include-path-regex '^/v1/admin/'
 
