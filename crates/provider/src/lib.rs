@@ -6,6 +6,8 @@
 //! the reference: it needs nothing and passes the suite in `conformance`.
 
 #[cfg(feature = "conformance")]
+pub mod altered;
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
 mod error;

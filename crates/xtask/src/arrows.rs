@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
     Row { folder: "telemetry", may: &[], tests_may: &[], never: &[] },
     Row {
         folder: "control",
-        may: &["fleet", "router", "catalog", "provider", "language", "store", "types"],
+        may: &["provider", "language", "store", "types"],
         tests_may: &[],
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },

@@ -12,23 +12,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_provider::altered::{Alteration, Altered};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
-    AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, EndCause, Error, Events, Exec, ExecEnd,
-    ExecInput, ExecLog, ExecRequest, ExecSignal, ExecStatus, FileEvent, FileOp, FileReply, ForkOptions,
-    Forked, InputFrame, Keep, ListFilter, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    AttachFrom, ChannelInput, CreateOptions, EndCause, Error, Events, Exec, ExecEnd, ExecInput, ExecLog,
+    ExecRequest, ExecSignal, ExecStatus, ForkOptions, Forked, InputFrame, Keep, NotCarried, OpContext,
+    Provider, ProviderEvent, Result, Sandbox, Usage,
 };
 use sandstorm_types::{
-    Capabilities, ErrorKind, ExecId, GuestPath, LimitSet, NetworkPolicy, PerStream, SandboxId, SandboxSpec,
-    SnapshotId, Stream, Transition, Unmet,
+    Capabilities, ErrorKind, ExecId, LimitSet, PerStream, SandboxId, SandboxSpec, Stream, Transition,
 };
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+pub(crate) type KernelProvider = Altered<Kernels>;
+
 #[derive(Debug, Default)]
-pub(crate) struct KernelProvider {
+pub(crate) struct Kernels {
     memory: MemoryProvider,
     kernels: Mutex<HashMap<ExecId, Kernel>>,
     tasks: Mutex<JoinSet<()>>,
@@ -74,7 +75,7 @@ struct Memory {
     ready: bool,
 }
 
-impl KernelProvider {
+impl Kernels {
     pub(crate) fn lose(&self, id: &SandboxId, reason: &str) {
         self.memory.lose(id, reason).unwrap();
     }
@@ -216,9 +217,9 @@ impl Kernel {
 }
 
 #[async_trait]
-impl Provider for KernelProvider {
-    fn info(&self) -> &ProviderInfo {
-        self.memory.info()
+impl Alteration for Kernels {
+    fn original(&self) -> &dyn Provider {
+        &self.memory
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -226,21 +227,9 @@ impl Provider for KernelProvider {
         Capabilities { live_fork, ..self.memory.capabilities() }
     }
 
-    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
-        self.memory.admits(spec)
-    }
-
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
         unless(&self.faults.create)?;
         self.memory.create(cx, spec, opts).await
-    }
-
-    async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
-        self.memory.get(cx, id).await
-    }
-
-    fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
-        self.memory.list(cx, filter)
     }
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
@@ -273,59 +262,9 @@ impl Provider for KernelProvider {
         Ok(())
     }
 
-    async fn read_file(
-        &self,
-        cx: &OpContext,
-        id: &SandboxId,
-        path: &GuestPath,
-        range: ReadRange,
-    ) -> Result<ByteStream> {
-        self.memory.read_file(cx, id, path, range).await
-    }
-
-    async fn write_file(
-        &self,
-        cx: &OpContext,
-        id: &SandboxId,
-        path: &GuestPath,
-        body: ByteStream,
-    ) -> Result<()> {
-        self.memory.write_file(cx, id, path, body).await
-    }
-
-    async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
-        self.memory.files(cx, id, op).await
-    }
-
-    async fn watch(
-        &self,
-        cx: &OpContext,
-        id: &SandboxId,
-        path: &GuestPath,
-        opts: WatchOptions,
-    ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        self.memory.watch(cx, id, path, opts).await
-    }
-
-    async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
-        self.memory.connect(cx, id, port).await
-    }
-
-    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
-        self.memory.usage(cx, id).await
-    }
-
     async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
         unless(&self.faults.transition)?;
         self.memory.transition(cx, id, to).await
-    }
-
-    async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
-        self.memory.set_network(cx, id, policy).await
-    }
-
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
-        self.memory.snapshot(cx, id, opts).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, mut opts: ForkOptions) -> Result<Forked> {
@@ -358,9 +297,5 @@ impl Provider for KernelProvider {
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         unless(&self.faults.destroy)?;
         self.memory.destroy(cx, id).await
-    }
-
-    async fn health(&self, cx: &OpContext) -> Result<()> {
-        self.memory.health(cx).await
     }
 }

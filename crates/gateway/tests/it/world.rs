@@ -22,6 +22,7 @@ use sandstorm_gateway::{
 };
 use sandstorm_language::Roots;
 use sandstorm_provider::Provider;
+use sandstorm_provider::altered::Altered;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
 use sandstorm_types::{ByteSize, Enforcement, Limits, TenantId, Timestamp};
 use serde_json::Value;
@@ -34,7 +35,7 @@ use crate::provider::WithPorts;
 
 pub(crate) struct World {
     pub(crate) control: Control,
-    pub(crate) provider: Arc<WithPorts>,
+    pub(crate) provider: Arc<Altered<WithPorts>>,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     /// Every scope of the local tenant.
@@ -100,7 +101,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
         let store = Store::open(&config).await.unwrap();
-        let provider = Arc::new(WithPorts::default());
+        let provider = Arc::new(Altered(WithPorts::default()));
         let dynamic: Arc<dyn Provider> = Arc::clone(&provider) as _;
         // Code in this language is shown instead of run: the provider in memory has no interpreters.
         let roots = Roots::host().with_program("bash", "/bin/cat");
