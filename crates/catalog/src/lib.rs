@@ -17,8 +17,10 @@
 //! # Ok::<(), sandstorm_catalog::ChargeError>(())
 //! ```
 
+mod bill;
 mod catalog;
 mod charge;
+mod credit;
 mod data;
 mod date;
 mod dated;
@@ -30,10 +32,13 @@ mod price;
 mod size;
 mod stale;
 mod terms;
-mod usd;
 
+pub use sandstorm_types::{Usd, UsdError};
+
+pub use bill::Bill;
 pub use catalog::{Catalog, CatalogError};
 pub use charge::{Charge, ChargeError, Usage};
+pub use credit::{Credit, Paid};
 pub use date::{Date, DateError};
 pub use dated::{Confidence, Dated};
 pub use entry::ProviderEntry;
@@ -44,4 +49,3 @@ pub use price::{PriceModel, Tier};
 pub use size::{Demand, Size, Sizes};
 pub use stale::Stale;
 pub use terms::{Billing, Credits, Extras, Quotas, Region};
-pub use usd::{Usd, UsdError};

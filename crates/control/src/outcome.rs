@@ -108,6 +108,7 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
             cost_usd: 0.0,
         },
         cached_from: None,
+        stopped_by: None,
     };
     result.set_output(executed.stdout, executed.stderr);
     result

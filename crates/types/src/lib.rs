@@ -34,6 +34,7 @@ mod state;
 mod text_form;
 mod text_splitter;
 mod timestamp;
+mod usd;
 mod walls;
 
 pub use address::is_public;
@@ -67,6 +68,7 @@ pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Template, User};
 pub use state::{Conflict, Phase, State, Step, Transition};
 pub use text_splitter::TextSplitter;
 pub use timestamp::{Timestamp, TimestampError};
+pub use usd::{Usd, UsdError};
 pub use walls::{
     CapsWall, CgroupVersion, CgroupWall, LandlockWall, LimitsWall, MissingLimit, MissingWall, NetMode,
     NetWall, ProcWall, SeccompWall, Walls,

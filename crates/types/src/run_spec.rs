@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement};
+use crate::{
+    Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Usd,
+};
 
 const MAX_ARGS: usize = 4096;
 /// The kernel refuses a longer argument.
@@ -39,6 +41,12 @@ pub struct RunSpec {
     /// Whether an earlier result of the same run will do. Only without network, and only where a server keeps results.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cache: bool,
+    /// What its cost is counted under, beside the tenant and the key.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// It is not begun if it is expected to cost more, and stopped before it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<Usd>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks this way")]
@@ -72,6 +80,8 @@ impl RunSpec {
             network: NetworkPolicy::None,
             enforcement: None,
             cache: false,
+            labels: Labels::default(),
+            max_cost: None,
         }
     }
 
