@@ -254,7 +254,7 @@ impl Inner {
     async fn end_unfinished_runs(&self) -> Result<()> {
         for row in stored(self.store.unfinished_runs().await)? {
             let problem = serde_json::to_value(run_record::interrupted()).ok();
-            let end = RunEnd { status: None, result: None, problem, at: Timestamp::now() };
+            let end = RunEnd { status: None, result: None, problem, at: Timestamp::now(), bill: None, attempts: Vec::new() };
             self.end_run(row.tenant, row.id, &end, None).await;
         }
         Ok(())
