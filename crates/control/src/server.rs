@@ -14,6 +14,7 @@ mod cell_log;
 mod cells;
 mod clocks;
 mod contexts;
+mod costs;
 mod create;
 mod cursor;
 mod ended;
@@ -61,6 +62,7 @@ use tokio_util::sync::CancellationToken;
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
 pub use bodies::BodyRoom;
 pub use contexts::{ContextView, NewContext};
+pub use costs::{AtLimit, Budget, CostGroup, CostQuery, CostReport, Costs, Window};
 pub use events::{ControlEvent, EventBodyView, EventFilter};
 pub use execs::{Attached, ExecView, ExecWork, NewExec};
 pub use files::WrittenFile;
@@ -74,6 +76,8 @@ pub use usage::{Sample, UsageView};
 
 /// What [`Control::audit`] gives.
 pub use sandstorm_store::{AuditRow, Decision};
+/// What [`Control::costs`] is asked for and gives.
+pub use sandstorm_store::{GroupBy, LedgerSum};
 
 use crate::run::Runner;
 
@@ -109,6 +113,7 @@ pub struct Settings {
     pub longest_lifetime: Duration,
     pub retention: Retention,
     pub run_cache: RunCacheLimits,
+    pub costs: Costs,
     /// Keys the hashes of API keys and the marks of list cursors. Kept in the state directory, never in the store.
     pub pepper: Pepper,
 }
@@ -131,6 +136,8 @@ pub struct Retention {
     pub runs: Duration,
     pub events: Duration,
     pub audit: Duration,
+    /// What things cost.
+    pub ledger: Duration,
 }
 
 /// A secret of 32 bytes; shown to nobody.
@@ -170,6 +177,7 @@ struct Inner {
     settling: settling::Settling,
     clock: clocks::Clock,
     ledger: usage::Ledger,
+    spending: Arc<costs::Spending>,
     in_flight: Arc<idempotency::InFlight>,
     /// Toolchains outside the host's own trees, looked for once.
     toolchains: OnceLock<Vec<HostMount>>,
@@ -218,6 +226,7 @@ impl Control {
             events: events::Wakers::default(),
             clock: clocks::Clock::default(),
             ledger: usage::Ledger::default(),
+            spending: costs::Spending::new(&settings.costs, &provider.info().name),
             in_flight: Arc::default(),
             toolchains: OnceLock::new(),
             draining: CancellationToken::new(),

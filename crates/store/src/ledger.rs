@@ -9,7 +9,7 @@ mod spent;
 use sandstorm_types::{Labels, TenantId, Timestamp, Usd};
 use serde::{Deserialize, Serialize};
 
-pub use report::{GroupBy, LedgerQuery, LedgerSum};
+pub use report::{GroupBy, LedgerQuery, LedgerSum, NoGroup};
 pub use spent::{Spent, SpentBy};
 
 use crate::database::{Row, sql};

@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
     Row { folder: "telemetry", may: &[], tests_may: &[], never: &[] },
     Row {
         folder: "control",
-        may: &["provider", "language", "store", "types"],
+        may: &["catalog", "provider", "language", "router", "store", "types"],
         tests_may: &[],
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },

@@ -42,6 +42,7 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
             runs: config.retention.runs,
             events: config.retention.events,
             audit: config.retention.audit,
+            ledger: config.retention.ledger,
         },
         run_cache: RunCacheLimits {
             max_bytes: config.run_cache.max_bytes.as_u64(),

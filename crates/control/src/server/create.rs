@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
-use sandstorm_store::{Audit, Reservation, SandboxChanges, SandboxRow, UsageDelta};
+use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
     EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
-    TenantId, Timestamp,
+    TenantId, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Promise;
+use super::costs::Opening;
 use super::failure::{invalid, stored};
 use super::living::{Given, Living};
 use super::steps::Stepped;
@@ -78,11 +79,12 @@ impl Inner {
     ) -> Result<SandboxView> {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
+        let max_cost = new.max_cost;
         let (spec, idle_timeout) = self.wanted(new)?;
         self.admits(&spec)?;
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
-        let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, &audit).await?;
+        let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
         match self.build(cx, &spec, row, promise, given).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
@@ -95,7 +97,11 @@ impl Inner {
         }
     }
 
-    /// Finds room for a sandbox within quotas and memory, and writes down that it will be made.
+    /// Finds room for a sandbox within quotas, budgets and memory, and writes down that it will be made.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is one fact about the sandbox, and none has a default"
+    )]
     pub(super) async fn intend(
         &self,
         caller: &Caller,
@@ -103,6 +109,7 @@ impl Inner {
         given: &Given,
         spec: &SandboxSpec,
         idle_timeout: Option<std::time::Duration>,
+        max_cost: Option<Usd>,
         audit: &Audit,
     ) -> Result<(SandboxRow, Promise)> {
         let id = given.id;
@@ -134,7 +141,19 @@ impl Inner {
             last_used_at: now,
             revision: 0,
         };
-        stored(self.store.insert_sandbox(&row, Some(ceiling), audit).await)?;
+        let opening = Opening {
+            kind: EntryKind::Sandbox,
+            object: id.to_string(),
+            labels: spec.labels.clone(),
+            limits: &spec.limits,
+            longest: spec.lifetime.after,
+            max_cost,
+            at: now,
+        };
+        let account = self.spending.open(&self.store, caller, opening).await?;
+        let entry = Some(account.entry().clone());
+        stored(self.store.insert_sandbox_with(&row, Some(ceiling), audit, entry).await)?;
+        self.spending.keep(id, account);
         self.events.wake(caller.tenant);
         Ok((row, promise))
     }
@@ -188,8 +207,9 @@ impl Inner {
     /// Takes the step to `ready` of a sandbox that the provider made.
     pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
         let id = row.id;
+        let attempts = self.spending.placed(&made);
         let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
-        let changes = SandboxChanges { walls, ..SandboxChanges::default() };
+        let changes = SandboxChanges { walls, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {
             Stepped::To(row) => Ok(row),
             Stepped::Refused(row) => {

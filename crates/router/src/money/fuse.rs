@@ -68,6 +68,11 @@ impl SpendFuse {
         Self { spent, ..self }
     }
 
+    /// The same, read again.
+    pub fn set_spent(&mut self, spent: Usd) {
+        self.spent = spent;
+    }
+
     pub fn spent(&self) -> Usd {
         self.spent
     }
@@ -213,7 +218,8 @@ mod tests {
     fn many_that_run_at_once_do_not_spend_the_same_money() {
         let (limit, per_second) = (Usd::micros(1_000_000), Usd::micros(1000));
         let mut fuse = SpendFuse::new(Some(limit), AtLimit::Stop);
-        let mut running: Vec<_> = (0..50).map(|_| (fuse.before_create(&micros(100)).unwrap(), 0_u64)).collect();
+        let mut running: Vec<_> =
+            (0..50).map(|_| (fuse.before_create(&micros(100)).unwrap(), 0_u64)).collect();
         let (mut millis, mut spent) = (0_u64, Usd::ZERO);
         while !running.is_empty() {
             millis += 10;

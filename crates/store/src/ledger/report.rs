@@ -1,8 +1,10 @@
 //! Sums over the ledger, by whatever they are wanted by.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::str::FromStr;
 
 use sandstorm_types::{TenantId, Timestamp, Usd};
+use thiserror::Error;
 
 use crate::database::{Row, sql};
 use crate::{Result, Store};
@@ -18,6 +20,56 @@ pub enum GroupBy {
     Hour,
     /// The value of the label of this name.
     Label(String),
+}
+
+/// Why it is nothing to sum up by.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("must be `tenant`, `key`, `provider`, `region`, `day`, `hour` or `label:` and a name")]
+pub struct NoGroup;
+
+impl GroupBy {
+    /// A value as people write it: days and hours are stored as numbers since 1970.
+    pub fn shown(&self, value: &str) -> String {
+        let moment = |millis: i64, length: usize| {
+            let number = value.parse::<i64>().ok()?;
+            let text = Timestamp::from_millis(number.checked_mul(millis)?).to_string();
+            text.get(..length).map(str::to_owned)
+        };
+        let shown = match self {
+            Self::Day => moment(86_400_000, 10),
+            Self::Hour => moment(3_600_000, 16).map(|hour| hour + "Z"),
+            _ => None,
+        };
+        shown.unwrap_or_else(|| value.to_owned())
+    }
+}
+
+impl fmt::Display for GroupBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tenant => "tenant",
+            Self::Key => "key",
+            Self::Provider => "provider",
+            Self::Region => "region",
+            Self::Day => "day",
+            Self::Hour => "hour",
+            Self::Label(name) => return write!(f, "label:{name}"),
+        })
+    }
+}
+
+impl FromStr for GroupBy {
+    type Err = NoGroup;
+
+    fn from_str(text: &str) -> std::result::Result<Self, NoGroup> {
+        let all = [Self::Tenant, Self::Key, Self::Provider, Self::Region, Self::Day, Self::Hour];
+        if let Some(name) = text.strip_prefix("label:") {
+            let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+            let is_good = (1..=63).contains(&name.len()) && name.bytes().all(in_name);
+            return if is_good { Ok(Self::Label(name.to_owned())) } else { Err(NoGroup) };
+        }
+        all.into_iter().find(|by| by.to_string() == text).ok_or(NoGroup)
+    }
 }
 
 /// Which entries, in which groups.
@@ -42,7 +94,7 @@ impl LedgerQuery {
 }
 
 /// What the entries of a group come to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LedgerSum {
     /// The group as it is stored: days and hours are numbers since 1970.
     pub place: Vec<String>,
