@@ -67,7 +67,10 @@ mod tests {
         );
         assert_eq!((half_paid.charge, half_paid.credit), (Usd::dollars(6), Usd::dollars(3)));
         // 5 % of the two dollars of computing that are left.
-        assert_eq!((half_paid.margin.to_string(), half_paid.total().to_string()), ("0.1".into(), "3.1".into()));
+        assert_eq!(
+            (half_paid.margin.to_string(), half_paid.total().to_string()),
+            ("0.1".into(), "3.1".into())
+        );
         assert_eq!(credit.left(), Usd::ZERO);
     }
 

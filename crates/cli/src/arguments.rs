@@ -9,7 +9,7 @@ use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
 use crate::mcp::McpCommand;
 use crate::records::{AuditCommand, BackupCommand};
-use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup};
+use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup, UsageCommand};
 use crate::serve::ServeCommand;
 
 /// Run untrusted code in a sandbox on this machine.
@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Files(FilesGroup),
     /// See one-shot runs on a server
     Runs(RunsGroup),
+    /// See what was used on a server, and what it cost
+    Usage(UsageCommand),
     /// Measure how fast sandboxes are here, beside what one would otherwise use
     Bench(BenchCommand),
     /// Print completions for a shell

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Context(group) => remote::context(group),
         Command::Files(group) => remote::files(group),
         Command::Runs(group) => remote::runs(group),
+        Command::Usage(command) => remote::usage(command),
         Command::Bench(command) => bench::bench(&command),
         Command::Completions { shell } => completions::print(shell),
     };

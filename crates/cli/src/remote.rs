@@ -1,4 +1,4 @@
-//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`.
+//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `usage`.
 //!
 //! They need no engine and no launcher: one thread, one connection pool, and whatever the server answers.
 
@@ -18,6 +18,7 @@ mod sandbox;
 mod table;
 mod transfer;
 mod units;
+mod usage;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ pub(crate) use files::FilesGroup;
 use output::Output;
 pub(crate) use runs::RunsGroup;
 pub(crate) use sandbox::SandboxGroup;
+pub(crate) use usage::UsageCommand;
 
 pub(crate) fn sandbox(group: SandboxGroup) -> anyhow::Result<ExitCode> {
     let SandboxGroup { connection, command } = group;
@@ -52,6 +54,11 @@ pub(crate) fn files(group: FilesGroup) -> anyhow::Result<ExitCode> {
 pub(crate) fn runs(group: RunsGroup) -> anyhow::Result<ExitCode> {
     let RunsGroup { connection, command } = group;
     serve(&connection, async |client, output| runs::serve(client, output, command).await)
+}
+
+pub(crate) fn usage(command: UsageCommand) -> anyhow::Result<ExitCode> {
+    let UsageCommand { connection, wanted } = command;
+    serve(&connection, async |client, output| usage::serve(client, output, wanted).await)
 }
 
 /// Runs one command with a client of the server that the flags and variables name.

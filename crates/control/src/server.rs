@@ -248,6 +248,11 @@ impl Control {
         Capabilities { requirements, lifetime: true, ..self.0.provider.capabilities() }
     }
 
+    /// The name of where sandboxes are made.
+    pub fn place(&self) -> &str {
+        &self.0.provider.info().name
+    }
+
     pub async fn readiness(&self) -> Readiness {
         let not = |reason| Readiness { ready: false, reason: Some(reason) };
         if self.0.draining.is_cancelled() {

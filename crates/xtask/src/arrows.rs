@@ -83,7 +83,7 @@ const ROWS: &[Row] = &[
     Row {
         folder: "gateway",
         may: &["control", "provider", "telemetry", "types"],
-        tests_may: &["language", "store"],
+        tests_may: &["catalog", "language", "store"],
         never: &["sqlx", "rusqlite"],
     },
     Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx", "rusqlite"] },

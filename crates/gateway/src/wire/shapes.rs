@@ -109,6 +109,22 @@ pub(crate) struct Seconds(f64);
 #[schema(pattern = "^[0-9.]+((d|h|m|s|ms)([0-9.]+(h|m|s|ms))*)?$")]
 pub(crate) struct SpanText(String);
 
+/// An amount of US dollars: a number, or a decimal text of at most 12 places.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Dollars {
+    Number(DollarNumber),
+    Text(DollarText),
+}
+
+#[derive(ToSchema)]
+#[schema(minimum = 0, maximum = 1000000000)]
+pub(crate) struct DollarNumber(f64);
+
+#[derive(ToSchema)]
+#[schema(pattern = "^[0-9]{1,9}(\\.[0-9]{1,12})?$", example = "0.05")]
+pub(crate) struct DollarText(String);
+
 /// A language of `/v1/languages`, by name or alias.
 #[derive(ToSchema)]
 #[schema(pattern = "^[A-Za-z0-9+#._-]{1,32}$", example = "python")]
