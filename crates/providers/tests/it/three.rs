@@ -45,10 +45,10 @@ impl Alteration for Counting {
     }
 }
 
-/// Three servers, a proxy before the first, and a server that routes between them.
+/// Three servers, a proxy before each, and a server that routes between them.
 struct Three {
     servers: Vec<World>,
-    proxy: Proxy,
+    proxies: Vec<Proxy>,
     begun: Arc<Mutex<HashMap<String, usize>>>,
     control: Control,
     _dir: tempfile::TempDir,
@@ -63,12 +63,13 @@ impl Three {
             let counting = Counting { inner: Arc::clone(&memory), begun: Arc::clone(&begun) };
             servers.push(World::over(memory, Arc::new(Altered(counting)), many(World::settings())).await);
         }
-        let proxy = Proxy::to(servers[0].address).await;
+        let mut proxies = Vec::new();
         let entry = Arc::new(Catalog::embedded().get("sandstorm").unwrap().clone());
         let mut members = Vec::new();
         for (name, server) in ["flaky", "second", "third"].iter().zip(&servers) {
-            let address = if *name == "flaky" { proxy.address } else { server.address };
-            let mut config = server.config(address);
+            let proxy = Proxy::to(server.address).await;
+            let mut config = server.config(proxy.address);
+            proxies.push(proxy);
             (*name).clone_into(&mut config.name);
             config.answer_timeout = Duration::from_secs(20);
             let provider = SandstormProvider::connect(config).await.unwrap();
@@ -79,7 +80,7 @@ impl Three {
         settings.router.retries = RetryBudgetRules { per_request: 2.0, ..RetryBudgetRules::default() };
         let fleet = Fleet::new(members, settings, 7, Tasks::default());
         let (control, dir) = router(fleet).await;
-        Self { servers, proxy, begun, control, _dir: dir }
+        Self { servers, proxies, begun, control, _dir: dir }
     }
 
     fn caller(&self) -> Caller {
@@ -142,7 +143,7 @@ fn bad_days() -> impl Fn(&str) -> Fault + Send + Sync + 'static {
 
 async fn survive(count: usize) {
     let three = Three::new().await;
-    three.proxy.set(bad_days());
+    three.proxies[0].set(bad_days());
     let (control, caller) = (&three.control, three.caller());
     let order = Routing { order: vec!["flaky".to_owned()], ..Routing::default() };
     let results: Vec<_> = stream::iter(0..count)
@@ -173,7 +174,7 @@ async fn survive(count: usize) {
     assert_eq!(begun.len(), count);
     let twice: Vec<_> = begun.iter().filter(|(_, times)| **times != 1).collect();
     assert!(twice.is_empty(), "{twice:?}");
-    three.proxy.heal();
+    three.proxies[0].heal();
     for server in &three.servers {
         eventually("nothing is left", || async { server.alive().await == 0 }).await;
     }
@@ -252,9 +253,10 @@ async fn wishes_that_mean_nothing_are_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_all_are_down_each_is_named() {
-    let mut three = Three::new().await;
-    three.proxy.set(|_| answer("500 Internal Server Error", "", "no"));
-    three.servers.truncate(1);
+    let three = Three::new().await;
+    for proxy in &three.proxies {
+        proxy.set(|_| answer("500 Internal Server Error", "", "no"));
+    }
     let error = three.control.run(&three.caller(), spec("x")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Capacity, "{error}");
     for name in ["flaky", "second", "third"] {
