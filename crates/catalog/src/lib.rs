@@ -46,6 +46,7 @@ pub use estimate::{CostEstimate, Span};
 pub use fees::{FeeRules, Fees};
 pub use overrides::{Overrides, ProviderOverride};
 pub use price::{PriceModel, Tier};
+pub use sandstorm_types::{Usd, UsdError};
 pub use size::{Demand, Size, Sizes};
 pub use stale::Stale;
 pub use terms::{Billing, Credits, Extras, Quotas, Region};

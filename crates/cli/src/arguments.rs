@@ -9,7 +9,9 @@ use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
 use crate::mcp::McpCommand;
 use crate::records::{AuditCommand, BackupCommand};
-use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup, UsageCommand};
+use crate::remote::{
+    ContextGroup, FilesGroup, ProvidersCommand, RouteGroup, RunsGroup, SandboxGroup, UsageCommand,
+};
 use crate::serve::ServeCommand;
 
 /// Run untrusted code in a sandbox on this machine.
@@ -69,6 +71,10 @@ pub(crate) enum Command {
     Runs(RunsGroup),
     /// See what was used on a server, and what it cost
     Usage(UsageCommand),
+    /// Show where a server can put sandboxes, with prices and health
+    Providers(ProvidersCommand),
+    /// Ask a server where a sandbox would go, and why
+    Route(RouteGroup),
     /// Measure how fast sandboxes are here, beside what one would otherwise use
     Bench(BenchCommand),
     /// Print completions for a shell

@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         Command::Files(group) => remote::files(group),
         Command::Runs(group) => remote::runs(group),
         Command::Usage(command) => remote::usage(command),
+        Command::Providers(command) => remote::providers(command),
+        Command::Route(group) => remote::route(group),
         Command::Bench(command) => bench::bench(&command),
         Command::Completions { shell } => completions::print(shell),
     };

@@ -1,4 +1,4 @@
-//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `usage`.
+//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `usage`, `providers`, `route`.
 //!
 //! They need no engine and no launcher: one thread, one connection pool, and whatever the server answers.
 
@@ -13,6 +13,7 @@ mod output;
 mod paths;
 mod printer;
 mod raw_mode;
+mod routing;
 mod runs;
 mod sandbox;
 mod table;
@@ -32,6 +33,7 @@ pub(crate) use connection::Connection;
 pub(crate) use context::ContextGroup;
 pub(crate) use files::FilesGroup;
 use output::Output;
+pub(crate) use routing::{ProvidersCommand, RouteGroup};
 pub(crate) use runs::RunsGroup;
 pub(crate) use sandbox::SandboxGroup;
 pub(crate) use usage::UsageCommand;
@@ -59,6 +61,15 @@ pub(crate) fn runs(group: RunsGroup) -> anyhow::Result<ExitCode> {
 pub(crate) fn usage(command: UsageCommand) -> anyhow::Result<ExitCode> {
     let UsageCommand { connection, wanted } = command;
     serve(&connection, async |client, output| usage::serve(client, output, wanted).await)
+}
+
+pub(crate) fn providers(command: ProvidersCommand) -> anyhow::Result<ExitCode> {
+    serve(&command.connection, async |client, output| routing::providers(client, output).await)
+}
+
+pub(crate) fn route(group: RouteGroup) -> anyhow::Result<ExitCode> {
+    let RouteGroup { connection, command } = group;
+    serve(&connection, async |client, output| routing::route(client, output, command).await)
 }
 
 /// Runs one command with a client of the server that the flags and variables name.

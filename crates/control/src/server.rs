@@ -38,6 +38,7 @@ mod program;
 mod provider_events;
 mod quotas;
 mod recovery;
+mod routing;
 mod run_cache;
 mod run_record;
 mod runs;
@@ -54,6 +55,7 @@ mod usage;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use sandstorm_fleet::Fleet;
 use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result, Tasks};
 use sandstorm_store::Store;
 use sandstorm_types::{ByteSize, Capabilities, Enforcement, ErrorKind, Limits, TenantId};
@@ -69,10 +71,14 @@ pub use files::WrittenFile;
 pub use fork::{ForkView, NewFork};
 pub use idempotency::{Answer, Answered};
 pub use quotas::StreamGuard;
+pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;
 pub use runs::{RunQuery, RunView, Running};
 pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
 pub use usage::{Sample, UsageView};
+
+/// What [`Control::explain`] gives.
+pub use sandstorm_router::Decision as RouteDecision;
 
 /// What [`Control::audit`] gives.
 pub use sandstorm_store::{AuditRow, Decision};
@@ -114,6 +120,10 @@ pub struct Settings {
     pub retention: Retention,
     pub run_cache: RunCacheLimits,
     pub costs: Costs,
+    /// How often what is elsewhere is compared with what is known.
+    pub reconcile_every: Duration,
+    /// From this age on a price is warned about.
+    pub price_age: Duration,
     /// Keys the hashes of API keys and the marks of list cursors. Kept in the state directory, never in the store.
     pub pepper: Pepper,
 }
@@ -181,6 +191,8 @@ struct Inner {
     in_flight: Arc<idempotency::InFlight>,
     /// Toolchains outside the host's own trees, looked for once.
     toolchains: OnceLock<Vec<HostMount>>,
+    /// How the one provider looks beside others, where there is no fleet; made when somebody asks.
+    alone: OnceLock<Arc<Fleet>>,
     draining: CancellationToken,
 }
 
@@ -226,9 +238,10 @@ impl Control {
             events: events::Wakers::default(),
             clock: clocks::Clock::default(),
             ledger: usage::Ledger::default(),
-            spending: costs::Spending::new(&settings.costs, &provider.info().name),
+            spending: costs::Spending::new(&settings.costs, &provider.info().name, runner.fleet.as_deref()),
             in_flight: Arc::default(),
             toolchains: OnceLock::new(),
+            alone: OnceLock::new(),
             draining: CancellationToken::new(),
             store,
             provider,
@@ -239,6 +252,10 @@ impl Control {
         inner.recover().await?;
         inner.hear_provider(events);
         inner.start_clocks();
+        if let Some(fleet) = inner.runner.fleet.clone() {
+            let every = inner.settings.reconcile_every;
+            inner.tasks.start("look for orphans", Arc::clone(&inner).look_for_orphans(fleet, every));
+        }
         Ok(Self(inner))
     }
 
@@ -248,9 +265,12 @@ impl Control {
         Capabilities { requirements, lifetime: true, ..self.0.provider.capabilities() }
     }
 
-    /// The name of where sandboxes are made.
-    pub fn place(&self) -> &str {
-        &self.0.provider.info().name
+    /// The names of where sandboxes can be made.
+    pub fn places(&self) -> Vec<String> {
+        match &self.0.runner.fleet {
+            Some(fleet) => fleet.names().map(str::to_owned).collect(),
+            None => vec![self.0.provider.info().name.clone()],
+        }
     }
 
     pub async fn readiness(&self) -> Readiness {

@@ -14,7 +14,8 @@ pub(crate) mod info;
 pub(crate) mod original;
 pub(crate) mod ports;
 pub(crate) mod pty;
-pub(crate) mod runs;
+pub(crate) mod routing;
+mod runs;
 pub(crate) mod sandboxes;
 pub(crate) mod tunnels;
 pub(crate) mod usage;
@@ -39,6 +40,8 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(runs::get))
         .routes(routes!(runs::cancel))
         .routes(routes!(original::run))
+        .routes(routes!(routing::explain))
+        .routes(routes!(routing::providers))
         .routes(routes!(events::of_tenant))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::delete))

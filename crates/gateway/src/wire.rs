@@ -11,6 +11,7 @@ mod fork;
 mod key;
 mod original;
 mod result;
+mod route;
 mod run;
 mod sandbox;
 mod server;
@@ -31,6 +32,7 @@ pub(crate) use key::{
 };
 pub(crate) use original::{OriginalResultBody, RunInSandbox};
 pub(crate) use result::ResultBody;
+pub(crate) use route::{ExplainRoute, ExplanationBody, ProviderBody, ProviderList};
 pub(crate) use run::{RunBody, RunList, StartRun};
 pub(crate) use sandbox::{CreateSandbox, Extend, SandboxBody, SandboxList, SetNetwork};
 pub use server::LanguageView;

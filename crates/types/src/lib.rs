@@ -26,8 +26,10 @@ mod limit_value;
 mod limits;
 mod limits_patch;
 mod network;
+mod objective;
 mod requirement;
 mod result;
+mod routing;
 mod run_spec;
 mod sandbox_spec;
 mod state;
@@ -58,11 +60,13 @@ pub use limit_value::{LimitError, LimitValue};
 pub use limits::Limits;
 pub use limits_patch::LimitsPatch;
 pub use network::{AllowList, NetworkPolicy, NetworkPolicyError, Rule, Target};
+pub use objective::{Objective, Weights, WeightsError};
 pub use requirement::{Requirement, RequirementError};
 pub use result::{
     Attempt, Metrics, PerStream, ProgramError, RichResult, Route, RunResult, Status, cli_exit_code,
     exit_code_after,
 };
+pub use routing::{Require, Routing, RoutingError};
 pub use run_spec::{RunSpec, RunSpecError};
 pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Template, User};
 pub use state::{Conflict, Phase, State, Step, Transition};

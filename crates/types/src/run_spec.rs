@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Usd,
+    Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement,
+    Routing, RoutingError, Usd,
 };
 
 const MAX_ARGS: usize = 4096;
@@ -47,6 +48,9 @@ pub struct RunSpec {
     /// It is not begun if it is expected to cost more, and stopped before it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost: Option<Usd>,
+    /// Where it should go, where there is a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Box<Routing>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks this way")]
@@ -63,6 +67,8 @@ pub enum RunSpecError {
     TooManyArgs,
     #[error("there are more than 10000 files")]
     TooManyFiles,
+    #[error("routing: {0}")]
+    Routing(RoutingError),
 }
 
 impl RunSpec {
@@ -82,6 +88,7 @@ impl RunSpec {
             cache: false,
             labels: Labels::default(),
             max_cost: None,
+            routing: None,
         }
     }
 
@@ -92,6 +99,9 @@ impl RunSpec {
         }
         if self.files.len() > MAX_FILES {
             return Err(RunSpecError::TooManyFiles);
+        }
+        if let Some(routing) = &self.routing {
+            routing.validate().map_err(RunSpecError::Routing)?;
         }
         let bad = |arg: &String| arg.contains('\0') || arg.len() > MAX_ARG;
         match self.args.iter().position(bad) {

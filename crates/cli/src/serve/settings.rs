@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use sandstorm_catalog::{Catalog, FeeRules, Overrides, PriceModel, ProviderOverride};
+use sandstorm_catalog::{FeeRules, PriceModel};
 use sandstorm_config::{BudgetEnd, BudgetPeriod, Config, Environment, Loaded, LogFormat, LogLevel};
 use sandstorm_control::server::{
     AtLimit, Budget, Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, Window,
@@ -52,21 +52,24 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
             max_bytes: config.run_cache.max_bytes.as_u64(),
             max_age: config.run_cache.max_age,
         },
-        costs: costs(config)?,
+        costs: costs(loaded)?,
+        reconcile_every: config.routing.reconcile_every,
+        price_age: config.routing.price_age,
         pepper,
     })
 }
 
-/// Prices with this machine's own, fees and budgets.
-fn costs(config: &Config) -> anyhow::Result<Costs> {
-    let sandstorm_config::Costs { vcpu_hour, gib_hour, credits, margin_permille, snapshot_gib_hour } =
-        config.costs;
-    let mut own = ProviderOverride::default();
-    if vcpu_hour != Usd::ZERO || gib_hour != Usd::ZERO {
-        own.price = Some(PriceModel::Owned { vcpu_hour, gib_hour });
-    }
-    let overrides = Overrides { providers: [("local".to_owned(), own)].into() };
-    let catalog = Catalog::embedded().with(&overrides).context("`costs`")?;
+/// What this machine costs, where the operator has set it.
+pub(super) fn own_price(config: &Config) -> Option<PriceModel> {
+    let sandstorm_config::Costs { vcpu_hour, gib_hour, .. } = config.costs;
+    let is_set = vcpu_hour != Usd::ZERO || gib_hour != Usd::ZERO;
+    is_set.then_some(PriceModel::Owned { vcpu_hour, gib_hour })
+}
+
+/// Prices, fees and budgets.
+fn costs(loaded: &Loaded) -> anyhow::Result<Costs> {
+    let config = &loaded.config;
+    let sandstorm_config::Costs { credits, margin_permille, snapshot_gib_hour, .. } = config.costs;
     let budget = |budget: &sandstorm_config::Budget| {
         Ok(Budget {
             name: budget.name.clone(),
@@ -87,8 +90,7 @@ fn costs(config: &Config) -> anyhow::Result<Costs> {
         })
     };
     Ok(Costs {
-        catalog: Arc::new(catalog),
-        places: Vec::new(),
+        catalog: Arc::new(super::providers::catalogue(loaded)?),
         fees: FeeRules { margin_permille, snapshot_gib_hour },
         credits,
         budgets: config.budgets.iter().map(budget).collect::<anyhow::Result<_>>()?,

@@ -27,10 +27,8 @@ pub(super) use opening::Opening;
 /// What the operator decides about money.
 #[derive(Debug, Clone)]
 pub struct Costs {
-    /// Prices of every provider, with the operator's own figures.
+    /// Prices, with the operator's own figures. Those of a fleet are the fleet's.
     pub catalog: Arc<Catalog>,
-    /// Names of the providers that a sandbox may be made at. Empty: the server's own.
-    pub places: Vec<String>,
     pub fees: FeeRules,
     /// Whether the free credits that the catalogue tells of are there to be used.
     pub credits: bool,
@@ -42,7 +40,6 @@ impl Default for Costs {
     fn default() -> Self {
         Self {
             catalog: Arc::new(Catalog::embedded().clone()),
-            places: Vec::new(),
             fees: FeeRules::default(),
             credits: false,
             budgets: Vec::new(),

@@ -106,6 +106,9 @@ impl Control {
         // What it is counted under does not make it another run.
         let (labels, max_cost) = (std::mem::take(&mut spec.labels), spec.max_cost.take());
         let prepared = self.0.runner.prepare(&spec, None)?;
+        if spec.routing.is_some() {
+            self.0.check_run_routing(&spec, &limits)?;
+        }
         tenant.count_run()?;
         let lead = match self.0.seek_result(caller, &spec, &prepared).await? {
             Sought::Found(made) => {
@@ -114,6 +117,7 @@ impl Control {
             Sought::Lead(lead) => Some(lead),
             Sought::Wait(_) | Sought::Off => None,
         };
+        let max_cost = self.0.most(max_cost, &mut spec.routing);
         let id = RunId::random();
         let opening = Opening {
             kind: EntryKind::Run,

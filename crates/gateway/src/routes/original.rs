@@ -23,7 +23,7 @@ pub(crate) async fn run(
 ) -> ApiResult<Answer<OriginalResultBody>> {
     let Json { value, bytes: _, room: _room } = body;
     idempotency::refuse(&headers)?;
-    let spec = value.into_spec(app.control.place(), app.control.capabilities().isolation)?;
+    let spec = value.into_spec(&app.control.places())?;
     let result = Box::pin(app.control.run(&caller, spec)).await?;
     Ok(Answer(result.into()))
 }

@@ -7,7 +7,7 @@ use sandstorm_types::{Timestamp, Usd};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use utoipa::ToSchema;
 
-use super::shapes::DollarText;
+use super::shapes::DollarsText;
 
 /// The most that something may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -27,17 +27,15 @@ impl<'de> Deserialize<'de> for MaxCost {
             Number(f64),
             Text(String),
         }
-        let wrong = || de::Error::custom("must be an amount of dollars such as \"0.05\", at most 1000000000");
+        let wrong = || de::Error::custom("must be an amount of dollars such as \"0.05\", at most 1000000");
         let text = match Given::deserialize(deserializer).map_err(|_| wrong())? {
-            Given::Number(number) => format!("{number:.12}"),
+            Given::Number(number) if (0.0..=1e6).contains(&number) => format!("{number:.12}"),
+            Given::Number(_) => return Err(wrong()),
             Given::Text(text) => text,
         };
         let most: Usd = text.parse().map_err(|_| wrong())?;
-        if text.starts_with('-') || most > Usd::dollars(1_000_000_000) {
-            Err(wrong())
-        } else {
-            Ok(Self(most))
-        }
+        let digits = text.split('.').next().map_or(0, str::len);
+        if text.starts_with('-') || digits > 7 { Err(wrong()) } else { Ok(Self(most)) }
     }
 }
 
@@ -81,21 +79,21 @@ pub(crate) struct Amounts {
     unpriced: u64,
     wall_ms: u64,
     cpu_ms: u64,
-    #[schema(value_type = DollarText)]
+    #[schema(value_type = DollarsText)]
     estimate_usd: Usd,
     /// What providers charge.
-    #[schema(value_type = DollarText)]
+    #[schema(value_type = DollarsText)]
     charge_usd: Usd,
     /// How much of that free credits paid.
-    #[schema(value_type = DollarText)]
+    #[schema(value_type = DollarsText)]
     credit_usd: Usd,
     /// The operator's share.
-    #[schema(value_type = DollarText)]
+    #[schema(value_type = DollarsText)]
     margin_usd: Usd,
-    #[schema(value_type = DollarText)]
+    #[schema(value_type = DollarsText)]
     snapshots_usd: Usd,
     /// What is left to pay: charge less credit, with margin and snapshots.
-    #[schema(value_type = DollarText)]
+    #[schema(value_type = DollarsText)]
     cost_usd: Usd,
 }
 
@@ -238,7 +236,9 @@ mod tests {
         let read = |json: &str| serde_json::from_str::<MaxCost>(json).map(Usd::from);
         assert_eq!(read("\"0.05\"").unwrap(), read("0.05").unwrap());
         assert_eq!(read("1e-30").unwrap(), Usd::ZERO);
-        for bad in ["-1", "\"-0\"", "\"x\"", "1e10", "\"1e3\"", "true", "\"0.0000000000001\""] {
+        for bad in
+            ["-1", "\"-0\"", "\"x\"", "1000001", "\"12345678\"", "\"1e3\"", "true", "\"0.0000000000001\""]
+        {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

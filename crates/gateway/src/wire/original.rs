@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use sandstorm_types::{
     Blob, ByteSize, EnvMap, GuestPath, Isolation, LanguageName, LimitsPatch, MilliCpus, NetworkPolicy,
-    Requirement, RunResult, RunSpec, Status, Timestamp, cli_exit_code,
+    Require, Requirement, Routing, RunResult, RunSpec, Status, Timestamp, cli_exit_code,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::cost::MaxCost;
-use super::shapes::{DollarNumber, LanguageText};
+use super::shapes::{DollarsNumber, LanguageText};
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
 
@@ -70,8 +70,7 @@ pub(crate) struct OriginalSpec {
     gpu_type: Option<Value>,
     #[schema(ignore)]
     stateful: Option<Value>,
-    #[schema(ignore)]
-    region: Option<Value>,
+    region: Option<String>,
     #[serde(alias = "runtime_preference")]
     #[schema(ignore)]
     runtime_preference: Option<Value>,
@@ -129,7 +128,7 @@ enum IsolationLevel {
 pub(crate) struct OriginalConstraints {
     /// USD.
     #[serde(alias = "max_cost")]
-    #[schema(value_type = Option<DollarNumber>)]
+    #[schema(value_type = Option<DollarsNumber>)]
     max_cost: Option<MaxCost>,
     /// Milliseconds; a wish.
     #[serde(alias = "max_latency")]
@@ -157,28 +156,33 @@ pub(crate) struct OriginalConstraints {
 }
 
 impl RunInSandbox {
-    /// The same in our words. `place` is where things run here, and `isolation` what is between them and the host.
-    pub(crate) fn into_spec(self, place: &str, isolation: Isolation) -> ApiResult<RunSpec> {
+    /// The same in our words. `places` are those that this server has: wishes about others mean nothing here.
+    pub(crate) fn into_spec(self, places: &[String]) -> ApiResult<RunSpec> {
         let Self { spec, constraints } = self;
         let constraints = constraints.unwrap_or_default();
         spec.refuse_what_is_not_there(&constraints)?;
-        let least = match spec.isolation_level.unwrap_or(IsolationLevel::Standard) {
-            IsolationLevel::Standard => Isolation::Process,
-            IsolationLevel::Strong => Isolation::UserKernel,
-            IsolationLevel::Maximum => Isolation::MicroVm,
+        let known = |names: Vec<String>| names.into_iter().filter(|name| places.contains(name)).collect();
+        let exclude_providers: Vec<String> = known(constraints.exclude_providers);
+        if places.iter().all(|place| exclude_providers.contains(place)) {
+            return Err(ApiError::field("constraints.excludeProviders", "leaves no place to run at"));
+        }
+        let latency = scaled("constraints.maxLatency", constraints.max_latency, 1.0, 3_600_000.0, 1e-3)?;
+        let routing = Routing {
+            max_latency: latency.map(Duration::from_secs_f64),
+            preferred_region: constraints.preferred_region,
+            preferred_providers: known(constraints.preferred_providers),
+            exclude_providers,
+            require: Require {
+                isolation: match spec.isolation_level.unwrap_or(IsolationLevel::Standard) {
+                    IsolationLevel::Standard => None,
+                    IsolationLevel::Strong => Some(Isolation::UserKernel),
+                    IsolationLevel::Maximum => Some(Isolation::MicroVm),
+                },
+                regions: spec.region.into_iter().filter(|region| !region.is_empty()).collect(),
+                ..Require::default()
+            },
+            ..Routing::default()
         };
-        if isolation < least {
-            return Err(ApiError::field("spec.isolationLevel", "is more than this server has"));
-        }
-        if constraints.exclude_providers.iter().any(|name| name == place) {
-            return Err(ApiError::field(
-                "constraints.excludeProviders",
-                "names the only place that there is here",
-            ));
-        }
-        if constraints.max_latency.is_some_and(|most| most.is_nan() || most <= 0.0) {
-            return Err(ApiError::field("constraints.maxLatency", "must be more than nothing"));
-        }
         let limits = LimitsPatch {
             wall: scaled("timeout", spec.timeout.or(constraints.timeout), 1000.0, 3_600_000.0, 1e-3)?
                 .map(Duration::from_secs_f64),
@@ -196,6 +200,7 @@ impl RunInSandbox {
             limits,
             network: if spec.network_access { NetworkPolicy::Open } else { NetworkPolicy::None },
             max_cost: constraints.max_cost.map(Into::into),
+            routing: (routing != Routing::default()).then(|| Box::new(routing)),
             ..RunSpec::new(spec.language.unwrap_or_else(python), spec.code)
         };
         run.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
@@ -210,7 +215,6 @@ impl OriginalSpec {
             ("spec.gpu", &self.gpu),
             ("spec.gpuType", &self.gpu_type),
             ("spec.stateful", &self.stateful),
-            ("spec.region", &self.region),
             ("spec.runtimePreference", &self.runtime_preference),
             ("spec.bootcHash", &self.bootc_hash),
             ("spec.dockerfile", &self.dockerfile),
@@ -330,7 +334,7 @@ mod tests {
     use crate::json::read;
 
     fn spec(json: &str) -> ApiResult<RunSpec> {
-        read::<RunInSandbox>(json.as_bytes()).unwrap().into_spec("local", Isolation::Container)
+        read::<RunInSandbox>(json.as_bytes()).unwrap().into_spec(&["local".to_owned()])
     }
 
     #[test]
@@ -348,6 +352,19 @@ mod tests {
             (run.network.clone(), run.max_cost.unwrap().to_string()),
             (NetworkPolicy::Open, "0.5".to_owned())
         );
+        let routing = run.routing.as_deref().unwrap();
+        assert_eq!(routing.max_latency, Some(Duration::from_millis(100)));
+        assert!(
+            routing.preferred_providers.is_empty() && routing.exclude_providers.is_empty(),
+            "unknown here"
+        );
+        let strong = spec(r#"{"spec": {"code": "x", "isolationLevel": "strong", "region": "eu"}}"#).unwrap();
+        let require = strong.routing.unwrap().require;
+        assert_eq!(
+            (require.isolation, require.regions.join("")),
+            (Some(Isolation::UserKernel), "eu".to_owned())
+        );
+        assert_eq!(spec(r#"{"spec": {"code": "x"}}"#).unwrap().routing, None);
         let snake = camel
             .replace("networkAccess", "network_access")
             .replace("isolationLevel", "isolation_level")
@@ -367,7 +384,6 @@ mod tests {
             (r#"{"spec": {"code": "x", "gpu": true}}"#, "spec.gpu"),
             (r#"{"spec": {"code": "x", "containerImage": "y"}}"#, "spec.containerImage"),
             (r#"{"spec": {"code": "x", "volumes": {"/a": "b"}}}"#, "spec.volumes"),
-            (r#"{"spec": {"code": "x", "isolationLevel": "maximum"}}"#, "spec.isolationLevel"),
             (r#"{"spec": {"code": "x", "memory": 1}}"#, "memory"),
             (r#"{"spec": {"code": "x", "timeout": 3600001}}"#, "timeout"),
             (r#"{"spec": {"code": "x"}, "constraints": {"requireGpu": true}}"#, "constraints.requireGpu"),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sandstorm_control::server::RunView;
 use sandstorm_types::{
     Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement,
-    RunId, RunSpec, Status, Timestamp,
+    Routing, RunId, RunSpec, Status, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::ResultBody;
 use super::cost::MaxCost;
 use super::shapes::{
-    Content, Dollars, EnforcementName, LanguageText, LimitsRequest, NetworkShape, StatusName,
+    Content, Dollars, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, StatusName,
 };
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
@@ -65,6 +65,10 @@ pub(crate) struct StartRun {
     #[serde(default)]
     #[schema(value_type = Option<Dollars>)]
     max_cost: Option<MaxCost>,
+    /// Where it should go, where the server has a choice.
+    #[serde(default)]
+    #[schema(value_type = Option<RoutingShape>)]
+    routing: Option<Box<Routing>>,
 }
 
 impl Wire for StartRun {
@@ -87,6 +91,7 @@ impl StartRun {
             cache: self.cache,
             labels: self.labels,
             max_cost: self.max_cost.map(Into::into),
+            routing: self.routing,
         };
         spec.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(spec)

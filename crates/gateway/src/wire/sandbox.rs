@@ -6,15 +6,15 @@ use std::time::Duration;
 use sandstorm_control::server::{NewSandbox, SandboxView};
 use sandstorm_types::{
     Enforcement, EnvMap, Labels, LanguageName, Limits, LimitsPatch, NetworkPolicy, OnEnd, Phase, Requirement,
-    SandboxId, Template, Timestamp, User, duration,
+    Routing, SandboxId, Template, Timestamp, User, duration,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::cost::MaxCost;
 use super::shapes::{
-    Dollars, EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, Span, StateName,
-    TemplateShape, UserName,
+    Dollars, EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, RoutingShape, Span,
+    StateName, TemplateShape, UserName,
 };
 use super::walls::WallsBody;
 use crate::json::Wire;
@@ -56,6 +56,9 @@ pub(crate) struct CreateSandbox {
     /// The most that it may cost, in US dollars: it is not made if more is expected, and ended before it costs more.
     #[schema(value_type = Option<Dollars>)]
     max_cost: Option<MaxCost>,
+    /// Where it should go, where the server has a choice.
+    #[schema(value_type = Option<RoutingShape>)]
+    routing: Option<Box<Routing>>,
 }
 
 impl Wire for CreateSandbox {
@@ -77,6 +80,8 @@ impl From<CreateSandbox> for NewSandbox {
             enforcement: wanted.enforcement,
             requirements: wanted.requirements,
             max_cost: wanted.max_cost.map(Into::into),
+            routing: wanted.routing,
+            contexts: false,
         }
     }
 }

@@ -219,19 +219,28 @@ impl Account {
 
     /// What it should do, by what it has cost so far, and which budget says so.
     pub(super) fn look(&self) -> (During, Option<String>) {
-        let (provider, _) = self.place();
-        let awake = self.state().awake();
-        let (now, second) = (Timestamp::now(), Duration::from_secs(1));
+        let (place, awake) = {
+            let state = self.state();
+            (state.place.clone(), state.awake())
+        };
+        let now = Timestamp::now();
         let cost = |wall: Duration| {
             // As if it used all of its processors, which nobody can exclude.
             let cpu = wall.mul_f64(f64::from(self.demand().cpus.milli()) / 1000.0);
             let usage = Usage::of(&self.demand(), wall, cpu);
-            let mut credit = self.spending.credit(&provider, now);
-            self.spending.prices().bill(&provider, &usage, &mut credit).map(|bill| bill.total())
+            let at = |provider: &str| {
+                let mut credit = self.spending.credit(provider, now);
+                self.spending.prices().bill(provider, &usage, &mut credit).map(|bill| bill.total())
+            };
+            match &place {
+                Some((provider, _)) => at(provider),
+                // Nobody knows yet where it is: as if it were where it is dearest.
+                None => self.spending.prices().places().filter_map(|(provider, _)| at(provider)).max(),
+            }
         };
-        let (Some(so_far), Some(minute)) = (cost(awake), cost(awake + 60 * second)) else {
+        let (Some(so_far), Some(minute)) = (cost(awake), cost(awake + Duration::from_secs(60))) else {
             // What has no price any more cannot be kept within a budget.
-            return (During::Stop, Some(format!("the price of {provider} is not known")));
+            return (During::Stop, Some("a price that is not known any more".to_owned()));
         };
         let per_second = minute.saturating_sub(so_far).for_each(1, 60);
         let mut state = self.state();

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use sandstorm_catalog::Credit;
-use sandstorm_provider::{Error, OpContext, Result, Sandbox};
+use sandstorm_fleet::Fleet;
+use sandstorm_provider::{Error, OpContext, ProviderInfo, Result, Sandbox};
 use sandstorm_router::money::During;
 use sandstorm_store::{
     Audit, Decision, LedgerBill, LedgerEntry, OpenEntry, SandboxRow, Store, TransitionRow,
@@ -42,10 +43,9 @@ pub(in super::super) struct Spending {
 }
 
 impl Spending {
-    pub(in super::super) fn new(costs: &Costs, provider: &str) -> Arc<Self> {
-        let places = if costs.places.is_empty() { vec![provider.to_owned()] } else { costs.places.clone() };
+    pub(in super::super) fn new(costs: &Costs, provider: &str, fleet: Option<&Fleet>) -> Arc<Self> {
         Arc::new(Self {
-            prices: Prices::new(Arc::clone(&costs.catalog), places, costs.fees),
+            prices: Prices::new(costs, provider, fleet),
             budgets: Budgets::new(costs.budgets.clone()),
             wallets: Wallets::default(),
             credits: costs.credits,
@@ -158,7 +158,8 @@ impl Spending {
     pub(in super::super) async fn adopt(
         self: &Arc<Self>,
         store: &Store,
-        id: SandboxId,
+        row: &SandboxRow,
+        holder: &ProviderInfo,
         open: OpenEntry,
         life: &[TransitionRow],
     ) -> Result<()> {
@@ -175,10 +176,11 @@ impl Spending {
         });
         let account = Account::new(tenant, entry, Arc::clone(self), shares, own).with_time(awake, is_awake);
         let account = Arc::new(account);
+        account.placed(&holder.name, holder.region.clone(), &[]);
         if account.is_limited() && is_awake && !self.prices.are_nothing() {
             self.look_after(&account, Duration::ZERO);
         }
-        self.keep(id, account);
+        self.keep(row.id, account);
         Ok(())
     }
 
@@ -264,7 +266,7 @@ impl Inner {
                 request_id: String::new(),
                 detail: Some(serde_json::json!({ "budget": which })),
             };
-            let ended = if pause && inner.provider.capabilities().pause {
+            let ended = if pause && inner.pauses(tenant, id) {
                 let cx = OpContext::new(tenant);
                 inner.transition(&cx, id, Transition::Pause, Some(&audit)).await.map(drop)
             } else {
@@ -275,6 +277,11 @@ impl Inner {
                 inner.spending.look_after(&account, AGAIN);
             }
         });
+    }
+
+    /// Whether whoever holds a sandbox can pause it.
+    fn pauses(&self, tenant: sandstorm_types::TenantId, id: SandboxId) -> bool {
+        self.sandboxes.get(tenant, id).is_some_and(|living| self.can(&living.row()).pause)
     }
 
     async fn stop_for_money(

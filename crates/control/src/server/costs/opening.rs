@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_catalog::{CostEstimate, Demand, Span};
+use sandstorm_catalog::{Demand, Span};
 use sandstorm_provider::{Error, Result};
 use sandstorm_router::money::{AtLimit, SpendFuse};
 use sandstorm_store::{EntryKind, LedgerEntry, Store};
 use sandstorm_types::{ErrorKind, Labels, Limits, Retry, Timestamp, Usd};
 
 use super::super::Caller;
+use super::prices::Estimates;
 use super::{Account, Spending};
 
 /// Something that is about to be made.
@@ -47,7 +48,7 @@ impl Spending {
             (_, true) => Vec::new(),
             (Some(estimate), false) => {
                 self.budgets().read(store, &fuses).await?;
-                self.budgets().reserve(fuses, estimate)?
+                self.budgets().reserve(fuses, &estimate.dearest)?
             }
             (None, false) => return Err(without_a_price()),
         };
@@ -62,7 +63,7 @@ impl Spending {
             cpu_milli: u64::from(limits.cpus.milli()),
             memory_bytes: limits.memory.as_u64(),
             began_at: at,
-            estimate: estimate.unwrap_or_default().expected,
+            estimate: estimate.unwrap_or_default().dearest.expected,
             max_cost,
             bill: None,
         };
@@ -76,11 +77,12 @@ impl Spending {
 
 fn within(
     most: Usd,
-    estimate: Option<&CostEstimate>,
+    estimate: Option<&Estimates>,
 ) -> Result<(SpendFuse, sandstorm_router::money::Reservation)> {
     let estimate = estimate.ok_or_else(without_a_price)?;
     let mut fuse = SpendFuse::new(Some(most), AtLimit::Stop);
-    let reservation = fuse.before_create(estimate).map_err(|blown| {
+    // Whoever chooses the place leaves out what would be too dear.
+    let reservation = fuse.before_create(&estimate.cheapest).map_err(|blown| {
         let message = format!(
             "`max_cost` is too little: about {} USD would be needed, and {most} are allowed",
             blown.wanted

@@ -1,61 +1,85 @@
 //! What a use costs at a provider, before and after.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use sandstorm_catalog::{
     Bill, Catalog, Charge, CostEstimate, Credit, Demand, FeeRules, PriceModel, ProviderEntry, Span, Usage,
 };
+use sandstorm_fleet::Fleet;
 use sandstorm_types::Usd;
-use std::sync::Arc;
+
+use super::Costs;
 
 /// Prices of the places that sandboxes are made at.
 #[derive(Debug)]
 pub(super) struct Prices {
+    places: BTreeMap<String, Arc<ProviderEntry>>,
+    /// For places that are named otherwise.
     catalog: Arc<Catalog>,
-    places: Vec<String>,
     fees: FeeRules,
     /// Nothing costs anything anywhere.
     free: bool,
 }
 
+/// What something will cost, where that is least and where it is most: nobody knows yet where it goes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Estimates {
+    pub(super) cheapest: CostEstimate,
+    pub(super) dearest: CostEstimate,
+}
+
 impl Prices {
-    pub(super) fn new(catalog: Arc<Catalog>, places: Vec<String>, fees: FeeRules) -> Self {
-        let free = places.iter().all(|place| catalog.get(place).is_some_and(is_free));
-        Self { catalog, places, fees, free }
+    /// The places of a fleet with its prices, or the one place that there is.
+    pub(super) fn new(costs: &Costs, alone: &str, fleet: Option<&Fleet>) -> Self {
+        let catalog = Arc::clone(&costs.catalog);
+        let places: BTreeMap<_, _> = match fleet {
+            Some(fleet) => {
+                let entry = |name: &str| Some((name.to_owned(), Arc::clone(fleet.entry_of(name)?)));
+                fleet.names().filter_map(entry).collect()
+            }
+            None => catalog
+                .get(alone)
+                .map(|entry| (alone.to_owned(), Arc::new(entry.clone())))
+                .into_iter()
+                .collect(),
+        };
+        let free = !places.is_empty() && places.values().all(|entry| is_free(entry));
+        Self { places, catalog, fees: costs.fees, free }
     }
 
     pub(super) fn are_nothing(&self) -> bool {
         self.free
     }
 
-    pub(super) fn catalog(&self) -> &Catalog {
-        &self.catalog
+    pub(super) fn places(&self) -> impl Iterator<Item = (&str, &ProviderEntry)> {
+        self.places.iter().map(|(name, entry)| (name.as_str(), &**entry))
     }
 
-    pub(super) fn places(&self) -> &[String] {
-        &self.places
-    }
-
-    /// What it will cost where it is dearest, since nobody knows yet where it goes. `None`: no place has a price.
-    pub(super) fn estimate(&self, demand: &Demand, span: Span) -> Option<CostEstimate> {
+    /// `None`: no place has a price.
+    pub(super) fn estimate(&self, demand: &Demand, span: Span) -> Option<Estimates> {
         if self.free {
-            return Some(CostEstimate::default());
+            return Some(Estimates::default());
         }
-        let entries = self.places.iter().filter_map(|place| self.catalog.get(place));
-        let estimates = entries.filter_map(|entry| {
+        let estimates = self.places.values().filter_map(|entry| {
             let estimate = entry.estimate(demand, span, 1000, false).ok()?;
-            let with_margin =
-                |cost: Usd| if owned(entry) { cost } else { cost + cost.permille(self.fees.margin_permille) };
+            let margin = if owned(entry) { 0 } else { self.fees.margin_permille };
+            let with_margin = |cost: Usd| cost + cost.permille(margin);
             Some(CostEstimate {
                 low: with_margin(estimate.low),
                 expected: with_margin(estimate.expected),
                 high: with_margin(estimate.high),
             })
         });
-        estimates.max_by_key(|estimate| (estimate.expected, estimate.high))
+        let by_cost = |estimate: &CostEstimate| (estimate.expected, estimate.high);
+        let all: Vec<CostEstimate> = estimates.collect();
+        let cheapest = all.iter().copied().min_by_key(by_cost)?;
+        Some(Estimates { cheapest, dearest: all.iter().copied().max_by_key(by_cost)? })
     }
 
     /// What a use costs at one provider. `None`: it has no price.
     pub(super) fn bill(&self, provider: &str, usage: &Usage, credit: &mut Credit) -> Option<Bill> {
-        let entry = self.catalog.get(provider)?;
+        let entry = self.entry(provider)?;
         if is_free(entry) {
             return Some(Bill::default());
         }
@@ -65,7 +89,11 @@ impl Prices {
 
     /// The charge alone, for an attempt that came to nothing.
     pub(super) fn charge(&self, provider: &str, usage: &Usage) -> Option<Charge> {
-        self.catalog.get(provider)?.charge(usage).ok()
+        self.entry(provider)?.charge(usage).ok()
+    }
+
+    fn entry(&self, provider: &str) -> Option<&ProviderEntry> {
+        self.places.get(provider).map(|entry| &**entry).or_else(|| self.catalog.get(provider))
     }
 }
 

@@ -25,11 +25,8 @@ impl Wallets {
     /// Reads from the ledger what is left. A provider that gives credits every month is not asked about those that it gave
     /// once.
     pub(super) async fn fill(&self, store: &Store, prices: &Prices, now: Timestamp) -> Result<()> {
-        for place in prices.places() {
-            let Some(Credits { once, monthly }) = prices.catalog().get(place).map(|entry| entry.credits())
-            else {
-                continue;
-            };
+        for (place, entry) in prices.places() {
+            let Credits { once, monthly } = entry.credits();
             let (given, from) = match (monthly, once) {
                 (Some(monthly), _) => (monthly, month_of(now)),
                 (None, Some(once)) => (once, Timestamp::from_millis(0)),
@@ -40,7 +37,7 @@ impl Wallets {
                 credit: Credit::new(given.saturating_sub(used)),
                 monthly: monthly.map(|given| (given, from)),
             };
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), wallet);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned(), wallet);
         }
         Ok(())
     }
