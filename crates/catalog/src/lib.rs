@@ -33,8 +33,6 @@ mod size;
 mod stale;
 mod terms;
 
-pub use sandstorm_types::{Usd, UsdError};
-
 pub use bill::Bill;
 pub use catalog::{Catalog, CatalogError};
 pub use charge::{Charge, ChargeError, Usage};

@@ -81,6 +81,8 @@ impl Alteration for Slow {
         };
         made.placement = Some(Placement {
             info: ProviderInfo { name: "rented".into(), kind: "rented".into(), region: Some("eu".into()) },
+            cost: Usd::ZERO,
+            elsewhere: false,
             reason: "it is the last one".into(),
             attempts: vec![
                 attempt("rented", "provider"),
