@@ -68,3 +68,16 @@ async fn a_slow_creation_is_joined_by_another_and_the_loser_is_destroyed() {
     assert_eq!(all[0].inner.list(&cx(), ListFilter::default()).count().await, 0);
     assert_eq!(all[1].inner.list(&cx(), ListFilter::default()).count().await, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn members_that_nobody_uses_are_probed_and_nothing_is_left() {
+    let settings = FleetSettings { probe: spec(), ..FleetSettings::default() };
+    let (fleet, all) = fleet_with(settings, &[("a", Mood::Fine), ("b", Mood::Fine)]);
+    fleet.start_probing();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let asked: usize = all.iter().map(|one| one.asked()).sum();
+    assert!((1..=32).contains(&asked), "{asked} probes in ten minutes");
+    for one in &all {
+        assert_eq!(one.inner.list(&cx(), ListFilter::default()).count().await, 0);
+    }
+}
