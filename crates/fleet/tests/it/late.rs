@@ -43,6 +43,8 @@ async fn a_member_that_comes_late_is_used_from_then_on() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let error = fleet.create(&cx(), &spec(), CreateOptions::default()).await.unwrap_err();
     assert!(error.to_string().contains("nobody is at home"), "{error}");
+    assert!(!error.to_string().contains("template_host"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Capacity, "it may be there soon");
     assert!(fleet.list(&cx(), ListFilter::default()).next().await.unwrap().is_err());
     assert!(late.wait(Duration::from_secs(10)).await);
     let made = fleet.create(&cx(), &spec(), CreateOptions::default()).await.unwrap();
