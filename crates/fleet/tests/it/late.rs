@@ -59,7 +59,11 @@ async fn a_slow_creation_is_joined_by_another_and_the_loser_is_destroyed() {
         ..FleetSettings::default()
     };
     let (fleet, all) = fleet_with(settings, &[("a", Mood::Hangs), ("b", Mood::Fine)]);
-    let routing = sandstorm_types::Routing { order: vec!["a".to_owned()], ..Default::default() };
+    let routing = sandstorm_types::Routing {
+        objective: Some(sandstorm_types::Objective::Fastest),
+        order: vec!["a".to_owned()],
+        ..Default::default()
+    };
     let options = CreateOptions { routing: Some(Box::new(routing)), ..CreateOptions::default() };
     let made = fleet.create(&cx(), &spec(), options).await.unwrap();
     let placement = made.placement.unwrap();
