@@ -110,7 +110,7 @@ impl Cloud {
     /// Why a sandbox cannot be spoken to: it ended, it sleeps, or it is there and does not answer.
     pub(super) async fn lost(&self, place: &Place) -> Error {
         match self.look(place).await {
-            Ok(None) => no_sandbox(place.ours()).with_not_started(),
+            Ok(None) => no_sandbox(place.ours()),
             Ok(Some(Condition::Paused)) => {
                 let message = "the sandbox is paused";
                 Error::new(ErrorKind::Conflict, message).with("sandbox", place.ours()).with_not_started()

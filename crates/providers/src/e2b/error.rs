@@ -249,7 +249,7 @@ pub(super) fn senseless(what: &'static str) -> Error {
 }
 
 pub(super) fn no_sandbox(id: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such sandbox").with("sandbox", id)
+    Error::new(ErrorKind::NotFound, "there is no such sandbox").with("sandbox", id).with_not_started()
 }
 
 #[cfg(test)]

@@ -182,7 +182,10 @@ impl Drop for EndOnDrop {
         self.running.blame(EndCause::Caller);
         let (cloud, running) = (Arc::clone(&self.cloud), Arc::clone(&self.running));
         self.cloud.tasks.start("end a program without a listener", async move {
-            running.place.awake().await;
+            tokio::select! {
+                () = running.place.awake() => {}
+                () = running.place.ended().cancelled() => return,
+            }
             if let Err(failure) = cloud.kill(&running).await {
                 tracing::debug!(exec = %running.id, error = %failure, "a program without a listener was not ended");
             }

@@ -45,6 +45,14 @@ enum Next {
     Stuck,
 }
 
+/// However it comes to an end, nobody waits for more.
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.running.fail("the program is not followed any more: this side is closing");
+        self.cloud.execs.ended(&self.running);
+    }
+}
+
 impl Follower {
     pub(super) fn new(
         cloud: Arc<Cloud>,
@@ -74,8 +82,6 @@ impl Follower {
                 break;
             }
         }
-        self.running.over.cancel();
-        self.cloud.execs.ended(&self.running);
     }
 
     async fn next(&mut self) -> Next {

@@ -1,6 +1,6 @@
 //! Looking after the sandboxes that we know of: their leases are renewed, and those that ended are told of.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,19 +35,26 @@ impl Cloud {
                 continue;
             }
             let shown = match self.shown().await {
-                Ok(shown) => shown,
+                Ok(shown) => Some(shown),
                 Err(error) => {
                     tracing::warn!(provider = %self.info.name, %error, "our sandboxes cannot be looked after");
-                    // What cannot be seen may live: leases are renewed all the same.
-                    known.iter().map(|place| place.theirs().clone()).collect()
+                    None
                 }
             };
             let look = |place: Place| {
-                let (there, cloud) = (shown.contains(place.theirs()), &self);
+                // What cannot be seen may live: its lease is renewed all the same.
+                let state = match &shown {
+                    Some(shown) => shown.get(place.theirs()).copied(),
+                    None if place.is_paused() => Some(Condition::Paused),
+                    None => Some(Condition::Running),
+                };
+                let cloud = &self;
                 async move {
-                    match there {
-                        true => cloud.renew(place, renew).await,
-                        false => cloud.missing(place).await,
+                    match state {
+                        Some(Condition::Running) if renew => cloud.renew(place).await,
+                        // One that sleeps has no lease, and must not be woken by this.
+                        Some(_) => {}
+                        None => cloud.missing(place).await,
                     }
                 }
             };
@@ -56,20 +63,16 @@ impl Cloud {
     }
 
     /// Everything that has our mark.
-    async fn shown(self: &Arc<Self>) -> Result<HashSet<TheirId>> {
-        let (mut pages, mut all) = (Pages::of(self), HashSet::new());
+    async fn shown(self: &Arc<Self>) -> Result<HashMap<TheirId, Condition>> {
+        let (mut pages, mut all) = (Pages::of(self), HashMap::new());
         while let Some(page) = pages.next().await? {
-            all.extend(page.into_iter().map(|theirs| theirs.id));
+            all.extend(page.into_iter().map(|theirs| (theirs.id, theirs.state)));
         }
         Ok(all)
     }
 
-    async fn renew(&self, place: Place, due: bool) {
-        if !due || place.is_ending() {
-            return;
-        }
-        // One that sleeps has no lease, and must not be woken by this.
-        if !matches!(self.look(&place).await, Ok(Some(Condition::Running))) {
+    async fn renew(&self, place: Place) {
+        if place.is_ending() {
             return;
         }
         if let Err(failure) = self.client.renew(place.theirs(), self.lease).await {

@@ -96,6 +96,10 @@ impl Place {
         self.set_paused(false);
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        *self.0.paused.borrow()
+    }
+
     /// Waits while it sleeps.
     pub(super) async fn awake(&self) {
         let mut paused = self.0.paused.subscribe();

@@ -44,7 +44,9 @@ async fn it_passes() {
             "network/an_open_port_is_reached",
             "snapshots/files_come_back_as_they_were",
             "snapshots/unknown_ones_are_not_found",
+            "live_fork/files_are_there_and_each_one_its_own",
             "live_fork/what_cannot_be_carried_is_refused_or_named",
+            "live_fork/the_source_has_to_be_there_and_ready",
         ]
     );
     assert_eq!(world.alive().await, 0, "sandboxes are left on the server");

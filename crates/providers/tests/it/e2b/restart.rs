@@ -68,3 +68,14 @@ async fn programs_from_before_can_be_ended_and_say_that_they_were_not_heard() {
     let unknown = second.signal(&cx(), &ExecId::random(), ExecSignal::Kill).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
 }
+
+#[tokio::test]
+async fn listeners_hear_that_this_side_closes() {
+    let world = world().await;
+    let adapter = adapter(&world).await;
+    let id = sandbox(&adapter).await;
+    let exec = adapter.exec(&cx(), &id, background("sleep 30")).await.unwrap();
+    adapter.close().await;
+    let error = tokio::time::timeout(crate::world::PATIENCE, exec.collect()).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("closing"), "{error}");
+}
