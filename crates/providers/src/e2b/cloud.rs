@@ -126,7 +126,7 @@ impl Cloud {
     pub(super) async fn look(&self, place: &Place) -> Result<Option<Condition>> {
         match self.client.sandbox(place.theirs()).await {
             Ok(theirs) => {
-                place.set_paused(theirs.state == Condition::Paused);
+                place.seen_paused(theirs.state == Condition::Paused);
                 Ok(Some(theirs.state))
             }
             Err(failure) if failure.is_not_found() => {

@@ -11,12 +11,19 @@ use tokio_util::sync::CancellationToken;
 use super::cloud::Cloud;
 use super::error::{Failure, of, senseless};
 use super::places::{Making, Place, exists};
-use super::view::{Access, Condition, Listed, Marks, is_new_enough};
+use super::view::{Access, Condition, Listed, Marks, TheirId, is_new_enough};
 
 /// How long taking back may take when nobody waits for it.
 const TAKING_BACK: Duration = Duration::from_secs(60);
-/// How long after its creation a sandbox may be unknown to those who show it.
+/// How long after its creation a sandbox may be missing in a list.
 const LATE: Duration = Duration::from_millis(500);
+
+/// What came of a creation.
+enum Inspected {
+    New(Box<Listed>),
+    /// There is one of this id already, beside this new one.
+    Another(TheirId),
+}
 
 impl Cloud {
     pub(super) async fn create(
@@ -62,8 +69,8 @@ impl Cloud {
             let theirs = self.client.sandbox(&found.id).await.map_err(of)?;
             return self.made(theirs, making, attempt, gone).await;
         }
-        // Repeating an attempt is known by its key. Another attempt for the same id differs by its mark and is refused.
-        let key = format!("{}-{}", self.owner, opts.id.bare());
+        // By its key an attempt that is repeated makes nothing twice.
+        let key = format!("{}-{}-{attempt}", self.owner, opts.id.bare());
         let access = match self.client.create(&self.wanted(spec, opts, &attempt), &key).await {
             Ok(access) => access,
             Err(failure) => {
@@ -74,28 +81,37 @@ impl Cloud {
                 return Err(error);
             }
         };
-        match self.inspect(&access).await {
-            Ok(theirs) => self.made(theirs, making, attempt, gone).await,
+        match self.inspect(&opts.id, access, &attempt).await {
+            Ok(Inspected::New(theirs)) => self.made(*theirs, making, attempt, gone).await,
+            Ok(Inspected::Another(new)) => {
+                self.take_back(&new, making, attempt).await;
+                Err(exists(opts.id))
+            }
             Err(error) => {
                 making.unsure(attempt);
-                Err(error)
+                Err(began(error))
             }
         }
     }
 
-    /// What they made, as they show it: the answer to a creation says nothing of whose it is.
-    async fn inspect(&self, access: &Access) -> Result<Listed> {
-        let theirs = match self.client.sandbox(&access.id).await {
-            Err(failure) if failure.is_not_found() => {
-                tokio::time::sleep(LATE).await;
-                self.client.sandbox(&access.id).await
+    /// What they made, as their list shows it: the answer to a creation says nothing of whose it is, and only a list tells
+    /// whether an earlier one of us made one of this id.
+    async fn inspect(&self, id: &SandboxId, access: Access, attempt: &str) -> Result<Inspected> {
+        let marks = Marks(&self.owner);
+        for wait in [Duration::ZERO, LATE] {
+            tokio::time::sleep(wait).await;
+            let found = self.find(id).await?;
+            let another = found.iter().any(|theirs| marks.attempt_of(theirs) != Some(attempt));
+            if let Some(mut theirs) = found.into_iter().find(|theirs| theirs.id == access.id) {
+                if another {
+                    return Ok(Inspected::Another(access.id));
+                }
+                (theirs.token, theirs.domain) = (access.token, access.domain);
+                return Ok(Inspected::New(Box::new(theirs)));
             }
-            shown => shown,
-        };
-        let mut theirs = theirs.map_err(|failure| began(of(failure)))?;
-        theirs.token = access.token.clone().or(theirs.token);
-        theirs.domain = access.domain.clone().or(theirs.domain);
-        Ok(theirs)
+        }
+        // It may be anybody's: it is neither taken on nor touched.
+        Err(senseless("the new sandbox does not carry our marks"))
     }
 
     /// Takes a new sandbox on, or takes it back.
@@ -107,12 +123,7 @@ impl Cloud {
         gone: &CancellationToken,
     ) -> Result<Sandbox> {
         let (id, marks) = (making.ours, Marks(&self.owner));
-        // What does not carry our marks may be anybody's: it is neither taken on nor touched.
-        if marks.id(&theirs) != Some(id) {
-            making.unsure(attempt);
-            return Err(senseless("the new sandbox does not carry our marks"));
-        }
-        if marks.attempt_of(&theirs) != Some(&attempt) {
+        if marks.id(&theirs) != Some(id) || marks.attempt_of(&theirs) != Some(&attempt) {
             return Err(exists(id));
         }
         let error = match self.ready(id, &theirs).await {
@@ -123,15 +134,20 @@ impl Cloud {
             Ok(_) => Error::new(ErrorKind::Cancelled, "the caller gave up"),
             Err(error) => began(error),
         };
-        let back = tokio::time::timeout(TAKING_BACK, self.end(&theirs.id)).await;
+        self.take_back(&theirs.id, making, attempt).await;
+        Err(error)
+    }
+
+    /// Ends a sandbox that nobody wants.
+    async fn take_back(&self, theirs: &TheirId, making: Making, attempt: String) {
+        let back = tokio::time::timeout(TAKING_BACK, self.end(theirs)).await;
         if matches!(back, Ok(Ok(()))) {
-            // Somebody who listed meanwhile may have seen it.
-            self.places.forget(&id);
+            // Somebody who looked meanwhile may have seen it.
+            self.places.forget(&making.ours);
         } else {
-            tracing::warn!(sandbox = %id, theirs = %theirs.id, "a sandbox that nobody wants could not be ended");
+            tracing::warn!(sandbox = %making.ours, %theirs, "a sandbox that nobody wants could not be ended");
             making.unsure(attempt);
         }
-        Err(error)
     }
 
     /// Whether it is one that can be used: it runs, its agent answers, and there is a workspace.

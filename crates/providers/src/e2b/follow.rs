@@ -222,6 +222,9 @@ impl Follower {
             self.over(KILLED, EndCause::Limit(LimitName::Wall));
             return false;
         }
+        if place.is_paused() {
+            return self.listen_again().await;
+        }
         match self.cloud.look(&place).await {
             Ok(None) => self.running.fail("the sandbox of the program is gone"),
             Ok(Some(Condition::Paused)) => return self.listen_again().await,

@@ -17,6 +17,7 @@ impl Cloud {
             .state
             .after(to.first_step())
             .map_err(|conflict| Error::new(ErrorKind::Conflict, conflict.to_string()).with("sandbox", id))?;
+        let _changing = place.change();
         let wanted = match to {
             Transition::Pause => {
                 // Before it is done: connections to its programs break while it goes to sleep.

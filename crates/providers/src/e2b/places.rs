@@ -40,6 +40,8 @@ struct PlaceState {
     limits: Limits,
     user: User,
     paused: watch::Sender<bool>,
+    /// Set while we put it to sleep or wake it: what they show of it then is of no use.
+    changing: AtomicBool,
     /// Set when we set about to end it.
     ending: AtomicBool,
     /// Set when it has ended.
@@ -57,6 +59,7 @@ impl Place {
             limits,
             user,
             paused: watch::Sender::new(paused),
+            changing: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             ended: CancellationToken::new(),
         }))
@@ -96,6 +99,19 @@ impl Place {
         self.set_paused(false);
     }
 
+    /// It was seen like this.
+    pub(super) fn seen_paused(&self, paused: bool) {
+        if !self.0.changing.load(Ordering::Acquire) {
+            self.set_paused(paused);
+        }
+    }
+
+    /// From here on until it is dropped, nobody but us knows whether it sleeps.
+    pub(super) fn change(&self) -> Changing {
+        self.0.changing.store(true, Ordering::Release);
+        Changing(self.clone())
+    }
+
     pub(super) fn is_paused(&self) -> bool {
         *self.0.paused.borrow()
     }
@@ -117,6 +133,15 @@ impl Place {
 
     pub(super) fn ended(&self) -> &CancellationToken {
         &self.0.ended
+    }
+}
+
+/// A sandbox that is put to sleep or woken.
+pub(super) struct Changing(Place);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.0.changing.store(false, Ordering::Release);
     }
 }
 
