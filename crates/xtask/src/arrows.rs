@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
     Row { folder: "telemetry", may: &[], tests_may: &[], never: &[] },
     Row {
         folder: "control",
-        may: &["provider", "language", "store", "types"],
+        may: &["catalog", "fleet", "router", "provider", "language", "store", "types"],
         tests_may: &[],
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },
@@ -92,7 +92,7 @@ const ROWS: &[Row] = &[
     Row {
         folder: "providers",
         may: &["client", "e2b-wire", "provider", "types"],
-        tests_may: &["control", "dialect-e2b", "gateway", "language", "store"],
+        tests_may: &["catalog", "control", "dialect-e2b", "fleet", "gateway", "language", "router", "store"],
         never: &["axum", "sqlx", "rusqlite"],
     },
     Row {
@@ -108,6 +108,7 @@ const ROWS: &[Row] = &[
             "dialect-session",
             "egress",
             "engine",
+            "fleet",
             "gateway",
             "jail",
             "language",

@@ -12,6 +12,7 @@ mod links;
 mod pool;
 mod postgres;
 mod providers;
+mod routing;
 pub mod socket;
 pub mod tenants;
 mod walk;

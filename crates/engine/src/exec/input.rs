@@ -63,6 +63,11 @@ impl Feeding {
         }
     }
 
+    /// Whether there is nothing for the program, now or later.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.main, Main::Given(bytes) if bytes.is_empty()) && self.messages.is_none()
+    }
+
     /// The task has begun, so it has what came with its start.
     pub(super) fn started(&mut self) {
         if matches!(&self.main, Main::Given(bytes) if bytes.len() <= CHUNK) {
