@@ -4,7 +4,7 @@ import sys
 
 import cases
 from cases import raises
-from e2b import CommandExitException, FileType, NotFoundException, Sandbox, SandboxQuery, SandboxState
+from e2b import CommandExitException, FileNotFoundException, FileType, PtySize, Sandbox, SandboxQuery, SandboxState
 
 
 class fresh:
@@ -60,12 +60,12 @@ def case_files_are_written_listed_and_removed():
         sandbox.files.rename("c", "new/c")
         sandbox.files.remove("folder")
         assert not sandbox.files.exists("folder") and sandbox.files.exists("new/c")
-        raises(NotFoundException, sandbox.files.read, "folder/a.txt")
+        raises(FileNotFoundException, sandbox.files.read, "folder/a.txt")
 
 
 def case_terminals_and_pauses():
     with fresh() as sandbox:
-        terminal = sandbox.pty.create(size=__import__("e2b").PtySize(rows=24, cols=80))
+        terminal = sandbox.pty.create(size=PtySize(rows=24, cols=80))
         sandbox.pty.send_stdin(terminal.pid, b"echo $((40 + 2)); exit 5\n")
         seen = []
         failed = raises(CommandExitException, terminal.wait, on_pty=seen.append)

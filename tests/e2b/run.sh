@@ -71,15 +71,21 @@ for program in "${programs[@]}"; do
     python_older) "$older/bin/python" -W ignore tests/e2b/python_older.py || failed=1 ;;
     python_domain)
       kill -KILL "$server" && wait "$server" || true
-      openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=sandbox.test \
-        -addext 'subjectAltName=DNS:sandbox.test,DNS:*.sandbox.test' \
-        -keyout "$work/tls.key" -out "$work/tls.pem" 2>/dev/null
+      openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
+        -keyout "$work/ca.key" -out "$work/ca.pem" 2>/dev/null
+      openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=sandbox.test \
+        -keyout "$work/tls.key" -out "$work/tls.csr" 2>/dev/null
+      printf 'subjectAltName=DNS:sandbox.test,DNS:*.sandbox.test\nbasicConstraints=CA:FALSE\n' >"$work/tls.ext"
+      openssl x509 -req -in "$work/tls.csr" -CA "$work/ca.pem" -CAkey "$work/ca.key" -CAcreateserial -days 2 \
+        -extfile "$work/tls.ext" -out "$work/tls.pem" 2>/dev/null
       chmod 644 "$work/tls.key"
       start domain
       echo 127.0.0.1 localhost api.sandbox.test >"$work/hosts"
       unshare --mount --map-root-user sh -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' sh "$work/hosts" \
-        env -u E2B_API_URL -u E2B_SANDBOX_URL E2B_DOMAIN="$domain" SSL_CERT_FILE="$work/tls.pem" \
+        env -u E2B_API_URL -u E2B_SANDBOX_URL E2B_DOMAIN="$domain" SSL_CERT_FILE="$work/ca.pem" \
         "$python/bin/python" -W ignore tests/e2b/python_domain.py || failed=1
+      kill -KILL "$server" && wait "$server" || true
+      start
       ;;
     javascript)
       # Node finds packages beside the script, so it runs from a copy there.
