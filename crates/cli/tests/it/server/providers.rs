@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use serde_json::json;
+
 use super::instance::Server;
-use crate::support::{Who, example, stderr, stdout};
+use crate::support::{Place, Who, eventually, example, stderr, stdout};
 
 /// What the `e2b` provider does not claim: E2B's API does not carry it, or does not limit it as asked for.
 const UNCLAIMED: [&str; 24] = [
@@ -53,5 +55,40 @@ fn the_e2b_provider_keeps_what_it_claims_over_our_own_e2b_api() {
     assert_eq!(cases("FAIL"), BTreeSet::new(), "{report}{}", stderr(&output));
     assert!(cases("pass").len() > 30, "{report}{}", stderr(&output));
     assert_eq!(cases("skip"), UNCLAIMED.map(str::to_owned).into(), "{report}");
-    assert_eq!(server.get("/v1/sandboxes").expect(200)["items"], serde_json::json!([]), "something is left");
+    assert_eq!(server.get("/v1/sandboxes").expect(200)["items"], json!([]), "something is left");
+}
+
+#[test]
+fn programs_run_over_e2bs_api_and_sandboxes_survive_a_restart() {
+    let other = Server::start(Who::Root);
+    let place = Place::new();
+    let (file, key) = (place.path().join("sandstorm.yaml"), place.path().join("other.key"));
+    std::fs::write(&key, &other.key).unwrap();
+    let text = format!(
+        "enforcement: best_effort\nproviders:\n  cloud:\n    kind: e2b\n    url: http://127.0.0.1:{}\n    key: file:{}\n\
+         routing: {{probes_per_hour: 0, probes_per_request: 0}}\n",
+        other.port,
+        key.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut server = Server::with(Who::Root, &[], &["--config", &file.display().to_string()]);
+    let there = json!({ "order": ["cloud"] });
+    for (language, code) in [("python", "print(6 * 7)"), ("bash", "echo 42")] {
+        let run = json!({ "language": language, "code": code, "routing": there });
+        let result = server.post("/v1/runs", &run).expect(200);
+        assert_eq!(
+            (&result["stdout"], &result["route"]["provider"]),
+            (&json!("42\n"), &json!("cloud")),
+            "{result}"
+        );
+    }
+    let failed = json!({ "language": "python", "code": "raise SystemExit(3)", "routing": there });
+    assert_eq!(server.post("/v1/runs", &failed).expect(200)["exit_code"], 3);
+    let sandbox = server.sandbox(&json!({ "routing": there }));
+    server.put(&format!("{sandbox}/files?path=kept.txt"), b"kept").expect(200);
+    server.kill();
+    server.restart();
+    assert_eq!(server.exec(&sandbox, "cat kept.txt")["stdout"], "kept");
+    assert_eq!(server.delete(&sandbox).status, 204);
+    eventually("nothing is left there", || other.get("/v1/sandboxes").expect(200)["items"] == json!([]));
 }
