@@ -64,7 +64,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "dialect/e2b",
-        may: &["control", "provider", "types"],
+        may: &["control", "e2b-wire", "provider", "types"],
         tests_may: &["language", "store"],
         never: &["sqlx", "rusqlite"],
     },
@@ -86,11 +86,13 @@ const ROWS: &[Row] = &[
         tests_may: &["language", "store"],
         never: &["sqlx", "rusqlite"],
     },
+    // What both sides of E2B's API have in common: data only.
+    Row { folder: "e2b-wire", may: &[], tests_may: &[], never: &["tokio", "axum", "hyper", "reqwest"] },
     Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx", "rusqlite"] },
     Row {
         folder: "providers",
-        may: &["client", "provider", "types"],
-        tests_may: &["catalog", "control", "fleet", "gateway", "language", "router", "store"],
+        may: &["client", "e2b-wire", "provider", "types"],
+        tests_may: &["catalog", "control", "dialect-e2b", "fleet", "gateway", "language", "router", "store"],
         never: &["axum", "sqlx", "rusqlite"],
     },
     Row {
