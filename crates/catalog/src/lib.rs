@@ -17,8 +17,10 @@
 //! # Ok::<(), sandstorm_catalog::ChargeError>(())
 //! ```
 
+mod bill;
 mod catalog;
 mod charge;
+mod credit;
 mod data;
 mod date;
 mod dated;
@@ -31,8 +33,10 @@ mod size;
 mod stale;
 mod terms;
 
+pub use bill::Bill;
 pub use catalog::{Catalog, CatalogError};
 pub use charge::{Charge, ChargeError, Usage};
+pub use credit::{Credit, Paid};
 pub use date::{Date, DateError};
 pub use dated::{Confidence, Dated};
 pub use entry::ProviderEntry;

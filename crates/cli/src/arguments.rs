@@ -9,7 +9,9 @@ use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
 use crate::mcp::McpCommand;
 use crate::records::{AuditCommand, BackupCommand};
-use crate::remote::{ContextGroup, FilesGroup, ProvidersCommand, RouteGroup, RunsGroup, SandboxGroup};
+use crate::remote::{
+    ContextGroup, FilesGroup, ProvidersCommand, RouteGroup, RunsGroup, SandboxGroup, UsageCommand,
+};
 use crate::serve::ServeCommand;
 
 /// Run untrusted code in a sandbox on this machine.
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     Files(FilesGroup),
     /// See one-shot runs on a server
     Runs(RunsGroup),
+    /// See what was used on a server, and what it cost
+    Usage(UsageCommand),
     /// Show where a server can put sandboxes, with prices and health
     Providers(ProvidersCommand),
     /// Ask a server where a sandbox would go, and why

@@ -1,4 +1,4 @@
-//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `providers`, `route`.
+//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `usage`, `providers`, `route`.
 //!
 //! They need no engine and no launcher: one thread, one connection pool, and whatever the server answers.
 
@@ -19,6 +19,7 @@ mod sandbox;
 mod table;
 mod transfer;
 mod units;
+mod usage;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ use output::Output;
 pub(crate) use routing::{ProvidersCommand, RouteGroup};
 pub(crate) use runs::RunsGroup;
 pub(crate) use sandbox::SandboxGroup;
+pub(crate) use usage::UsageCommand;
 
 pub(crate) fn sandbox(group: SandboxGroup) -> anyhow::Result<ExitCode> {
     let SandboxGroup { connection, command } = group;
@@ -54,6 +56,11 @@ pub(crate) fn files(group: FilesGroup) -> anyhow::Result<ExitCode> {
 pub(crate) fn runs(group: RunsGroup) -> anyhow::Result<ExitCode> {
     let RunsGroup { connection, command } = group;
     serve(&connection, async |client, output| runs::serve(client, output, command).await)
+}
+
+pub(crate) fn usage(command: UsageCommand) -> anyhow::Result<ExitCode> {
+    let UsageCommand { connection, wanted } = command;
+    serve(&connection, async |client, output| usage::serve(client, output, wanted).await)
 }
 
 pub(crate) fn providers(command: ProvidersCommand) -> anyhow::Result<ExitCode> {

@@ -54,7 +54,7 @@ pub use page::Page;
 pub use prefix::{PrefixError, SHORTEST_PREFIX, unique};
 pub use runs::{Run, RunEvents, RunQuery};
 pub use sandboxes::{Created, NewSandbox, Sample, Sandbox, SandboxQuery};
-pub use server::{ServerLimits, Version};
+pub use server::{ServerLimits, UsageQuery, Version};
 pub use terminal::{Keyboard, Screen, Terminal, TerminalOptions, TerminalOutput};
 pub use transport::Client;
 pub use tunnel::Tunnel;

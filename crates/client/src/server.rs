@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use reqwest::Url;
 use sandstorm_types::{Capabilities, Limits, duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::address::with_query;
 use crate::call::Call;
-use crate::{Client, Result};
+use crate::{Client, Download, Error, Result};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Version {
@@ -27,6 +29,19 @@ pub struct ServerLimits {
     #[serde(deserialize_with = "duration::seconds::deserialize")]
     pub lifetime_max: Duration,
 }
+
+/// What to sum up, as the server reads it.
+#[derive(Debug, Clone, Default)]
+pub struct UsageQuery {
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub group_by: Vec<String>,
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
+
+/// Bytes of a table at most: a thousand lines of labels that are as long as they may be.
+const LARGEST_TABLE: usize = 8 << 20;
 
 #[derive(Deserialize)]
 struct Able {
@@ -67,6 +82,39 @@ impl Client {
     /// What the caller uses and may use, as the server tells it.
     pub async fn usage(&self) -> Result<Value> {
         self.ask(Call::get(self.v1(&["usage"]))).await
+    }
+
+    /// The same with what it cost in a time, in groups.
+    pub async fn usage_by(&self, query: &UsageQuery) -> Result<Value> {
+        self.ask(Call::get(self.usage_address(query, None))).await
+    }
+
+    /// What it cost, as comma-separated values.
+    pub async fn usage_table(&self, query: &UsageQuery) -> Result<String> {
+        let mut body =
+            Download::new(self, self.send(Call::get(self.usage_address(query, Some("csv")))).await?);
+        let mut table = Vec::new();
+        while let Some(piece) = body.next().await? {
+            table.extend_from_slice(&piece);
+            if table.len() > LARGEST_TABLE {
+                return Err(Error::Broken { server: self.server(), source: None });
+            }
+        }
+        Ok(String::from_utf8_lossy(&table).into_owned())
+    }
+
+    fn usage_address(&self, query: &UsageQuery, format: Option<&str>) -> Url {
+        with_query(
+            self.v1(&["usage"]),
+            &[
+                ("from", query.from.clone()),
+                ("to", query.to.clone()),
+                ("group_by", (!query.group_by.is_empty()).then(|| query.group_by.join(","))),
+                ("limit", query.limit.map(|limit| limit.to_string())),
+                ("cursor", query.cursor.clone()),
+                ("format", format.map(str::to_owned)),
+            ],
+        )
     }
 
     /// Which languages sandboxes have, as the server tells it.

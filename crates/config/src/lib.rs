@@ -34,10 +34,10 @@ pub use schema::schema_json;
 pub use secret::{Secret, SecretError, SecretRef};
 pub use show::Setting;
 pub use tree::{
-    Admission, Cache, Ceiling, Config, Database, Dialects, Durability, E2bDialect, Ids, Index, IndexError,
-    Language, Log, LogFormat, LogLevel, Manager, McpDialect, McpToolset, Mount, Network, NetworkDefault,
-    PackageIndex, Packages, Pool, Price, PriceModel, ProviderKind, ProviderSettings, Quotas, Retention,
-    RoutingObjective, RoutingSettings, RoutingWeights, RunCache, Sandboxes, Serve, SessionDialect, Telemetry,
-    Template, Tls,
+    Admission, Budget, BudgetEnd, BudgetPeriod, Cache, Ceiling, Config, Costs, Database, Dialects,
+    Durability, E2bDialect, Ids, Index, IndexError, Language, Log, LogFormat, LogLevel, Manager, McpDialect,
+    McpToolset, Mount, Network, NetworkDefault, PackageIndex, Packages, Pool, Price, PriceModel,
+    ProviderKind, ProviderSettings, Quotas, Retention, RoutingObjective, RoutingSettings, RoutingWeights,
+    RunCache, Sandboxes, Serve, SessionDialect, Telemetry, Template, Tls,
 };
 pub use variables::{Effect, Variable, variables};

@@ -3,6 +3,7 @@
 //! These structs declare every key. Their comments are the text of the reference page, of the JSON schema and of
 //! the file that `config init` writes, so they speak to operators.
 
+mod costs;
 mod dialects;
 mod ids;
 mod limits;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::form;
 
+pub use costs::{Budget, BudgetEnd, BudgetPeriod, Costs};
 pub use dialects::{Dialects, E2bDialect, McpDialect, McpToolset, SessionDialect};
 pub use ids::Ids;
 use limits::LimitsForm;
@@ -125,6 +127,14 @@ pub struct Config {
 
     /// Results of runs that asked for it with `cache`, for the same run again.
     pub run_cache: RunCache,
+
+    /// What things cost on this machine, and what the operator adds to what others charge. Amounts are US dollars.
+    pub costs: Costs,
+
+    /// What may be spent: nothing is begun that would go past it, and what runs is stopped or paused when it is used up. A
+    /// budget that cannot be read lets nothing pass.
+    #[schemars(example = Budget::examples())]
+    pub budgets: Vec<Budget>,
 
     /// How long a server keeps its records.
     pub retention: Retention,

@@ -129,6 +129,7 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
         },
         route: route(info, None, times),
         cached_from: None,
+        stopped_by: None,
     };
     result.set_output(executed.stdout, executed.stderr);
     result

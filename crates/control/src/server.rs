@@ -14,6 +14,7 @@ mod cell_log;
 mod cells;
 mod clocks;
 mod contexts;
+mod costs;
 mod create;
 mod cursor;
 mod ended;
@@ -63,6 +64,7 @@ use tokio_util::sync::CancellationToken;
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
 pub use bodies::BodyRoom;
 pub use contexts::{ContextView, NewContext};
+pub use costs::{AtLimit, Budget, CostGroup, CostQuery, CostReport, Costs, Window};
 pub use events::{ControlEvent, EventBodyView, EventFilter};
 pub use execs::{Attached, ExecView, ExecWork, NewExec};
 pub use files::WrittenFile;
@@ -80,6 +82,8 @@ pub use sandstorm_router::Decision as RouteDecision;
 
 /// What [`Control::audit`] gives.
 pub use sandstorm_store::{AuditRow, Decision};
+/// What [`Control::costs`] is asked for and gives.
+pub use sandstorm_store::{GroupBy, LedgerSum};
 
 use crate::run::Runner;
 
@@ -115,6 +119,7 @@ pub struct Settings {
     pub longest_lifetime: Duration,
     pub retention: Retention,
     pub run_cache: RunCacheLimits,
+    pub costs: Costs,
     /// How often what is elsewhere is compared with what is known.
     pub reconcile_every: Duration,
     /// From this age on a price is warned about.
@@ -141,6 +146,8 @@ pub struct Retention {
     pub runs: Duration,
     pub events: Duration,
     pub audit: Duration,
+    /// What things cost.
+    pub ledger: Duration,
 }
 
 /// A secret of 32 bytes; shown to nobody.
@@ -180,6 +187,7 @@ struct Inner {
     settling: settling::Settling,
     clock: clocks::Clock,
     ledger: usage::Ledger,
+    spending: Arc<costs::Spending>,
     in_flight: Arc<idempotency::InFlight>,
     /// Toolchains outside the host's own trees, looked for once.
     toolchains: OnceLock<Vec<HostMount>>,
@@ -230,6 +238,7 @@ impl Control {
             events: events::Wakers::default(),
             clock: clocks::Clock::default(),
             ledger: usage::Ledger::default(),
+            spending: costs::Spending::new(&settings.costs, &provider.info().name, runner.fleet.as_deref()),
             in_flight: Arc::default(),
             toolchains: OnceLock::new(),
             alone: OnceLock::new(),
@@ -254,6 +263,14 @@ impl Control {
     pub fn capabilities(&self) -> Capabilities {
         let requirements = self.0.runner.layers.is_some();
         Capabilities { requirements, lifetime: true, ..self.0.provider.capabilities() }
+    }
+
+    /// The names of where sandboxes can be made.
+    pub fn places(&self) -> Vec<String> {
+        match &self.0.runner.fleet {
+            Some(fleet) => fleet.names().map(str::to_owned).collect(),
+            None => vec![self.0.provider.info().name.clone()],
+        }
     }
 
     pub async fn readiness(&self) -> Readiness {

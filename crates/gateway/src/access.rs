@@ -54,6 +54,7 @@ pub const PUBLIC: &[Route] = &[
     row("GET", "/v1/runs", RUN),
     row("GET", "/v1/runs/{run}", RUN),
     row("POST", "/v1/runs/{run}/cancel", RUN),
+    row("POST", "/v1/sandboxes/run", RUN),
     row("POST", "/v1/route/explain", RUN),
     row("GET", "/v1/providers", RUN),
     row("GET", "/v1/events", SANDBOX),
@@ -116,6 +117,7 @@ pub const OPERATOR: &[Route] = &[
     row("POST", "/v1/admin/tenants", ADMIN),
     row("GET", "/v1/admin/tenants", ADMIN),
     row("GET", "/v1/admin/audit", ADMIN),
+    row("GET", "/v1/admin/usage", ADMIN),
 ];
 
 /// What the table says about a request that matched a path of the router.

@@ -92,6 +92,7 @@ fn complete(document: &mut Value) {
     }
     let label = json!({ "pattern": "^[A-Za-z0-9._/-]{1,63}$" });
     schemas["ForkSandbox"]["properties"]["labels"]["propertyNames"] = label.clone();
+    schemas["StartRun"]["properties"]["labels"]["propertyNames"] = label.clone();
     schemas["CreateSandbox"]["properties"]["labels"]["propertyNames"] = label;
     let language = json!({ "pattern": "^[A-Za-z0-9+#._-]{1,32}$" });
     schemas["CreateSandbox"]["properties"]["requirements"]["propertyNames"] = language;
@@ -156,10 +157,10 @@ fn finish(path: &str, method: &str, operation: &mut Value) {
     }
     let mut refusals = vec![400, 401, 403, 408, 421, 429, 431, 500, 503];
     if path.contains('{') {
-        refusals.extend([404, 409, 501, 502, 504]);
+        refusals.extend([402, 404, 409, 501, 502, 504]);
     }
     if operation.get("requestBody").is_some() {
-        refusals.extend([409, 413, 415, 501, 502, 504]);
+        refusals.extend([402, 409, 413, 415, 501, 502, 504]);
     }
     if path.contains("/files") {
         refusals.extend([416, 507]);

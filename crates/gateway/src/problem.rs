@@ -216,7 +216,7 @@ fn title(kind: ErrorKind) -> &'static str {
         ErrorKind::NotFound => "There is no such thing",
         ErrorKind::Conflict => "It cannot be done in the present state",
         ErrorKind::Quota => "A limit of the tenant is reached",
-        ErrorKind::Billing => "A provider wants to be paid first",
+        ErrorKind::Billing => "There is no money for it",
         ErrorKind::Capacity => "The place is full",
         ErrorKind::Timeout => "The time ran out",
         ErrorKind::Isolation => "A wall or limit could not be built",

@@ -11,12 +11,14 @@ pub(crate) mod files;
 pub(crate) mod forks;
 pub(crate) mod forwarding;
 pub(crate) mod info;
+pub(crate) mod original;
 pub(crate) mod ports;
 pub(crate) mod pty;
 pub(crate) mod routing;
 mod runs;
 pub(crate) mod sandboxes;
 pub(crate) mod tunnels;
+pub(crate) mod usage;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -32,11 +34,12 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(info::version))
         .routes(routes!(info::languages))
         .routes(routes!(info::limits))
-        .routes(routes!(info::usage))
+        .routes(routes!(usage::of_tenant))
         .routes(routes!(info::me))
         .routes(routes!(runs::start, runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(runs::cancel))
+        .routes(routes!(original::run))
         .routes(routes!(routing::explain))
         .routes(routes!(routing::providers))
         .routes(routes!(events::of_tenant))
@@ -89,4 +92,5 @@ pub(crate) fn operator() -> OpenApiRouter<App> {
         .routes(routes!(admin::rotate_key))
         .routes(routes!(admin::create_tenant, admin::list_tenants))
         .routes(routes!(admin::audit))
+        .routes(routes!(usage::of_all))
 }

@@ -3,11 +3,13 @@
 //! Twins of the types inside, so that those can change without breaking clients, and so that each has a schema.
 
 mod context;
+mod cost;
 mod event;
 mod exec;
 mod file;
 mod fork;
 mod key;
+mod original;
 mod result;
 mod route;
 mod run;
@@ -18,6 +20,7 @@ mod stream;
 mod walls;
 
 pub(crate) use context::{ContextBody, ContextList, CreateContext, Execute};
+pub(crate) use cost::CostsBody;
 pub(crate) use event::{ServerEvent, WatchEvent};
 pub(crate) use exec::{ExecBody, ExecList, SignalRequest, StartExec, Tty};
 pub(crate) use file::{
@@ -27,6 +30,7 @@ pub(crate) use fork::{ForkList, ForkSandbox};
 pub(crate) use key::{
     AuditList, CreateKey, CreateTenant, CreatedKey, KeyBody, KeyList, RotateKey, TenantBody, TenantList,
 };
+pub(crate) use original::{OriginalResultBody, RunInSandbox};
 pub(crate) use result::ResultBody;
 pub(crate) use route::{ExplainRoute, ExplanationBody, ProviderBody, ProviderList};
 pub(crate) use run::{RunBody, RunList, StartRun};

@@ -20,6 +20,7 @@ mod files;
 mod idempotency;
 mod intents;
 mod keys;
+mod ledger;
 mod names;
 mod retention;
 mod runs;
@@ -43,6 +44,9 @@ pub use files::NotedFile;
 pub use idempotency::{Begun, StoredAnswer};
 pub use intents::Announced;
 pub use keys::KeyRow;
+pub use ledger::{
+    EntryKind, GroupBy, LedgerBill, LedgerEntry, LedgerQuery, LedgerSum, NoGroup, OpenEntry, Spent, SpentBy,
+};
 pub use names::{Claimed, NameRow};
 pub use retention::{Retention, Swept};
 pub use runs::{RunEnd, RunRow, WholeRun};

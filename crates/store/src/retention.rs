@@ -19,6 +19,8 @@ pub struct Retention {
     pub ended_sandboxes_before: Option<Timestamp>,
     pub idempotency_before: Option<Timestamp>,
     pub samples_before: Option<Timestamp>,
+    /// But for entries that used free credits, which some providers give once, and those that are not over.
+    pub ledger_before: Option<Timestamp>,
 }
 
 /// How many were forgotten.
@@ -30,6 +32,7 @@ pub struct Swept {
     pub sandboxes: u64,
     pub idempotency: u64,
     pub samples: u64,
+    pub ledger: u64,
 }
 
 /// Each removes at most `$2` rows that are older than `$1`.
@@ -57,11 +60,23 @@ const INSTANCES: &str =
 const NAMES: &str = "DELETE FROM names WHERE (tenant, sandbox) IN (SELECT tenant, id FROM sandboxes
     WHERE ended_at IS NOT NULL AND ended_at < $1 ORDER BY ended_at LIMIT $2)";
 
-/// Tenants whose oldest run, or event, is older than `$1`.
+const LEDGER: &str =
+    "DELETE FROM ledger WHERE tenant = $3 AND (began_at, object, part) IN (SELECT began_at, object, part
+    FROM ledger WHERE tenant = $3 AND began_at < $1 AND ended_at < $1 AND credit = 0
+    ORDER BY began_at, object, part LIMIT $2)";
+/// Labels of entries that are about to be removed. Runs before [`LEDGER`] with the same values.
+const LEDGER_LABELS: &str = "DELETE FROM ledger_labels WHERE tenant = $3 AND object IN (SELECT object
+    FROM ledger WHERE tenant = $3 AND began_at < $1 AND ended_at < $1 AND credit = 0
+    ORDER BY began_at, object, part LIMIT $2)";
+
+/// Tenants whose oldest run, or event, or entry, is older than `$1`.
 const WITH_RUNS: &str = "SELECT id FROM tenants WHERE $1 >
     (SELECT created_at FROM runs WHERE runs.tenant = tenants.id ORDER BY created_at LIMIT 1)";
 const WITH_EVENTS: &str = "SELECT id FROM tenants WHERE $1 >
     (SELECT at FROM events WHERE events.tenant = tenants.id ORDER BY seq LIMIT 1)";
+
+const WITH_LEDGER: &str = "SELECT id FROM tenants WHERE $1 >
+    (SELECT began_at FROM ledger WHERE ledger.tenant = tenants.id ORDER BY began_at LIMIT 1)";
 
 /// What one transaction removes.
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +85,14 @@ enum Sweep {
     Rows(&'static [&'static str]),
     Runs(TenantId),
     Events(TenantId),
+    Ledger(TenantId),
     Audit,
 }
 
 impl Sweep {
     fn tenant(self) -> Option<TenantId> {
         match self {
-            Self::Runs(tenant) | Self::Events(tenant) => Some(tenant),
+            Self::Runs(tenant) | Self::Events(tenant) | Self::Ledger(tenant) => Some(tenant),
             Self::Rows(_) | Self::Audit => None,
         }
     }
@@ -95,6 +111,10 @@ impl Sweep {
                 writing.keep_event_number(tenant).await?;
                 writing.run(sql(EVENTS).bind(before).bind(BATCH).bind(tenant)).await
             }
+            Self::Ledger(tenant) => {
+                writing.run(sql(LEDGER_LABELS).bind(before).bind(BATCH).bind(tenant)).await?;
+                writing.run(sql(LEDGER).bind(before).bind(BATCH).bind(tenant)).await
+            }
             Self::Audit => writing.cut_audit(before, u64::from(BATCH)).await,
         }
     }
@@ -111,6 +131,7 @@ impl Store {
             sandboxes: self
                 .sweep_all(Sweep::Rows(&[NAMES, SANDBOXES]), retention.ended_sandboxes_before)
                 .await?,
+            ledger: self.sweep_tenants(WITH_LEDGER, Sweep::Ledger, retention.ledger_before).await?,
             audit: self.sweep_all(Sweep::Audit, retention.audit_before).await?,
         };
         self.sweep_all(Sweep::Rows(&[INSTANCES]), retention.idempotency_before).await?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::database::{Row, sql};
 use crate::writing::{Done, Writing};
-use crate::{Audit, Json, Result, Store};
+use crate::{Audit, Json, LedgerBill, LedgerEntry, Result, Store};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
@@ -19,6 +19,9 @@ pub struct RunRow {
     /// Why Sandstorm itself failed, when it did.
     pub problem: Option<Json>,
     pub request_hash: Option<String>,
+    /// Its entry in the ledger, on the way there; a row that was read has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Box<LedgerEntry>>,
 }
 
 /// How a run ended.
@@ -29,6 +32,12 @@ pub struct RunEnd {
     pub result: Option<String>,
     pub problem: Option<Json>,
     pub at: Timestamp,
+    /// What it cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bill: Option<LedgerBill>,
+    /// What attempts of it cost that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<LedgerEntry>,
 }
 
 /// A run that ended before its beginning was recorded: both are one record.
@@ -54,6 +63,7 @@ impl RunRow {
             result: row.optional("result")?,
             problem: row.optional("problem")?,
             request_hash: row.optional("request_hash")?,
+            entry: None,
         })
     }
 
@@ -68,7 +78,7 @@ impl RunRow {
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let insert = sql(text).bind(self.tenant).bind(self.id).bind(&*self.language).bind(self.created_at);
         let insert = match end {
-            Some((RunEnd { status, result, problem, at }, _)) => {
+            Some((RunEnd { status, result, problem, at, .. }, _)) => {
                 insert.bind(*at).bind(status.clone()).bind(result.clone()).bind(problem.as_ref())
             }
             None => insert
@@ -82,6 +92,13 @@ impl RunRow {
             seqs.extend(writing.events(self.tenant, None, end.at, events).await?);
         }
         writing.run(insert.bind(self.request_hash.clone())).await?;
+        if let Some(entry) = &self.entry {
+            let bill = end.and_then(|(end, _)| end.bill.as_ref());
+            writing.ledger_entry(self.tenant, entry, bill.or(entry.bill.as_ref())).await?;
+        }
+        for attempt in end.iter().flat_map(|(end, _)| &end.attempts) {
+            writing.ledger_entry(self.tenant, attempt, attempt.bill.as_ref()).await?;
+        }
         Ok(seqs)
     }
 }
@@ -105,7 +122,16 @@ impl RunEnd {
             .bind(self.result.clone())
             .bind(self.problem.as_ref());
         let seqs = writing.events(tenant, None, self.at, events).await?;
-        Ok((writing.run(update).await? == 1).then_some(seqs))
+        if writing.run(update).await? != 1 {
+            return Ok(None);
+        }
+        if let Some(bill) = &self.bill {
+            writing.ledger_bill(tenant, &id.to_string(), bill).await?;
+        }
+        for attempt in &self.attempts {
+            writing.ledger_entry(tenant, attempt, attempt.bill.as_ref()).await?;
+        }
+        Ok(Some(seqs))
     }
 }
 

@@ -13,7 +13,7 @@ pub use reservation::Reservation;
 
 use crate::database::{Row, sql};
 use crate::writing::{Done, Writing};
-use crate::{Audit, EventRow, Json, Result, Store, StoreError};
+use crate::{Audit, EventRow, Json, LedgerBill, LedgerEntry, Result, Store, StoreError};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxRow {
@@ -39,6 +39,10 @@ pub struct SandboxChanges {
     /// `Some(None)` takes the end away.
     pub expires_at: Option<Option<Timestamp>>,
     pub spec: Option<SandboxSpec>,
+    /// What it cost, with the step that ends it.
+    pub bill: Option<LedgerBill>,
+    /// What attempts cost that failed before it was made.
+    pub attempts: Vec<LedgerEntry>,
     /// Where it came to be, once that is known.
     pub provider: Option<String>,
 }
@@ -114,6 +118,17 @@ impl Store {
         ceiling: Option<Reservation>,
         audit: &Audit,
     ) -> Result<EventRow> {
+        self.insert_sandbox_with(row, ceiling, audit, None).await
+    }
+
+    /// The same with its entry in the ledger.
+    pub async fn insert_sandbox_with(
+        &self,
+        row: &SandboxRow,
+        ceiling: Option<Reservation>,
+        audit: &Audit,
+        entry: Option<LedgerEntry>,
+    ) -> Result<EventRow> {
         let (row, audit) = (row.clone(), audit.clone());
         self.write(Some(row.tenant), async move |writing| {
             // First, since it holds the tenant's row: whoever counts next sees what was inserted here.
@@ -124,6 +139,9 @@ impl Store {
             insert(writing, &row).await?;
             label(writing, &row).await?;
             transition(writing, &row, None, row.created_at).await?;
+            if let Some(entry) = &entry {
+                writing.ledger_entry(row.tenant, entry, None).await?;
+            }
             writing.audit(&audit).await?;
             Ok(Done::Keep(event))
         })
@@ -165,6 +183,12 @@ impl Store {
                 return Ok(Done::Undo(StepOutcome::Lost));
             }
             transition(writing, &row, Some(&from), at).await?;
+            for attempt in &changes.attempts {
+                writing.ledger_entry(tenant, attempt, attempt.bill.as_ref()).await?;
+            }
+            if let Some(bill) = changes.bill.as_ref().filter(|_| row.state.is_final()) {
+                writing.ledger_bill(tenant, &id.to_string(), bill).await?;
+            }
             writing.audit_optional(audit.as_ref()).await?;
             Ok(Done::Keep(StepOutcome::Stepped(row, event)))
         })

@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Conflict,
     /// A tenant's own limit is reached.
     Quota,
-    /// A provider wants to be paid first: the account there has no credit, or its spending limit is reached.
+    /// There is no money for it: a budget is used up, or a provider wants to be paid first.
     Billing,
     /// The place is full.
     Capacity,

@@ -37,6 +37,9 @@ pub struct RunResult {
     /// The earlier run whose result this is, where it was given again instead of running anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_from: Option<String>,
+    /// The budget that ended it, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
 }
 
 /// How a run ended. It is decided from kernel counters, never from the exit code.
@@ -229,6 +232,7 @@ mod tests {
             metrics: Metrics::default(),
             route: Route::default(),
             cached_from: None,
+            stopped_by: None,
         }
     }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Routing,
-    RoutingError,
+    Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement,
+    Routing, RoutingError, Usd,
 };
 
 const MAX_ARGS: usize = 4096;
@@ -42,6 +42,12 @@ pub struct RunSpec {
     /// Whether an earlier result of the same run will do. Only without network, and only where a server keeps results.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cache: bool,
+    /// What its cost is counted under, beside the tenant and the key.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// It is not begun if it is expected to cost more, and stopped before it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<Usd>,
     /// Where it should go, where there is a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Box<Routing>>,
@@ -80,6 +86,8 @@ impl RunSpec {
             network: NetworkPolicy::None,
             enforcement: None,
             cache: false,
+            labels: Labels::default(),
+            max_cost: None,
             routing: None,
         }
     }

@@ -83,7 +83,7 @@ const ROWS: &[Row] = &[
     Row {
         folder: "gateway",
         may: &["control", "provider", "telemetry", "types"],
-        tests_may: &["language", "store"],
+        tests_may: &["catalog", "language", "store"],
         never: &["sqlx", "rusqlite"],
     },
     // What both sides of E2B's API have in common: data only.

@@ -106,7 +106,7 @@ fn area(entry: &ProviderEntry, region: Option<&str>) -> Option<String> {
 }
 
 /// The catalogue with a page for each provider of the configuration, by its name there.
-fn catalogue(loaded: &Loaded) -> anyhow::Result<Catalog> {
+pub(super) fn catalogue(loaded: &Loaded) -> anyhow::Result<Catalog> {
     let mut overrides = Overrides::default();
     for (name, settings) in &loaded.config.providers {
         let like = settings.like.clone().unwrap_or_else(|| settings.kind.name().to_owned());
@@ -117,6 +117,10 @@ fn catalogue(loaded: &Loaded) -> anyhow::Result<Catalog> {
             figures.price = Some(price.with_context(|| format!("`providers.{name}.price`"))?);
         }
         overrides.providers.insert(name.clone(), figures);
+    }
+    if let Some(price) = super::settings::own_price(&loaded.config) {
+        // What is said of this machine as one place among others counts more.
+        overrides.providers.entry("local".to_owned()).or_default().price.get_or_insert(price);
     }
     Catalog::embedded().with(&overrides).context("`providers`")
 }

@@ -1,16 +1,20 @@
 //! From the configuration to what each part of the server is made from.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use sandstorm_config::{Environment, Loaded, LogFormat, LogLevel};
-use sandstorm_control::server::{Pepper, Quota, Retention, RunCacheLimits, Settings};
+use sandstorm_catalog::{FeeRules, PriceModel};
+use sandstorm_config::{BudgetEnd, BudgetPeriod, Config, Environment, Loaded, LogFormat, LogLevel};
+use sandstorm_control::server::{
+    AtLimit, Budget, Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, Window,
+};
 use sandstorm_dialect_e2b::E2bSettings;
 use sandstorm_dialect_mcp::McpSettings;
 use sandstorm_dialect_session::SessionSettings;
 use sandstorm_gateway::GatewaySettings;
 use sandstorm_telemetry::{Otlp, TelemetryConfig};
-use sandstorm_types::{ByteSize, Template};
+use sandstorm_types::{ByteSize, Template, Usd};
 use tokio_util::sync::CancellationToken;
 
 use super::ServeCommand;
@@ -42,14 +46,54 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
             runs: config.retention.runs,
             events: config.retention.events,
             audit: config.retention.audit,
+            ledger: config.retention.ledger,
         },
         run_cache: RunCacheLimits {
             max_bytes: config.run_cache.max_bytes.as_u64(),
             max_age: config.run_cache.max_age,
         },
+        costs: costs(loaded)?,
         reconcile_every: config.routing.reconcile_every,
         price_age: config.routing.price_age,
         pepper,
+    })
+}
+
+/// What this machine costs, where the operator has set it.
+pub(super) fn own_price(config: &Config) -> Option<PriceModel> {
+    let sandstorm_config::Costs { vcpu_hour, gib_hour, .. } = config.costs;
+    let is_set = vcpu_hour != Usd::ZERO || gib_hour != Usd::ZERO;
+    is_set.then_some(PriceModel::Owned { vcpu_hour, gib_hour })
+}
+
+/// Prices, fees and budgets.
+fn costs(loaded: &Loaded) -> anyhow::Result<Costs> {
+    let config = &loaded.config;
+    let sandstorm_config::Costs { credits, margin_permille, snapshot_gib_hour, .. } = config.costs;
+    let budget = |budget: &sandstorm_config::Budget| {
+        Ok(Budget {
+            name: budget.name.clone(),
+            tenant: budget.tenant_id().with_context(|| format!("the tenant of budget `{}`", budget.name))?,
+            key: budget.key.clone(),
+            label: budget.label_parts(),
+            amount: budget.amount,
+            window: match budget.per {
+                BudgetPeriod::Hour => Window::Hour,
+                BudgetPeriod::Day => Window::Day,
+                BudgetPeriod::Month => Window::Month,
+                BudgetPeriod::Ever => Window::Ever,
+            },
+            at_limit: match budget.at_limit {
+                BudgetEnd::Stop => AtLimit::Stop,
+                BudgetEnd::Pause => AtLimit::Pause,
+            },
+        })
+    };
+    Ok(Costs {
+        catalog: Arc::new(super::providers::catalogue(loaded)?),
+        fees: FeeRules { margin_permille, snapshot_gib_hour },
+        credits,
+        budgets: config.budgets.iter().map(budget).collect::<anyhow::Result<_>>()?,
     })
 }
 

@@ -47,11 +47,15 @@ pub struct Retention {
     #[serde(with = "form::span")]
     #[schemars(with = "form::Span")]
     pub audit: Duration,
+    /// What runs and sandboxes cost. Entries that used free credits stay.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub ledger: Duration,
 }
 
 impl Default for Retention {
     fn default() -> Self {
         let days = |days: u64| Duration::from_secs(days * 86_400);
-        Retention { runs: days(7), events: days(1), audit: days(90) }
+        Retention { runs: days(7), events: days(1), audit: days(90), ledger: days(400) }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use sandstorm_types::{ByteSize, HostName, MilliCpus, duration};
+use sandstorm_types::{ByteSize, HostName, MilliCpus, Usd, duration};
 
 use super::{ABSOLUTE, Check, is_plain_absolute};
 use crate::origin::Origin;
@@ -20,6 +20,28 @@ const TEN_YEARS: Duration = duration::MAX;
 
 impl Check<'_> {
     pub(super) fn server(&mut self, config: &Config) {
+        for (n, budget) in config.budgets.iter().enumerate() {
+            if let Some((key, given, expected)) = budget.check() {
+                self.refuse(format!("budgets[{n}].{key}"), given, expected);
+            } else if config.budgets[..n].iter().any(|other| other.name == budget.name) {
+                self.refuse(
+                    format!("budgets[{n}].name"),
+                    budget.name.clone(),
+                    "a name that no other budget has",
+                );
+            }
+        }
+        let costs = &config.costs;
+        self.count("costs.margin_permille", costs.margin_permille, 0..=10_000);
+        for (key, amount) in [
+            ("costs.vcpu_hour", costs.vcpu_hour),
+            ("costs.gib_hour", costs.gib_hour),
+            ("costs.snapshot_gib_hour", costs.snapshot_gib_hour),
+        ] {
+            if amount < Usd::ZERO || amount > Usd::dollars(1_000_000) {
+                self.refuse(key, amount.to_string(), "from nothing to a million");
+            }
+        }
         let Config {
             serve, quotas, admission, sandbox, pool, run_cache, retention, telemetry, dialects, ..
         } = config;
@@ -165,11 +187,13 @@ impl Check<'_> {
     }
 
     fn retention(&mut self, retention: &Retention) {
-        let Retention { runs, events, audit } = retention;
+        let Retention { runs, events, audit, ledger } = retention;
         // A listener that reconnects after a short cut, and a client that looks up its run, must find something.
         self.span("retention.runs", *runs, HOUR..=TEN_YEARS);
         self.span("retention.events", *events, HOUR..=TEN_YEARS);
         self.span("retention.audit", *audit, DAY..=TEN_YEARS);
+        // Longer than any month: budgets are read from it.
+        self.span("retention.ledger", *ledger, 32 * DAY..=TEN_YEARS);
     }
 
     fn telemetry(&mut self, telemetry: &Telemetry) {

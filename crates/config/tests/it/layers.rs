@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandstorm_config::{Config, Effect, LogLevel, Origin, Warning, variables};
+use sandstorm_config::{BudgetEnd, BudgetPeriod, Config, Effect, LogLevel, Origin, Warning, variables};
 use sandstorm_types::{ByteSize, Enforcement, MilliCpus, NetworkPolicy};
 
 use crate::Case;
@@ -43,6 +43,8 @@ fn a_full_file_is_read() {
          admission: {memory: 8G, queue: 0, wait: 0}\n\
          sandbox:\n  idle_timeout: 30m\n  ceiling: {memory: 2G}\n\
          retention: {audit: 365d}\n\
+         costs: {vcpu_hour: 0.02, gib_hour: '0.003', margin_permille: 50}\n\
+         budgets:\n  - {name: all, amount: 10, per: day}\n  - {name: alpha, amount: 0.5, label: project=alpha, at_limit: pause}\n\
          telemetry:\n  otlp_endpoint: http://127.0.0.1:4317\n  otlp_headers: {authorization: 'env:OTLP'}\n  sample_ratio: 0\n\
          dialects: {session: {enabled: false}}\n",
     )
@@ -72,6 +74,12 @@ fn a_full_file_is_read() {
     assert_eq!(config.sandbox.idle_timeout, Some(Duration::from_secs(1_800)));
     assert_eq!((config.ceiling().memory, config.ceiling().disk), (ByteSize::gib(2), ByteSize::gib(8)));
     assert_eq!(config.retention.audit, Duration::from_secs(365 * 86_400));
+    assert_eq!(
+        (config.costs.vcpu_hour.to_string(), config.costs.gib_hour.to_string()),
+        ("0.02".into(), "0.003".into())
+    );
+    assert_eq!((config.budgets.len(), config.budgets[1].amount.to_string()), (2, "0.5".into()));
+    assert_eq!((config.budgets[0].per, config.budgets[1].at_limit), (BudgetPeriod::Day, BudgetEnd::Pause));
     assert_eq!(config.telemetry.otlp_headers["authorization"].to_string(), "env:OTLP");
     assert_eq!(config.telemetry.sample_ratio, 0.0);
     assert!(!config.dialects.session.enabled && config.dialects.session.network);
@@ -121,6 +129,9 @@ fn every_setting_has_a_variable_that_works() {
         ("retention.runs", "1d"),
         ("retention.events", "2d"),
         ("retention.audit", "3d"),
+        ("retention.ledger", "50d"),
+        ("costs.credits", "true"),
+        ("costs.vcpu_hour", "0.05"),
         ("telemetry.otlp_endpoint", "http://127.0.0.1:4317"),
         ("telemetry.sample_ratio", "0.5"),
         ("routing.objective", "fastest"),

@@ -72,6 +72,7 @@ impl Inner {
             result: serde_json::to_value(kept).ok(),
             problem: None,
             request_hash: None,
+            entry: None,
         };
         let [how, complete] = ending(None, Some(id), Some(ended.result.status));
         let told = [body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) }), how, complete];

@@ -89,6 +89,8 @@ impl Inner {
         let inner = Arc::clone(self);
         self.tasks.start("samples", async move { inner.take_samples().await });
         let inner = Arc::clone(self);
+        self.tasks.start("budgets", async move { inner.watch_spending().await });
+        let inner = Arc::clone(self);
         self.tasks.start("batches", async move {
             for round in 0_u32.. {
                 tokio::time::sleep(WRITE).await;
@@ -203,6 +205,7 @@ impl Inner {
             ended_sandboxes_before: Some(now.before(kept.runs)),
             idempotency_before: Some(now.before(Duration::from_secs(86_400))),
             samples_before: Some(now.before(SAMPLES)),
+            ledger_before: Some(now.before(kept.ledger)),
         });
         match swept.await {
             Ok(swept) => tracing::debug!(?swept, "old records were forgotten"),

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
-use sandstorm_store::{Audit, Reservation, SandboxChanges, SandboxRow, UsageDelta};
+use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
     EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, Routing, RunSpec, SandboxId, SandboxSpec, State,
-    Step, TenantId, Timestamp,
+    Step, TenantId, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Promise;
+use super::costs::Opening;
 use super::failure::{invalid, stored};
 use super::living::{Given, Living};
 use super::steps::Stepped;
@@ -79,13 +80,14 @@ impl Inner {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
         let mut new = new;
-        let routing = self.wishes(&mut new);
+        let mut routing = self.wishes(&mut new);
+        let max_cost = self.most(new.max_cost, &mut routing);
         let (spec, idle_timeout) = self.wanted(new)?;
         self.admits(&spec)?;
         self.check_routing(routing.as_deref(), &spec)?;
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
-        let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, &audit).await?;
+        let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
         match self.build(cx, &spec, row, promise, given, routing).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
@@ -98,7 +100,11 @@ impl Inner {
         }
     }
 
-    /// Finds room for a sandbox within quotas and memory, and writes down that it will be made.
+    /// Finds room for a sandbox within quotas, budgets and memory, and writes down that it will be made.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is one fact about the sandbox, and none has a default"
+    )]
     pub(super) async fn intend(
         &self,
         caller: &Caller,
@@ -106,6 +112,7 @@ impl Inner {
         given: &Given,
         spec: &SandboxSpec,
         idle_timeout: Option<std::time::Duration>,
+        max_cost: Option<Usd>,
         audit: &Audit,
     ) -> Result<(SandboxRow, Promise)> {
         let id = given.id;
@@ -137,7 +144,19 @@ impl Inner {
             last_used_at: now,
             revision: 0,
         };
-        stored(self.store.insert_sandbox(&row, Some(ceiling), audit).await)?;
+        let opening = Opening {
+            kind: EntryKind::Sandbox,
+            object: id.to_string(),
+            labels: spec.labels.clone(),
+            limits: &spec.limits,
+            longest: spec.lifetime.after,
+            max_cost,
+            at: now,
+        };
+        let account = self.spending.open(&self.store, caller, opening).await?;
+        let entry = Some(account.entry().clone());
+        stored(self.store.insert_sandbox_with(&row, Some(ceiling), audit, entry).await)?;
+        self.spending.keep(id, account);
         self.events.wake(caller.tenant);
         Ok((row, promise))
     }
@@ -198,9 +217,10 @@ impl Inner {
     /// Takes the step to `ready` of a sandbox that the provider made.
     pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
         let id = row.id;
+        let attempts = self.spending.placed(&made);
         let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
         let provider = made.placement.map(|placement| placement.info.name);
-        let changes = SandboxChanges { walls, provider, ..SandboxChanges::default() };
+        let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {
             Stepped::To(row) => Ok(row),
             Stepped::Refused(row) => {

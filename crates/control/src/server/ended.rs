@@ -158,6 +158,7 @@ pub(super) fn empty(id: ExecId, status: Status, info: &ProviderInfo, walls: Wall
             cost_usd: 0.0,
         },
         cached_from: None,
+        stopped_by: None,
     }
 }
 

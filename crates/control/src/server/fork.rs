@@ -208,7 +208,9 @@ impl Inner {
         let id = given.id;
         let mut audit = caller.audit("sandbox.fork", id);
         audit.detail = Some(serde_json::json!({ "source": order.source.to_string() }));
-        let intending = self.intend(caller, cx, &given, spec, order.idle_timeout, &audit);
+        // Each copy may cost as much as what it is a copy of.
+        let max_cost = self.spending.of_sandbox(order.source).and_then(|account| account.max_cost());
+        let intending = self.intend(caller, cx, &given, spec, order.idle_timeout, max_cost, &audit);
         let (row, promise) = intending.instrument(tracing::debug_span!("record the beginning")).await?;
         let built = async {
             let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given).await?;

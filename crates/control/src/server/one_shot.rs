@@ -16,12 +16,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
+use super::costs::{Account, Used};
 use super::ended::Ended;
 use super::failure::conflict;
 use super::numbering::Numbering;
 use super::quotas::RunGuard;
 use super::run_cache::Lead;
-use super::run_record::Beginning;
+use super::run_record::{Beginning, RunCost};
 use super::{Caller, Inner, Running};
 use crate::prepare::Prepared;
 use crate::run::{Finished, Phase, Remains, RunEvent, RunInput};
@@ -46,6 +47,8 @@ pub(super) struct OneShot {
     pub(super) limits: Limits,
     /// Others may wait for its result.
     pub(super) lead: Option<Lead>,
+    /// What it costs.
+    pub(super) account: Arc<Account>,
 }
 
 /// What is held until nothing of a run is left.
@@ -216,6 +219,21 @@ async fn tell_of<T>(
     finished
 }
 
+/// What a run cost, as its result tells and its record keeps it.
+fn settled(account: &Account, result: &mut RunResult, elapsed: Duration) -> RunCost {
+    let route = &mut result.route;
+    let attempts = account.ran_at(&route.provider, route.region.as_deref(), &route.attempts);
+    let used = Used {
+        wall: elapsed,
+        cpu: Duration::try_from_secs_f64(result.metrics.cpu_ms / 1000.0).unwrap_or_default(),
+        peak_memory: result.metrics.peak_memory_bytes,
+    };
+    let bill = account.close(&used);
+    route.cost_usd = bill.total().as_f64();
+    result.stopped_by = account.stopped_by().map(str::to_owned);
+    RunCost { bill, attempts }
+}
+
 impl Inner {
     #[tracing::instrument(level = "debug", skip_all)]
     async fn carry_out_run(
@@ -224,7 +242,20 @@ impl Inner {
         run: InFlightRun,
         listener: Option<(Telling, oneshot::Sender<()>)>,
     ) -> Result<RunResult> {
-        let OneShot { id, caller, beginning, mut spec, prepared, promise, hold, waited, limits, lead } = shot;
+        let OneShot {
+            id,
+            caller,
+            beginning,
+            mut spec,
+            prepared,
+            promise,
+            hold,
+            waited,
+            limits,
+            lead,
+            account,
+        } = shot;
+        account.stops(run.cancel.clone());
         let (mut telling, recorded) = listener.unzip();
         let clearing = Clearing { id, run: run.clone(), promise, hold };
         let mut beginning = match self.begin_run(beginning, recorded).await {
@@ -248,9 +279,10 @@ impl Inner {
             }
         };
         let finished = self.beside_beginning_of_run(running, &mut beginning).await;
-        let (ended, failure, remains) = self.ended_run(id, finished, waited);
+        let (mut ended, failure, remains) = self.ended_run(id, finished, waited);
         let elapsed = began.elapsed();
-        let recording = self.record_run(caller.tenant, id, &ended, failure.is_some(), beginning);
+        let cost = settled(&account, &mut ended.result, elapsed);
+        let recording = self.record_run(caller.tenant, id, &ended, failure.is_some(), beginning, cost);
         if let Err(error) = recording.instrument(debug_span!("record_end")).await {
             self.clear_away(clearing, remains);
             return Err(failure.unwrap_or(error));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use sandstorm_provider::{OpContext, Result, Sandbox};
-use sandstorm_store::{ContextRow, ExecEnd, ExecRow, RunEnd, SandboxRow};
-use sandstorm_types::{ErrorKind, ExecId, SandboxId, State, Timestamp, Walls};
+use sandstorm_store::{ContextRow, ExecEnd, ExecRow, LedgerBill, LedgerEntry, OpenEntry, RunEnd, SandboxRow};
+use sandstorm_types::{ErrorKind, ExecId, SandboxId, State, Timestamp, Usd, Walls};
 
 use super::Inner;
 use super::cell_log::CellLog;
@@ -35,6 +35,8 @@ impl Inner {
         if missed > 0 {
             tracing::info!(missed, "recorded what an earlier server began and did not live to record");
         }
+        self.spending.begin(&self.store).await?;
+        let mut open = self.open_accounts().await?;
         let own = self.own_names();
         let rows = stored(self.store.living_sandboxes().await)?;
         // Of a store that several servers share, the others' are the others'.
@@ -55,6 +57,10 @@ impl Inner {
         let (known, mut adopted) = (rows.len(), 0);
         let mut work = Vec::new();
         for row in rows {
+            if let Some(entry) = open.remove(&row.id.to_string()) {
+                let life = stored(self.store.transitions(row.tenant, row.id).await)?;
+                self.spending.adopt(&self.store, &row, self.holder(&row), entry, &life).await?;
+            }
             let there = present.remove(&row.id);
             let (execs, contexts) =
                 (execs.remove(&row.id).unwrap_or_default(), contexts.remove(&row.id).unwrap_or_default());
@@ -74,7 +80,7 @@ impl Inner {
                 }
             })
             .await;
-        self.end_unfinished_runs().await?;
+        self.end_unfinished_runs(&open).await?;
         let millis = began.elapsed().as_millis() as u64;
         if known + strangers > 0 {
             tracing::info!(known, adopted, strangers, millis, "took over what an earlier server left");
@@ -261,12 +267,37 @@ impl Inner {
         }
     }
 
-    async fn end_unfinished_runs(&self) -> Result<()> {
+    /// What has no bill yet, by what it is about.
+    async fn open_accounts(&self) -> Result<HashMap<String, OpenEntry>> {
+        let open = stored(self.store.open_entries().await)?;
+        Ok(open.into_iter().map(|open| (open.entry.object.clone(), open)).collect())
+    }
+
+    async fn end_unfinished_runs(&self, open: &HashMap<String, OpenEntry>) -> Result<()> {
         for row in stored(self.store.unfinished_runs().await)? {
             let problem = serde_json::to_value(run_record::interrupted()).ok();
-            let end = RunEnd { status: None, result: None, problem, at: Timestamp::now() };
+            // Nobody measured it, so it costs what was expected.
+            let bill = open.get(&row.id.to_string()).map(|open| as_estimated(&open.entry));
+            let (at, attempts) = (Timestamp::now(), Vec::new());
+            let end = RunEnd { status: None, result: None, problem, at, bill, attempts };
             self.end_run(row.tenant, row.id, &end, None).await;
         }
         Ok(())
+    }
+}
+
+fn as_estimated(entry: &LedgerEntry) -> LedgerBill {
+    LedgerBill {
+        provider: entry.provider.clone(),
+        region: entry.region.clone(),
+        ended_at: Timestamp::now(),
+        wall_ms: 0,
+        cpu_ms: 0,
+        peak_memory_bytes: 0,
+        priced: true,
+        charge: entry.estimate,
+        credit: Usd::ZERO,
+        margin: Usd::ZERO,
+        snapshots: Usd::ZERO,
     }
 }

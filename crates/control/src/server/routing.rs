@@ -8,7 +8,7 @@ use sandstorm_fleet::{Fleet, FleetSettings, Member, Standing};
 use sandstorm_provider::{OpContext, ProviderInfo, Result, Tasks};
 use sandstorm_router::Decision;
 use sandstorm_store::SandboxRow;
-use sandstorm_types::{Capabilities, Isolation, Limits, Routing, RunSpec, SandboxSpec, Timestamp};
+use sandstorm_types::{Capabilities, Isolation, Limits, Routing, RunSpec, SandboxSpec, Timestamp, Usd};
 
 use super::failure::invalid;
 use super::{Caller, Control, Inner, NewSandbox, Scope};
@@ -106,6 +106,17 @@ impl Inner {
             required.push("exec_channel".to_owned());
         }
         routing
+    }
+
+    /// The most that something may cost: the lesser of what its caller says of it and of its place. Whoever chooses a place
+    /// keeps to it too.
+    pub(super) fn most(&self, max_cost: Option<Usd>, routing: &mut Option<Box<Routing>>) -> Option<Usd> {
+        let wished = routing.as_ref().and_then(|routing| routing.max_cost);
+        let most = [max_cost, wished].into_iter().flatten().min();
+        if most.is_some() && self.runner.fleet.is_some() {
+            routing.get_or_insert_default().max_cost = most;
+        }
+        most
     }
 
     /// Refuses wishes that mean nothing here or that nobody can fulfil.

@@ -1,7 +1,7 @@
 //! What is on record of a run, or on file: its beginning before anything happens, its end before anybody hears of it.
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::{Announced, Audit, RunEnd, RunRow, StoreError, WholeRun};
+use sandstorm_store::{Announced, Audit, LedgerBill, LedgerEntry, RunEnd, RunRow, StoreError, WholeRun};
 use sandstorm_types::{Problem, RunId, Status, TenantId, Timestamp};
 use serde_json::Value as Json;
 use tokio::sync::oneshot;
@@ -20,6 +20,13 @@ pub(super) struct Beginning {
     pub(super) row: RunRow,
     pub(super) told: Json,
     pub(super) audit: Audit,
+}
+
+/// What a run cost, and attempts of it that failed.
+#[derive(Debug)]
+pub(super) struct RunCost {
+    pub(super) bill: LedgerBill,
+    pub(super) attempts: Vec<LedgerEntry>,
 }
 
 /// A beginning that is on file, and not recorded yet.
@@ -51,6 +58,7 @@ impl Inner {
         ended: &Ended,
         failed: bool,
         beginning: Option<OnFile>,
+        cost: RunCost,
     ) -> Result<()> {
         let status = (!failed).then_some(ended.result.status);
         let end = RunEnd {
@@ -58,6 +66,8 @@ impl Inner {
             result: if failed { None } else { stored_text(&ended.result) },
             problem: ended.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok()),
             at: Timestamp::now(),
+            bill: Some(cost.bill),
+            attempts: cost.attempts,
         };
         let Some(on_file) = beginning else {
             Box::pin(self.end_run(tenant, id, &end, status)).await;

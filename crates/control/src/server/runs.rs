@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::BoxStream;
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::RunRow;
+use sandstorm_store::{EntryKind, RunRow};
 use sandstorm_types::{
     Event, LanguageName, Limits, LimitsPatch, Problem, RunId, RunResult, RunSpec, Status, Timestamp,
 };
 use tracing::{Instrument, debug_span};
 
+use super::costs::Opening;
 use super::create::within_ceiling;
 use super::cursor::{self, List, Place};
 use super::events::body;
@@ -102,6 +103,8 @@ impl Control {
         let limits = within_ceiling(&self.0.settings, &self.0.settings.limits, &spec.limits)?;
         spec.limits = patch(limits);
         spec.enforcement.get_or_insert(self.0.settings.enforcement);
+        // What it is counted under does not make it another run.
+        let (labels, max_cost) = (std::mem::take(&mut spec.labels), spec.max_cost.take());
         let prepared = self.0.runner.prepare(&spec, None)?;
         if spec.routing.is_some() {
             self.0.check_run_routing(&spec, &limits)?;
@@ -114,11 +117,22 @@ impl Control {
             Sought::Lead(lead) => Some(lead),
             Sought::Wait(_) | Sought::Off => None,
         };
+        let max_cost = self.0.most(max_cost, &mut spec.routing);
+        let id = RunId::random();
+        let opening = Opening {
+            kind: EntryKind::Run,
+            object: id.to_string(),
+            labels,
+            limits: &limits,
+            longest: limits.wall,
+            max_cost,
+            at: Timestamp::now(),
+        };
+        let account = self.0.spending.open(&self.0.store, caller, opening).await?;
         let hold = tenant.hold_run(&limits, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
         let promise = self.0.admission.admit(limits.memory).instrument(debug_span!("admit")).await?;
         let waited = came.elapsed();
-        let id = RunId::random();
         tracing::Span::current().record("run", tracing::field::display(id));
         let row = RunRow {
             id,
@@ -130,6 +144,7 @@ impl Control {
             result: None,
             problem: None,
             request_hash: None,
+            entry: Some(Box::new(account.entry().clone())),
         };
         let begun = body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) });
         let beginning = Beginning { row, told: begun, audit: caller.audit("run.create", id) };
@@ -143,7 +158,8 @@ impl Control {
             let _ = spec.env.insert(name, trace.clone());
         }
         let caller = caller.clone();
-        let shot = OneShot { id, caller, beginning, spec, prepared, promise, hold, waited, limits, lead };
+        let shot =
+            OneShot { id, caller, beginning, spec, prepared, promise, hold, waited, limits, lead, account };
         Ok(Admitted::New(Box::new(shot)))
     }
 

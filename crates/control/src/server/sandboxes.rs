@@ -6,7 +6,7 @@ use sandstorm_provider::Result;
 use sandstorm_store::{SandboxChanges, SandboxFilter, SandboxRow};
 use sandstorm_types::{
     Enforcement, EnvMap, Labels, LimitsPatch, NetworkPolicy, OnEnd, Phase, SandboxId, SandboxSpec, State,
-    Template, Timestamp, Transition, User, Walls,
+    Template, Timestamp, Transition, Usd, User, Walls,
 };
 
 use super::cursor::{self, List, Place};
@@ -32,6 +32,8 @@ pub struct NewSandbox {
     pub user: User,
     /// The operator's choice unless given.
     pub enforcement: Option<Enforcement>,
+    /// It is not made if it is expected to cost more, and ended before it does.
+    pub max_cost: Option<Usd>,
     /// Packages by language, mounted read-only.
     pub requirements:
         std::collections::BTreeMap<sandstorm_types::LanguageName, Vec<sandstorm_types::Requirement>>,

@@ -101,6 +101,10 @@ impl Inner {
         audit: Option<&Audit>,
     ) -> Result<Option<Stepped>> {
         let (tenant, id) = (row.tenant, row.id);
+        let mut changes = changes;
+        if matches!(step, Step::Terminated | Step::Fail { .. }) {
+            changes.bill = self.spending.bill(row);
+        }
         let outcome =
             self.store.step_sandbox(tenant, id, row.revision, step, Timestamp::now(), changes, audit);
         match stored(outcome.await)? {
@@ -119,6 +123,7 @@ impl Inner {
 
     /// Takes a newer row in and wakes who waits for events and clocks.
     pub(super) fn saw(&self, row: &SandboxRow) {
+        self.spending.saw(row);
         if row.state.is_final() {
             if let Some(living) = self.sandboxes.remove(row.id) {
                 living.learn(row.clone());

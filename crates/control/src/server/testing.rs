@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandstorm_types::{ByteSize, Enforcement, Limits};
 
-use super::{Pepper, Quota, Retention, RunCacheLimits, Settings};
+use super::{Costs, Pepper, Quota, Retention, RunCacheLimits, Settings};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -34,10 +34,11 @@ pub fn settings() -> Settings {
         idle_timeout: None,
         paused_for: DAY,
         longest_lifetime: DAY,
-        retention: Retention { runs: DAY, events: DAY, audit: DAY },
+        retention: Retention { runs: DAY, events: DAY, audit: DAY, ledger: DAY },
         reconcile_every: Duration::from_secs(300),
         price_age: DAY * 90,
         run_cache: RunCacheLimits::default(),
+        costs: Costs::default(),
         pepper: Pepper([3; 32]),
     }
 }

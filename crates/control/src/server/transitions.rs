@@ -90,6 +90,9 @@ impl Inner {
             let unmet = Unmet::new("pause", "yes", "no", "this host cannot freeze a sandbox");
             return Err(Error::unmet(vec![unmet]));
         }
+        if to == Transition::Resume {
+            self.spending.may_go_on(id)?;
+        }
         // A copy that is being made needs programs that move.
         let living = self.sandboxes.get(tenant, id);
         let _copied = match &living {

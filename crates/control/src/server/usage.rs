@@ -188,7 +188,7 @@ impl Control {
 }
 
 /// The first moment of a month, UTC.
-fn month_of(at: Timestamp) -> Timestamp {
+pub(super) fn month_of(at: Timestamp) -> Timestamp {
     let text = at.to_string();
     // `2026-11-15T…`: the first day of the same month.
     let first = text.get(..8).map(|month| format!("{month}01T00:00:00Z"));

@@ -4,6 +4,7 @@
 
 mod access;
 mod contexts;
+mod costs;
 mod execs;
 mod faults;
 mod files;

@@ -114,6 +114,7 @@ async fn intents_without_acts_are_settled() {
         result: None,
         problem: None,
         request_hash: None,
+        entry: None,
     };
     world.store.insert_run(&run, &[], &audit()).await.unwrap();
     let world = world.restarted().await;

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::auth;
 use crate::problem::ApiResult;
 use crate::query::Query;
-use crate::wire::{HealthBody, LanguageList, LimitsBody, MeBody, UsageBody, VersionBody};
+use crate::wire::{HealthBody, LanguageList, LimitsBody, MeBody, VersionBody};
 
 /// Whether the process answers.
 #[utoipa::path(get, path = "/healthz", tag = "server", operation_id = "healthz",
@@ -67,18 +67,6 @@ pub(crate) async fn limits(State(app): State<App>, query: Query) -> ApiResult<Js
         lifetime_max: settings.longest_lifetime,
         json_bytes: settings.json_limit,
     }))
-}
-
-/// What the caller's tenant uses and may use.
-#[utoipa::path(get, path = "/v1/usage", tag = "server", operation_id = "usage",
-    responses((status = 200, description = "Usage", body = UsageBody)))]
-pub(crate) async fn usage(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    query: Query,
-) -> ApiResult<Json<UsageBody>> {
-    query.finish()?;
-    Ok(Json(app.control.usage(&caller).await?.into()))
 }
 
 /// Who the key says that the caller is.

@@ -45,6 +45,9 @@ pub(crate) struct ResultBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^run_[a-z2-7]{26}$")]
     cached_from: Option<String>,
+    /// The budget that ended it, where one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -168,6 +171,7 @@ impl From<RunResult> for ResultBody {
             },
             cached: result.cached_from.is_some().then_some(true),
             cached_from: result.cached_from,
+            stopped_by: result.stopped_by,
         }
     }
 }
@@ -197,6 +201,7 @@ mod tests {
             metrics: Metrics { compile_ms: Some(1.5), ..Metrics::default() },
             route: Route::default(),
             cached_from: None,
+            stopped_by: Some("the budget `x`".into()),
         };
         assert_eq!(
             serde_json::to_value(&result).unwrap(),

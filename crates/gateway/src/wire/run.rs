@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use sandstorm_control::server::RunView;
 use sandstorm_types::{
-    Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Routing,
-    RunId, RunSpec, Status, Timestamp,
+    Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement,
+    Routing, RunId, RunSpec, Status, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ResultBody;
+use super::cost::MaxCost;
 use super::shapes::{
-    Content, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, StatusName,
+    Content, Dollars, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, StatusName,
 };
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
@@ -56,6 +57,14 @@ pub(crate) struct StartRun {
     /// an earlier run says so with `cached`.
     #[serde(default)]
     cache: bool,
+    /// What its cost is counted under, beside the tenant and the key.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, String>)]
+    labels: Labels,
+    /// The most that it may cost, in US dollars: it is not begun if more is expected, and stopped before it costs more.
+    #[serde(default)]
+    #[schema(value_type = Option<Dollars>)]
+    max_cost: Option<MaxCost>,
     /// Where it should go, where the server has a choice.
     #[serde(default)]
     #[schema(value_type = Option<RoutingShape>)]
@@ -80,6 +89,8 @@ impl StartRun {
             network: self.network,
             enforcement: self.enforcement,
             cache: self.cache,
+            labels: self.labels,
+            max_cost: self.max_cost.map(Into::into),
             routing: self.routing,
         };
         spec.validate().map_err(|error| ApiError::invalid(error.to_string()))?;

@@ -11,9 +11,10 @@ use sandstorm_types::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::cost::MaxCost;
 use super::shapes::{
-    EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, RoutingShape, Span, StateName,
-    TemplateShape, UserName,
+    Dollars, EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, RoutingShape, Span,
+    StateName, TemplateShape, UserName,
 };
 use super::walls::WallsBody;
 use crate::json::Wire;
@@ -52,6 +53,9 @@ pub(crate) struct CreateSandbox {
     /// Packages by language.
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     requirements: BTreeMap<LanguageName, Vec<Requirement>>,
+    /// The most that it may cost, in US dollars: it is not made if more is expected, and ended before it costs more.
+    #[schema(value_type = Option<Dollars>)]
+    max_cost: Option<MaxCost>,
     /// Where it should go, where the server has a choice.
     #[schema(value_type = Option<RoutingShape>)]
     routing: Option<Box<Routing>>,
@@ -75,6 +79,7 @@ impl From<CreateSandbox> for NewSandbox {
             user: wanted.user,
             enforcement: wanted.enforcement,
             requirements: wanted.requirements,
+            max_cost: wanted.max_cost.map(Into::into),
             routing: wanted.routing,
             contexts: false,
         }

@@ -7,6 +7,7 @@ use sandstorm_types::{Isolation, LimitSet, Limits, TenantId, Timestamp, duration
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::cost::CostsBody;
 use super::key::{QuotaBody, ScopeName};
 use super::shapes::{LimitNameText, LimitsValues};
 use super::walls::Tier;
@@ -184,11 +185,14 @@ pub(crate) struct UsageBody {
     sandboxes_created: u64,
     cpu_ms: u64,
     memory_mib_seconds: u64,
+    /// What it cost.
+    costs: CostsBody,
 }
 
-impl From<UsageView> for UsageBody {
-    fn from(view: UsageView) -> Self {
+impl UsageBody {
+    pub(crate) fn new(view: UsageView, costs: CostsBody) -> Self {
         Self {
+            costs,
             quota: view.quota.into(),
             sandboxes: view.sandboxes,
             cpu_milli: view.cpu_milli,

@@ -15,5 +15,6 @@ mod ports;
 mod provider;
 mod smuggling;
 mod terminals;
+mod usage;
 mod walk;
 mod world;

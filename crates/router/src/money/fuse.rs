@@ -68,8 +68,17 @@ impl SpendFuse {
         Self { spent, ..self }
     }
 
+    /// The same, read again.
+    pub fn set_spent(&mut self, spent: Usd) {
+        self.spent = spent;
+    }
+
     pub fn spent(&self) -> Usd {
         self.spent
+    }
+
+    pub fn limit(&self) -> Option<Usd> {
+        self.limit
     }
 
     /// What nobody has spent or been promised.
@@ -95,15 +104,23 @@ impl SpendFuse {
         estimate.high == Usd::ZERO
     }
 
-    /// While it runs: `so_far` is what it has cost, `per_second` what it goes on costing.
-    pub fn during(&self, reservation: &Reservation, so_far: Usd, per_second: Usd) -> During {
+    /// Keeps money back for one that runs already, whether there is any left or not.
+    pub fn adopt(&mut self, amount: Usd) -> Reservation {
+        self.reserved += amount;
+        Reservation { amount }
+    }
+
+    /// While it runs: `so_far` is what it has cost, `per_second` what it goes on costing. What it will have cost by the next
+    /// question is kept back for it, so that many that run at once cannot spend the same money.
+    pub fn during(&mut self, reservation: &mut Reservation, so_far: Usd, per_second: Usd) -> During {
         let Some(limit) = self.limit else { return During::Continue { ask_again: None } };
         if !per_second.is_positive() && !so_far.is_positive() {
             return During::Continue { ask_again: None };
         }
         // Its own share of what is reserved is its to spend.
         let others = self.spent + self.reserved.saturating_sub(reservation.amount);
-        let left = limit.saturating_sub(others + so_far);
+        let own = limit.saturating_sub(others);
+        let left = own.saturating_sub(so_far);
         if !left.is_positive() {
             return match self.at_limit {
                 AtLimit::Stop => During::Stop,
@@ -116,7 +133,17 @@ impl SpendFuse {
         // Halfway to the limit, since others spend too.
         let micros = left.as_picos().saturating_mul(500_000) / per_second.as_picos();
         let half_way = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
-        During::Continue { ask_again: Some(half_way.clamp(SOONEST, LATEST)) }
+        let ask_again = half_way.clamp(SOONEST, LATEST);
+        let by_then = so_far + per_second.for_each(ask_again.as_micros(), 1_000_000);
+        self.keep_back(reservation, by_then.min(own));
+        During::Continue { ask_again: Some(ask_again) }
+    }
+
+    /// More than before, never less.
+    fn keep_back(&mut self, reservation: &mut Reservation, amount: Usd) {
+        let more = amount.saturating_sub(reservation.amount);
+        self.reserved += more;
+        reservation.amount += more;
     }
 
     /// The bill is there.
@@ -161,13 +188,13 @@ mod tests {
     fn stopped_or_paused_at_the_limit_and_looked_at_before() {
         for (at_limit, end) in [(AtLimit::Stop, During::Stop), (AtLimit::Pause, During::Pause)] {
             let mut fuse = SpendFuse::new(Some(Usd::micros(100)), at_limit);
-            let run = fuse.before_create(&micros(10)).unwrap();
+            let mut run = fuse.before_create(&micros(10)).unwrap();
             let per_second = Usd::micros(1);
             let ask_again = Some(Duration::from_secs(40));
-            assert_eq!(fuse.during(&run, Usd::micros(20), per_second), During::Continue { ask_again });
-            assert_eq!(fuse.during(&run, Usd::micros(100), per_second), end);
-            let other = fuse.before_create(&micros(90)).unwrap();
-            assert_eq!(fuse.during(&run, Usd::micros(10), per_second), end, "the rest is promised");
+            assert_eq!(fuse.during(&mut run, Usd::micros(20), per_second), During::Continue { ask_again });
+            assert_eq!(fuse.during(&mut run, Usd::micros(100), per_second), end);
+            let other = fuse.before_create(&micros(40)).unwrap();
+            assert_eq!(fuse.during(&mut run, Usd::micros(60), per_second), end, "the rest is promised");
             fuse.settle(other, Usd::ZERO);
             fuse.settle(run, Usd::micros(10));
         }
@@ -176,14 +203,50 @@ mod tests {
     #[test]
     fn without_a_limit_or_a_price_nobody_looks() {
         let mut fuse = SpendFuse::default();
-        let run = fuse.before_create(&micros(1_000_000)).unwrap();
+        let mut run = fuse.before_create(&micros(1_000_000)).unwrap();
         let never = During::Continue { ask_again: None };
-        assert_eq!(fuse.during(&run, Usd::dollars(1000), Usd::dollars(1)), never);
+        assert_eq!(fuse.during(&mut run, Usd::dollars(1000), Usd::dollars(1)), never);
         fuse.settle(run, Usd::ZERO);
         let mut fuse = SpendFuse::new(Some(Usd::micros(1)), AtLimit::Stop);
-        let run = fuse.before_create(&micros(0)).unwrap();
-        assert_eq!(fuse.during(&run, Usd::ZERO, Usd::ZERO), never);
+        let mut run = fuse.before_create(&micros(0)).unwrap();
+        assert_eq!(fuse.during(&mut run, Usd::ZERO, Usd::ZERO), never);
         fuse.settle(run, Usd::ZERO);
+    }
+
+    /// Sandboxes that all run at once, each asked when it said that it wants to be.
+    #[test]
+    fn many_that_run_at_once_do_not_spend_the_same_money() {
+        let (limit, per_second) = (Usd::micros(1_000_000), Usd::micros(1000));
+        let mut fuse = SpendFuse::new(Some(limit), AtLimit::Stop);
+        let mut running: Vec<_> =
+            (0..50).map(|_| (fuse.before_create(&micros(100)).unwrap(), 0_u64)).collect();
+        let (mut millis, mut spent) = (0_u64, Usd::ZERO);
+        while !running.is_empty() {
+            millis += 10;
+            let cost = per_second.for_each(millis.into(), 1000);
+            let mut going_on = Vec::new();
+            for (mut reservation, next) in running {
+                if millis < next {
+                    going_on.push((reservation, next));
+                    continue;
+                }
+                match fuse.during(&mut reservation, cost, per_second) {
+                    During::Continue { ask_again } => {
+                        let after = ask_again.expect("it costs something").as_millis();
+                        going_on.push((reservation, millis + u64::try_from(after).unwrap()));
+                    }
+                    During::Stop | During::Pause => {
+                        spent += cost;
+                        fuse.settle(reservation, cost);
+                    }
+                }
+            }
+            running = going_on;
+        }
+        assert_eq!(fuse.spent(), spent);
+        // Each can be late by one look.
+        let late = per_second.for_each(50 * 120, 1000);
+        assert!(spent >= limit && spent <= limit + late, "{spent}");
     }
 
     proptest! {

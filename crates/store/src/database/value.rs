@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, TenantId, Timestamp};
+use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, TenantId, Timestamp, Usd};
 use sqlx::postgres::PgRow;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Database, Encode, Row as _, Type};
@@ -178,6 +178,29 @@ impl Column for u64 {
         let negative = |_| StoreError::corrupt(format!("column {column} is negative"));
         i64::read(row, column)?.map(|number| Self::try_from(number).map_err(negative)).transpose()
     }
+}
+
+/// In picodollars. A single amount stops at nine million dollars; sums are made of more than one number.
+impl Column for Usd {
+    fn read(row: &Row, column: &'static str) -> Result<Option<Self>> {
+        Ok(i64::read(row, column)?.map(|picos| Self::picos(picos.into())))
+    }
+}
+
+impl From<Usd> for Value {
+    fn from(value: Usd) -> Self {
+        Self::Int(Some(picos(value)))
+    }
+}
+
+impl From<Option<Usd>> for Value {
+    fn from(value: Option<Usd>) -> Self {
+        Self::Int(value.map(picos))
+    }
+}
+
+fn picos(amount: Usd) -> i64 {
+    i64::try_from(amount.as_picos()).unwrap_or(if amount.is_positive() { i64::MAX } else { i64::MIN })
 }
 
 impl From<Timestamp> for Value {

@@ -77,7 +77,14 @@ async fn what_is_undone_leaves_no_gap(case: Case) {
         tasks.spawn(async move {
             let row = run(TenantId::LOCAL, 1);
             store.insert_run(&row, &[json!("start")], &audit("run.create")).await.unwrap();
-            let end = RunEnd { status: Some("ok".into()), result: None, problem: None, at: at(5) };
+            let end = RunEnd {
+                status: Some("ok".into()),
+                result: None,
+                problem: None,
+                at: at(5),
+                bill: None,
+                attempts: Vec::new(),
+            };
             let told = [json!("end")];
             // The first end stands, and the other one's event is taken back with its number.
             let (one, two) = tokio::join!(
@@ -100,7 +107,14 @@ async fn what_is_undone_leaves_no_gap(case: Case) {
 async fn a_call_sees_what_was_done_before_it(case: Case) {
     // Asked for at once, done in the order in which they were asked for.
     let row = run(TenantId::LOCAL, 1);
-    let end = RunEnd { status: Some("ok".into()), result: None, problem: None, at: at(5) };
+    let end = RunEnd {
+        status: Some("ok".into()),
+        result: None,
+        problem: None,
+        at: at(5),
+        bill: None,
+        attempts: Vec::new(),
+    };
     let (begin, start, told) = (audit("run.create"), [json!("start")], [json!("end")]);
     let (begun, ended) = tokio::join!(
         case.store.insert_run(&row, &start, &begin),
@@ -189,6 +203,8 @@ async fn begin_and_end(store: &Store) {
         result: Some(json!({"stdout": "1\n"}).to_string()),
         problem: None,
         at: at(5),
+        bill: None,
+        attempts: Vec::new(),
     };
     store.end_run(TenantId::LOCAL, row.id, &end, &[json!("ok"), json!("end")]).await.unwrap();
 }

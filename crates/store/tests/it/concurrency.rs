@@ -43,7 +43,8 @@ async fn busy(store: Store, tenant: TenantId, round: i64) {
     store.begin_idempotent(tenant, "r", &round.to_string(), b"", Timestamp::now()).await.unwrap();
     let run = run(tenant, round);
     store.insert_run(&run, &[json!(3)], &audit("run")).await.unwrap();
-    let end = RunEnd { status: None, result: None, problem: None, at: at(10) };
+    let end =
+        RunEnd { status: None, result: None, problem: None, at: at(10), bill: None, attempts: Vec::new() };
     store.end_run(tenant, run.id, &end, &[json!(4)]).await.unwrap();
     let retention = Retention { runs_before: Some(at(11)), ..Retention::default() };
     store.sweep(retention).await.unwrap();

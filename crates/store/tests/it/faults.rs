@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sandstorm_store::testing::{anchored, hold_writer};
-use sandstorm_store::{AuditKey, Durability, Store, StoreConfig, StoreError};
+use sandstorm_store::{AuditKey, Durability, LedgerQuery, Store, StoreConfig, StoreError};
 use sandstorm_types::{RunId, TenantId};
 use serde_json::json;
 
-use crate::support::{Case, at, audit, config, ended, on_both, run, server};
+use crate::support::{Case, at, audit, config, costed, ended, on_both, run, server};
 
 on_both!(what_was_acknowledged_survives_kill_9);
 
@@ -32,7 +32,7 @@ async fn child_that_inserts_until_it_is_killed() {
         let store = store.clone();
         tasks.spawn(async move {
             loop {
-                let row = run(TenantId::LOCAL, 1);
+                let row = costed(TenantId::LOCAL, 1);
                 let id = row.id;
                 let announce = || store.announce_run(&row, &[json!("start")], &audit("run.create"));
                 match (number % 2 == 0).then(announce).flatten() {
@@ -93,6 +93,9 @@ async fn what_was_acknowledged_survives_kill_9(case: Case) {
     assert_eq!(events, stored + 2 * with_end, "no run without its events");
     assert!(with_end > 0 && with_end < stored, "both ways were taken");
     assert!(stored >= u64::try_from(acknowledged.len()).unwrap());
+    let all = LedgerQuery::of(Some(TenantId::LOCAL), at(0), at(i64::MAX));
+    let costs = store.ledger_sums(&all).await.unwrap().remove(0);
+    assert_eq!((costs.runs, costs.runs - costs.open), (stored, with_end), "no run without its cost");
     let report = store.verify_audit(&case.config.audit_key, &case.config.audit_anchor).await.unwrap();
     assert_eq!((report.tampering, report.records), (vec![], stored), "no run without its record");
 }

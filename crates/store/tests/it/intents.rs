@@ -123,6 +123,8 @@ async fn a_run_can_be_one_transaction(case: Case) {
         result: Some("{\"exit_code\":0}".to_owned()),
         problem: None,
         at: at(20),
+        bill: None,
+        attempts: Vec::new(),
     };
     let announced = case.store.announce_run(&row, &[json!("start")], &audit("run")).unwrap();
     let ended = vec![json!("how"), json!("complete")];

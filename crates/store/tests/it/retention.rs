@@ -43,7 +43,14 @@ async fn only_what_is_old_and_over_goes(case: Case) {
     for row in [&ended, &running] {
         store.insert_run(row, &[], &audit("run.create")).await.unwrap();
     }
-    let end = RunEnd { status: Some("ok".into()), result: None, problem: None, at: at(30) };
+    let end = RunEnd {
+        status: Some("ok".into()),
+        result: None,
+        problem: None,
+        at: at(30),
+        bill: None,
+        attempts: Vec::new(),
+    };
     store.end_run(local, ended.id, &end, &[]).await.unwrap();
     store.begin_idempotent(local, "r", "k", b"", at(10)).await.unwrap();
     store.append_event(local, None, at(1000), &json!("young")).await.unwrap();
@@ -58,10 +65,14 @@ async fn only_what_is_old_and_over_goes(case: Case) {
             ended_sandboxes_before: before,
             idempotency_before: before,
             samples_before: before,
+            ledger_before: before,
         })
         .await
         .unwrap();
-    assert_eq!(swept, Swept { runs: 1, events: 4, audit: 0, sandboxes: 1, idempotency: 1, samples: 1 });
+    assert_eq!(
+        swept,
+        Swept { runs: 1, events: 4, audit: 0, sandboxes: 1, idempotency: 1, samples: 1, ledger: 0 }
+    );
 
     assert_eq!(store.sandbox(local, old.id).await.unwrap(), None);
     assert!(store.sandbox(local, living.id).await.unwrap().is_some());
@@ -110,7 +121,14 @@ async fn old_runs_go_whatever_came_before_them(case: Case) {
     for index in 0..510 {
         let row = run(tenant, 2 + index);
         case.store.insert_run(&row, &[], &audit("run.create")).await.unwrap();
-        let end = RunEnd { status: None, result: None, problem: None, at: at(1000) };
+        let end = RunEnd {
+            status: None,
+            result: None,
+            problem: None,
+            at: at(1000),
+            bill: None,
+            attempts: Vec::new(),
+        };
         case.store.end_run(tenant, row.id, &end, &[]).await.unwrap();
     }
     let sweep =

@@ -16,10 +16,24 @@ async fn a_run_ends_once(case: Case) {
     assert_eq!(case.store.run(TenantId::random(), row.id).await.unwrap(), None);
     assert_eq!(case.store.unfinished_runs().await.unwrap(), std::slice::from_ref(&row));
 
-    let end = RunEnd { status: None, result: None, problem: Some(json!({"kind": "internal"})), at: at(8) };
+    let end = RunEnd {
+        status: None,
+        result: None,
+        problem: Some(json!({"kind": "internal"})),
+        at: at(8),
+        bill: None,
+        attempts: Vec::new(),
+    };
     let events = [json!("error"), json!("complete")];
     assert_eq!(case.store.end_run(row.tenant, row.id, &end, &events).await.unwrap(), Some(vec![2, 3]));
-    let late = RunEnd { status: Some("ok".into()), result: Some("1".into()), problem: None, at: at(9) };
+    let late = RunEnd {
+        status: Some("ok".into()),
+        result: Some("1".into()),
+        problem: None,
+        at: at(9),
+        bill: None,
+        attempts: Vec::new(),
+    };
     assert_eq!(case.store.end_run(row.tenant, row.id, &late, &events).await.unwrap(), None);
     assert_eq!(case.store.end_run(TenantId::random(), row.id, &late, &[]).await.unwrap(), None);
     let stored = case.store.run(row.tenant, row.id).await.unwrap().unwrap();
@@ -34,7 +48,14 @@ async fn lists_are_pages_newest_first(case: Case) {
     for row in &rows {
         case.store.insert_run(row, &[], &audit("run.create")).await.unwrap();
     }
-    let end = RunEnd { status: Some("ok".into()), result: None, problem: None, at: at(50) };
+    let end = RunEnd {
+        status: Some("ok".into()),
+        result: None,
+        problem: None,
+        at: at(50),
+        bill: None,
+        attempts: Vec::new(),
+    };
     case.store.end_run(tenant, rows[0].id, &end, &[]).await.unwrap();
     let mut seen: Vec<(_, RunId)> = Vec::new();
     loop {

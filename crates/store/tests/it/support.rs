@@ -5,10 +5,12 @@ use std::sync::LazyLock;
 
 use sandstorm_store::testing::Postgres;
 use sandstorm_store::{
-    Audit, AuditKey, ContextRow, Decision, ExecRow, KeyRow, RunEnd, RunRow, SandboxChanges, SandboxRow,
-    StepOutcome, Store, StoreConfig, TenantRow, WholeRun,
+    Audit, AuditKey, ContextRow, Decision, EntryKind, ExecRow, KeyRow, LedgerBill, LedgerEntry, RunEnd,
+    RunRow, SandboxChanges, SandboxRow, StepOutcome, Store, StoreConfig, TenantRow, WholeRun,
 };
-use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, SandboxSpec, State, Step, TenantId, Timestamp};
+use sandstorm_types::{
+    ContextId, ExecId, Labels, RunId, SandboxId, SandboxSpec, State, Step, TenantId, Timestamp, Usd,
+};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -212,6 +214,49 @@ pub(crate) fn run(tenant: TenantId, created_at: i64) -> RunRow {
         result: None,
         problem: None,
         request_hash: Some("ab".into()),
+        entry: None,
+    }
+}
+
+/// A run that is in the ledger.
+pub(crate) fn costed(tenant: TenantId, created_at: i64) -> RunRow {
+    let mut row = run(tenant, created_at);
+    row.entry = Some(Box::new(entry(EntryKind::Run, row.id.to_string(), created_at)));
+    row
+}
+
+pub(crate) fn entry(kind: EntryKind, object: String, began_at: i64) -> LedgerEntry {
+    LedgerEntry {
+        object,
+        part: 0,
+        kind,
+        key: "key1".into(),
+        labels: Labels::default(),
+        provider: "somewhere".into(),
+        region: None,
+        cpu_milli: 1000,
+        memory_bytes: 1 << 30,
+        began_at: at(began_at),
+        estimate: Usd::picos(700),
+        max_cost: None,
+        bill: None,
+    }
+}
+
+/// A bill of so many picodollars, of which a hundred are paid by credits.
+pub(crate) fn bill(charge: i128) -> LedgerBill {
+    LedgerBill {
+        provider: "e2b".into(),
+        region: Some("eu".into()),
+        ended_at: at(20),
+        wall_ms: 19,
+        cpu_ms: 7,
+        peak_memory_bytes: 99,
+        priced: true,
+        charge: Usd::picos(charge),
+        credit: Usd::picos(100),
+        margin: Usd::picos(45),
+        snapshots: Usd::ZERO,
     }
 }
 
@@ -219,7 +264,14 @@ pub(crate) fn run(tenant: TenantId, created_at: i64) -> RunRow {
 pub(crate) fn ended(row: RunRow) -> WholeRun {
     WholeRun {
         audit: Audit { object: row.id.to_string(), ..audit("run.create") },
-        end: RunEnd { status: Some("ok".into()), result: Some("{}".into()), problem: None, at: at(20) },
+        end: RunEnd {
+            status: Some("ok".into()),
+            result: Some("{}".into()),
+            problem: None,
+            at: at(20),
+            bill: row.entry.as_ref().map(|_| bill(1000)),
+            attempts: Vec::new(),
+        },
         started: vec![json!("start")],
         ended: vec![json!("how"), json!("complete")],
         row,

@@ -1,6 +1,6 @@
 //! Free credits are used up first.
 
-use sandstorm_catalog::Usd;
+use sandstorm_types::Usd;
 use serde::{Deserialize, Serialize};
 
 /// What is left of a provider's free credits.
