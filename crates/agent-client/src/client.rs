@@ -16,14 +16,14 @@ use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
-use crate::agent::outbox::Outbox;
-use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
+use crate::link::{Link, LinkState, MOST_HELD, Slot};
+use crate::outbox::Outbox;
 use crate::socket::Socket;
+use crate::{AgentError, TaskEvent, TaskHandle, TaskInput};
 
 /// Speaks with one agent.
 #[derive(Debug, Clone)]
-pub(crate) struct AgentClient {
+pub struct AgentClient {
     link: Arc<Link>,
     next: Arc<AtomicU32>,
     stop: CancellationToken,
@@ -31,7 +31,7 @@ pub(crate) struct AgentClient {
 
 impl AgentClient {
     /// Takes the socket over. The agent's greeting is waited for by [`AgentClient::ready`].
-    pub(crate) fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
         let socket = Arc::new(Socket::new(socket)?);
         let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket))));
         let stop = CancellationToken::new();
@@ -59,7 +59,7 @@ impl AgentClient {
     }
 
     /// Waits until the agent is up and has told what it held.
-    pub(crate) async fn ready(&self) -> Result<(), AgentError> {
+    pub async fn ready(&self) -> Result<(), AgentError> {
         let mut state = self.link.state.subscribe();
         let reached = state
             .wait_for(|state| matches!(state, LinkState::Ready | LinkState::Lost(_)))
@@ -72,18 +72,18 @@ impl AgentClient {
     }
 
     /// Closes the connection. An agent that waits for no other host ends with it.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.stop.cancel();
     }
 
     /// Waits until the connection is over.
-    pub(crate) async fn lost(&self) {
+    pub async fn lost(&self) {
         let mut state = self.link.state.subscribe();
         let _ = state.wait_for(|state| matches!(state, LinkState::Lost(_))).await;
     }
 
     /// The tasks that an earlier host left, once the agent is ready.
-    pub(crate) fn take_held(&self) -> Vec<(Held, TaskHandle)> {
+    pub fn take_held(&self) -> Vec<(Held, TaskHandle)> {
         let held = self.link.take_held();
         // An earlier host was here, even if nothing of its own is left.
         let highest = held.iter().map(|(held, _)| held.id).max().unwrap_or(1);
@@ -92,17 +92,17 @@ impl AgentClient {
     }
 
     /// Whether nothing was ever started in the sandbox.
-    pub(crate) fn is_untouched(&self) -> bool {
+    pub fn is_untouched(&self) -> bool {
         self.next.load(Ordering::Relaxed) == 1
     }
 
     /// Starts a task. The first event tells whether it began. One with a tag outlives this connection.
-    pub(crate) fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
+    pub fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
         self.begin(task, lasting, None)
     }
 
     /// Starts a task together with all of its input, which is no longer than [`sandstorm_agent::protocol::CHUNK`].
-    pub(crate) fn start_with(
+    pub fn start_with(
         &self,
         task: Task,
         lasting: Option<Tag>,
@@ -135,7 +135,7 @@ impl AgentClient {
     }
 
     /// Waits until a guest waits for a program, and gives what it measured of itself.
-    pub(crate) async fn guest_ready(&self, guest: u32) -> Result<PayloadWalls, AgentError> {
+    pub async fn guest_ready(&self, guest: u32) -> Result<PayloadWalls, AgentError> {
         let mut guests = self.link.guests.subscribe();
         let told = tokio::select! {
             told = guests.wait_for(|guests| guests.contains_key(&guest)) => told.map_err(|_| AgentError::Gone)?,
@@ -149,12 +149,12 @@ impl AgentClient {
     }
 
     /// Takes a guest for a program. `false`: it does not wait any more.
-    pub(crate) fn take_guest(&self, guest: u32) -> bool {
+    pub fn take_guest(&self, guest: u32) -> bool {
         self.link.take_guest(guest)
     }
 
     /// Ends a guest that waits.
-    pub(crate) fn dismiss(&self, guest: u32) {
+    pub fn dismiss(&self, guest: u32) {
         self.link.take_guest(guest);
         let _ = self.link.say(&ToAgent::Dismiss { guest });
     }
