@@ -7,6 +7,8 @@
 //! The container's runtime put up the walls. What every program still gets here is what it gets everywhere: no capabilities,
 //! `no_new_privs`, its limits and the payload's filter.
 
+mod counters;
+
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,6 +40,8 @@ enum Order {
     Join { socket: PathBuf, limits: Limits },
     /// Try whether an address can be reached.
     Reach { address: SocketAddr, within: Duration },
+    /// Tell what the kernel counted for the container, and how full the file system at a path is.
+    Count { scratch: PathBuf },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -46,12 +50,13 @@ struct Limits {
     open_files: u64,
 }
 
-/// `pod join SOCKET PROCESSES OPEN_FILES` or `pod reach ADDRESS MILLISECONDS`.
+/// `pod join SOCKET PROCESSES OPEN_FILES`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
 pub fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(2).collect();
     let done = match order(&words) {
         Some(Order::Join { socket, limits }) => join(&socket, &limits),
         Some(Order::Reach { address, within }) => TcpStream::connect_timeout(&address, within).map(drop),
+        Some(Order::Count { scratch }) => counters::tell(&scratch, &mut io::stdout()),
         None => return ExitCode::from(2),
     };
     match done {
@@ -73,6 +78,7 @@ fn order(words: &[String]) -> Option<Order> {
             let within = Duration::from_millis(within.parse().ok().filter(|millis| *millis > 0)?);
             Some(Order::Reach { address: address.parse().ok()?, within })
         }
+        [word, scratch] if word == "count" => Some(Order::Count { scratch: scratch.into() }),
         _ => None,
     }
 }

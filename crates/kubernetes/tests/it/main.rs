@@ -1,0 +1,9 @@
+//! The provider against a real API server, whose pods the tests play, and against a real node (`make test-k8s`).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+mod api;
+mod claims;
+mod node;
+mod restart;
+mod world;
