@@ -281,7 +281,9 @@ mod tests {
         let (place, changes) = informer.list().await.unwrap();
         assert_eq!((place.as_str(), changes.len()), ("10", 1));
         let (tell, mut told) = mpsc::unbounded_channel();
-        let following = informer.follow(place, move |(id, pod)| drop(tell.send((id, pod.is_some()))));
+        let following = informer.follow(place, move |(id, pod)| {
+            let _ = tell.send((id, pod.is_some()));
+        });
         let hearing = async {
             assert_eq!(told.recv().await, Some((second, true)));
             assert_eq!(told.recv().await, Some((second, true)), "listed anew");
