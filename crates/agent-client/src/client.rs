@@ -1,15 +1,18 @@
 //! The connection: one task that reads the socket, and writes what could not be written at once.
 
 use std::convert::Infallible;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use sandstorm_agent::frame::Decoder;
 use sandstorm_agent::protocol::{
-    FromAgent, Held, InputStream, PayloadWalls, StartFailure, Tag, Task, TaskId, ToAgent, VERSION,
+    FromAgent, Guest, Held, InputStream, PayloadWalls, Program, StartFailure, Tag, Task, TaskId, ToAgent,
+    VERSION,
 };
 use sandstorm_provider::Tasks;
 use serde_bytes::ByteBuf;
@@ -18,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::link::{Link, LinkState, MOST_HELD, Slot};
 use crate::outbox::Outbox;
+use crate::outlets::Outlets;
 use crate::socket::Socket;
 use crate::{AgentError, TaskEvent, TaskHandle, TaskInput};
 
@@ -26,6 +30,8 @@ use crate::{AgentError, TaskEvent, TaskHandle, TaskInput};
 pub struct AgentClient {
     link: Arc<Link>,
     next: Arc<AtomicU32>,
+    /// The guest whose program ended without the agent having heard of it.
+    untold: Arc<Mutex<Option<u32>>>,
     stop: CancellationToken,
 }
 
@@ -55,7 +61,7 @@ impl AgentClient {
                 link.lose(error);
             }
         });
-        Ok(Self { link, next: Arc::new(AtomicU32::new(1)), stop })
+        Ok(Self { link, next: Arc::new(AtomicU32::new(1)), untold: Arc::default(), stop })
     }
 
     /// Waits until the agent is up and has told what it held.
@@ -123,7 +129,8 @@ impl AgentClient {
         if let LinkState::Lost(error) = &*self.link.state.borrow() {
             return Err(error.clone());
         }
-        let mut messages = vec![ToAgent::Start { id, lasting, task }];
+        let mut messages = self.take_untold();
+        messages.push(ToAgent::Start { id, lasting, task });
         if let Some(bytes) = input {
             let to = InputStream::Main;
             if !bytes.is_empty() {
@@ -146,6 +153,50 @@ impl AgentClient {
             Some(Err(failure)) => Err(AgentError::Guest(failure.clone())),
             None => Err(AgentError::Gone),
         }
+    }
+
+    /// The ends from which the output of a guest is read, if its agent lent them.
+    pub fn take_outlets(&self, guest: u32) -> Option<Outlets> {
+        self.link.take_outlets(guest)
+    }
+
+    /// The task of a program that a guest ran to its end without the agent. The agent hears of it before anything else is
+    /// started, and when it is told to end what the program left.
+    pub fn ended_task_of(&self, guest: u32, story: Vec<TaskEvent>) -> TaskHandle {
+        let task = self.ended_task(story);
+        *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = Some(guest);
+        task
+    }
+
+    pub fn has_untold(&self) -> bool {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Has the agent end what such a program left, unless it has.
+    pub fn end_remains(&self) {
+        if self.has_untold() {
+            // A sandbox that is gone has left nothing.
+            let _ = self.link.say_all(&self.take_untold());
+        }
+    }
+
+    fn take_untold(&self) -> Vec<ToAgent> {
+        let untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(guest) = untold.map(Guest::Handed) else { return Vec::new() };
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let task = Task::Program(Program { guest: Some(guest), last: true, ..Program::default() });
+        vec![ToAgent::Start { id, lasting: None, task }, ToAgent::Forget { id }]
+    }
+
+    /// A task of which this is all that is ever heard.
+    pub fn ended_task(&self, story: Vec<TaskEvent>) -> TaskHandle {
+        let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
+        let (events, receiver) = mpsc::unbounded_channel();
+        for event in story {
+            let _ = events.send(event);
+        }
+        let input = TaskInput { link: Arc::clone(&self.link), id, to: InputStream::Main };
+        TaskHandle::new(input, receiver, false)
     }
 
     /// Takes a guest for a program. `false`: it does not wait any more.
@@ -178,6 +229,9 @@ fn open(link: &Arc<Link>, id: TaskId, pending: [u32; 2], lasting: bool) -> Optio
 
 async fn read(socket: &Socket, link: &Arc<Link>) -> Result<(), AgentError> {
     let mut decoder = Decoder::default();
+    if !meet(socket, link, &mut decoder).await? {
+        return Ok(());
+    }
     loop {
         let came = socket.read(|socket| {
             let room = decoder.room();
@@ -189,12 +243,67 @@ async fn read(socket: &Socket, link: &Arc<Link>) -> Result<(), AgentError> {
             Ok(n) if n > 0 => {}
             Ok(_) | Err(_) => return Ok(()),
         }
-        while let Some(message) =
-            decoder.take::<FromAgent>().map_err(|_| AgentError::Protocol("a frame that is no message"))?
-        {
+        while let Some(message) = take_message(&mut decoder)? {
             dispatch(message, link)?;
         }
     }
+}
+
+/// Longest reading while descriptors may come beside it.
+const FIRST_WORDS: usize = 512;
+
+/// Reads until something else than greetings comes: the outlets of a guest that was put there ahead come beside its own. All
+/// that come later are let go by the kernel. `false`: the connection is over.
+async fn meet(socket: &Socket, link: &Arc<Link>, decoder: &mut Decoder) -> Result<bool, AgentError> {
+    let mut outlets = None;
+    loop {
+        let came = socket.read(|socket| {
+            let mut bytes = [0; FIRST_WORDS];
+            let (n, beside) = receive(socket, &mut bytes)?;
+            decoder.push(&bytes[..n]);
+            // A reading ends where something came beside it.
+            let more = n == FIRST_WORDS || beside.is_some();
+            Ok(((n, beside.and_then(Outlets::checked)), more))
+        });
+        match came.await {
+            Ok((n, beside)) if n > 0 => outlets = beside.or(outlets),
+            Ok(_) | Err(_) => return Ok(false),
+        }
+        while let Some(message) = take_message(decoder)? {
+            let greets = matches!(message, FromAgent::Ready { .. } | FromAgent::Held(_));
+            if let FromAgent::GuestReady { guest, .. } = &message
+                && let Some(outlets) = outlets.take()
+            {
+                link.lent(*guest, outlets);
+            }
+            dispatch(message, link)?;
+            if !greets {
+                while let Some(message) = take_message(decoder)? {
+                    dispatch(message, link)?;
+                }
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// One reading, and what came beside it.
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> rustix::io::Result<(usize, Option<Vec<OwnedFd>>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut beside, flags)?;
+    let mut descriptors = None;
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(came) = message {
+            descriptors.get_or_insert_with(Vec::new).extend(came);
+        }
+    }
+    Ok((received.bytes, descriptors))
+}
+
+fn take_message(decoder: &mut Decoder) -> Result<Option<FromAgent>, AgentError> {
+    decoder.take().map_err(|_| AgentError::Protocol("a frame that is no message"))
 }
 
 fn dispatch(message: FromAgent, link: &Arc<Link>) -> Result<(), AgentError> {

@@ -60,6 +60,11 @@ impl Feeding {
         }
     }
 
+    /// Whether there is nothing for the program, now or later.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.main, Main::Given(bytes) if bytes.is_empty()) && self.messages.is_none()
+    }
+
     /// The task has begun, so it has what came with its start.
     pub fn started(&mut self) {
         if matches!(&self.main, Main::Given(bytes) if bytes.len() <= CHUNK) {

@@ -10,6 +10,7 @@ pub mod files;
 mod input;
 mod link;
 mod outbox;
+mod outlets;
 pub mod program;
 pub mod socket;
 mod task;
@@ -20,6 +21,7 @@ pub use client::AgentClient;
 pub use connect::connect;
 pub use feeding::{Feeding, of_found, of_request};
 pub use input::TaskInput;
+pub use outlets::Outlets;
 pub use task::{TaskEvent, TaskHandle};
 
 use sandstorm_agent::protocol::StartFailure;

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::AgentError;
 use crate::input::Gate;
 use crate::outbox::Outbox;
+use crate::outlets::Outlets;
 use crate::task::{TaskEvent, TaskHandle};
 
 /// Events beside output that a task may send: its start, a failure, the end of each stream and its own.
@@ -35,6 +36,8 @@ pub(crate) struct Link {
     outbox: Outbox,
     /// Guests that wait for a program, and those that failed.
     pub(crate) guests: watch::Sender<Guests>,
+    /// The outlets of guests that nobody has taken yet.
+    outlets: Mutex<HashMap<u32, Outlets>>,
     /// Set once: by `Ready`, or by the reason why there will be none.
     pub(crate) state: watch::Sender<LinkState>,
 }
@@ -72,7 +75,8 @@ impl Link {
     pub(crate) fn new(outbox: Outbox) -> Self {
         let state = watch::Sender::new(LinkState::Starting);
         let guests = watch::Sender::new(Guests::new());
-        Self { slots: Mutex::default(), held: Mutex::default(), outbox, guests, state }
+        let (slots, held, outlets) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { slots, held, outbox, guests, outlets, state }
     }
 
     /// Sends what waits for room, until the connection is over.
@@ -91,6 +95,19 @@ impl Link {
             fits
         });
         if fits { Ok(()) } else { Err(AgentError::Protocol("guests without end")) }
+    }
+
+    /// The agent lends the outlets of a guest of which it is about to tell.
+    pub(crate) fn lent(&self, guest: u32, outlets: Outlets) {
+        self.outlets().insert(guest, outlets);
+    }
+
+    pub(crate) fn take_outlets(&self, guest: u32) -> Option<Outlets> {
+        self.outlets().remove(&guest)
+    }
+
+    fn outlets(&self) -> MutexGuard<'_, HashMap<u32, Outlets>> {
+        self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a guest. `false`: it does not wait.
@@ -187,6 +204,7 @@ impl Link {
         }
         // A handle that lies here would keep this link alive for ever.
         drop(self.take_held());
+        self.outlets().clear();
         self.outbox.close();
         self.state.send_if_modified(|state| {
             let first = !matches!(state, LinkState::Lost(_));

@@ -1,15 +1,19 @@
 //! A host and an agent that is played here, well or badly.
 
-use sandstorm_provider::Tasks;
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::pipe::PipeFlags;
 use sandstorm_agent::frame::{self, Decoder};
 use sandstorm_agent::protocol::{
     Ending, FromAgent, Held, InputStream, PayloadWalls, StartFailure, Stream, Task, TaskUsage, ToAgent,
     VERSION, WINDOW, cost,
 };
+use sandstorm_provider::Tasks;
 use serde_bytes::ByteBuf;
 
 use super::{AgentClient, AgentError, TaskEvent, TaskInput};
@@ -29,6 +33,16 @@ impl Player {
 
     fn say(&mut self, message: FromAgent) {
         self.socket.write_all(&frame::encode(&message).unwrap()).unwrap();
+    }
+
+    /// Says something with descriptors beside it.
+    fn lend(&mut self, message: FromAgent, descriptors: &[BorrowedFd<'_>]) {
+        let frame = frame::encode(&message).unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(descriptors)));
+        let frame = [IoSlice::new(&frame)];
+        rustix::net::sendmsg(&self.socket, &frame, &mut beside, SendFlags::empty()).unwrap();
     }
 
     fn output(&mut self, id: u32, bytes: usize) {
@@ -216,6 +230,45 @@ async fn guests_are_heard_of_by_whoever_waits_for_them() {
     assert_eq!(player.hear(), ToAgent::Dismiss { guest: 5 });
     let lost = tokio::join!(client.guest_ready(6), async { drop(player) });
     assert_eq!(lost.0, Err(AgentError::Gone));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outlets_come_with_the_first_guest_or_not_at_all() {
+    let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap().0;
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let (pipe, file) = (pipe.as_fd(), file.as_fd());
+    let guest = |guest| FromAgent::GuestReady { guest, walls: WALLS };
+    let cases: [(&[BorrowedFd<'_>], bool); 5] = [
+        (&[pipe, pipe], true),
+        (&[pipe], false),
+        (&[pipe, file], false),
+        (&[pipe, pipe, pipe], false),
+        (&[file; 8], false),
+    ];
+    for (descriptors, fit) in cases {
+        let (mut player, client) = Player::start();
+        player.say(FromAgent::Ready { version: VERSION, held: 0 });
+        player.lend(guest(1), descriptors);
+        // What comes right behind is heard, too.
+        player.say(guest(2));
+        assert_eq!(client.guest_ready(2).await, Ok(WALLS));
+        assert_eq!(client.guest_ready(1).await, Ok(WALLS));
+        assert_eq!(client.take_outlets(1).is_some(), fit, "{} descriptors", descriptors.len());
+        assert!(client.take_outlets(1).is_none() && client.take_outlets(2).is_none());
+    }
+    // Nobody asked for these: they are closed, and nothing else happens.
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    player.say(guest(1));
+    player.lend(guest(2), &[read.as_fd(), read.as_fd()]);
+    assert_eq!(client.guest_ready(1).await, Ok(WALLS));
+    assert_eq!(client.guest_ready(2).await, Ok(WALLS));
+    assert!(client.take_outlets(2).is_none());
+    drop((client, player, read));
+    let mut closed = [rustix::event::PollFd::new(&write, rustix::event::PollFlags::empty())];
+    let patience = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut closed, Some(&patience)).unwrap(), 1, "somebody still holds one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,19 +8,21 @@ use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use sandstorm_sys::process::{Ending, Reaped};
+use sandstorm_sys::process::Reaped;
 
 use crate::protocol::{FromAgent, PayloadWalls, StartFailure};
 
 mod job;
+mod word;
 
-pub use job::job;
+pub use job::{Giver, job};
 pub(crate) use job::{Handing, Heard};
+pub use word::Word;
+pub(crate) use word::last_word;
 
 /// Longest first word of a guest.
 const GREETING: usize = 512;
@@ -36,10 +38,7 @@ pub(crate) struct Guests(BTreeMap<u32, Present>);
 struct Present {
     side: OwnedFd,
     warm: Option<Warm>,
-    /// It said something that nobody here asked for: it does not wait any more. A copy of another may do that, and one that
-    /// has its program from the host.
-    spoke: bool,
-    /// How it ended, after it spoke: whoever it belongs to is about to come.
+    /// How it ended. It may have had a program from the host, of which the host is about to tell.
     ended: Option<Reaped>,
 }
 
@@ -77,7 +76,7 @@ impl Guests {
     pub(crate) fn welcome(&mut self, number: u32, side: OwnedFd) -> Option<FromAgent> {
         match rustix::io::ioctl_fionbio(&side, true) {
             Ok(()) => {
-                self.0.insert(number, Present { side, warm: None, spoke: false, ended: None });
+                self.0.insert(number, Present { side, warm: None, ended: None });
                 // Often it has greeted already.
                 self.look(number)
             }
@@ -85,23 +84,24 @@ impl Guests {
         }
     }
 
-    /// What to poll: those that have yet to greet, and those that may end.
+    /// What to poll: those that have yet to greet. What others say is for whoever gave them a program, which may be the host;
+    /// their end is told by the launcher.
     pub(crate) fn interests(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
-        self.0.iter().filter(|(_, guest)| !guest.spoke).map(|(number, guest)| (*number, guest.side.as_fd()))
+        self.0
+            .iter()
+            .filter(|(_, guest)| guest.warm.is_none())
+            .map(|(number, guest)| (*number, guest.side.as_fd()))
     }
 
-    /// Sees what a guest has to say. What comes back is for the host.
+    /// The ends from which the output and the errors of one that waits are read.
+    pub(crate) fn outlets(&self, number: u32) -> Option<[BorrowedFd<'_>; 2]> {
+        let pipes = &self.0.get(&number)?.warm.as_ref()?.pipes;
+        Some([pipes.output.as_fd(), pipes.error.as_fd()])
+    }
+
+    /// Hears the greeting of a guest. What comes back is for the host.
     pub(crate) fn look(&mut self, number: u32) -> Option<FromAgent> {
-        let guest = self.0.get_mut(&number)?;
-        if guest.warm.is_some() {
-            let mut byte = [0];
-            match rustix::net::recv(&guest.side, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-                Ok((_, n)) if n > 0 => guest.spoke = true,
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.fail(number, "end", Errno::PIPE),
-            }
-            return None;
-        }
+        let guest = self.0.get_mut(&number).filter(|guest| guest.warm.is_none())?;
         match greeting(guest.side.as_fd()) {
             Ok(Some(warm)) => {
                 let walls = warm.walls;
@@ -119,24 +119,21 @@ impl Guests {
     /// The launcher says that a guest is gone. Nothing to say if it was somebody's.
     pub(crate) fn ended(&mut self, number: u32, end: Reaped) -> Option<FromAgent> {
         // Its last words are better than ours.
-        let said = self.look(number);
-        match (said, self.0.get_mut(&number)) {
-            (Some(failed @ FromAgent::GuestFailed { .. }), _) => Some(failed),
-            (_, Some(guest)) if guest.spoke => {
-                guest.ended = Some(end);
-                None
-            }
-            _ => self.fail(number, "end", Errno::CHILD),
+        if let Some(failed @ FromAgent::GuestFailed { .. }) = self.look(number) {
+            return Some(failed);
         }
+        let guest = self.0.get_mut(&number)?;
+        guest.ended = Some(end);
+        if guest.warm.is_none() {
+            self.0.remove(&number);
+        }
+        Some(failed(number, "end", Errno::CHILD))
     }
 
-    fn fail(&mut self, number: u32, step: &str, errno: Errno) -> Option<FromAgent> {
-        self.0.remove(&number).map(|_| failed(number, step, errno))
-    }
-
-    /// Takes a guest that waits, or one that already `runs`.
+    /// Takes a guest that waits, or one that `runs` and may have ended since.
     pub(crate) fn take(&mut self, number: u32, runs: bool) -> Option<Taken> {
-        if !self.0.get(&number).is_some_and(|guest| guest.warm.is_some() && (runs || !guest.spoke)) {
+        let fits = |guest: &Present| guest.warm.is_some() && (runs || guest.ended.is_none());
+        if !self.0.get(&number).is_some_and(fits) {
             return None;
         }
         let Present { side, warm, ended, .. } = self.0.remove(&number)?;
@@ -207,26 +204,6 @@ fn greeting(side: BorrowedFd<'_>) -> Result<Option<Warm>, StartFailure> {
         }
         _ => Err(broken(if said.is_empty() { Errno::PIPE } else { Errno::PROTO })),
     }
-}
-
-/// How a guest says that its program ends: status, microseconds of user and system time, peak memory. `None`: nothing
-/// yet.
-pub(crate) fn last_word(side: BorrowedFd<'_>) -> Result<Option<Reaped>, Errno> {
-    let mut word = [0; 25];
-    match rustix::io::read(side, &mut word) {
-        Ok(25) => {}
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-        Ok(_) => return Err(Errno::PROTO),
-        Err(e) => return Err(e),
-    }
-    let number = |at: usize| word[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    Ok(Some(Reaped {
-        pid: 0,
-        ending: Ending::Code(i32::from(word[0])),
-        user_time: Duration::from_micros(number(1)),
-        system_time: Duration::from_micros(number(9)),
-        peak_memory_bytes: number(17),
-    }))
 }
 
 /// What a guest measured of itself: pid, uid, gid, capabilities, no_new_privs, seccomp mode.

@@ -18,7 +18,7 @@ mod terminal;
 mod watch;
 
 pub use door::knock;
-pub use guest::job;
+pub use guest::{Giver, Word, job};
 pub use serve::{prepare, serve};
 
 /// The descriptor at which PID 1 finds its control socket.

@@ -94,7 +94,8 @@ pub enum FromAgent {
     Credit { id: TaskId, to: InputStream, bytes: u32 },
     /// The task's process ended. Sent after the output that it left behind.
     Exited { id: TaskId, ending: Ending, usage: TaskUsage },
-    /// A guest interpreter waits for a program behind these walls.
+    /// A guest interpreter waits for a program behind these walls. If nothing but [`FromAgent::Ready`] and
+    /// [`FromAgent::Held`] was said before, the ends from which its output and its errors are read come beside the message.
     GuestReady { guest: u32, walls: PayloadWalls },
     /// A guest will not run a program: it never came to wait, or it waits no more.
     GuestFailed { guest: u32, failure: StartFailure },
@@ -190,8 +191,8 @@ pub enum Guest {
     Run(u32),
     /// It runs already, as a copy of another: its streams belong to this task from now on.
     Transplanted(u32),
-    /// The host itself gives it the program, which may have ended by now. What of a program is the guest's business is not
-    /// said again.
+    /// It has the program from the host, which has listened for a moment and taken nothing: it runs, or has ended by now.
+    /// What of a program is the guest's business is not said again.
     Handed(u32),
 }
 

@@ -4,12 +4,14 @@
 //! the host has given credit for it and the socket is not backed up, so memory stays bounded whatever the programs do.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{DumpableBehavior, Pid, Signal};
 use rustix::thread::CapabilitySets;
 
@@ -46,6 +48,7 @@ pub fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
         init: None,
         tasks: BTreeMap::new(),
         guests: Guests::default(),
+        only_greeted: true,
         abandoned: Vec::new(),
     };
     while agent.turn()? {}
@@ -88,6 +91,8 @@ struct Agent {
     tasks: BTreeMap<TaskId, Box<Running>>,
     /// Interpreters that wait for a program.
     guests: Guests,
+    /// Whether the present host has heard greetings alone: it takes descriptors as long as that is so.
+    only_greeted: bool,
     /// Pipes that outlived their task because a background process still holds the other end. They are read to
     /// nowhere: closing them would kill that process.
     abandoned: Vec<OwnedFd>,
@@ -156,6 +161,7 @@ impl Agent {
                 self.lose_host();
                 rustix::io::ioctl_fionbio(&control, true)?;
                 self.control = Some(control);
+                self.only_greeted = true;
                 let held: Vec<_> = self.tasks.values_mut().filter_map(|running| running.hold()).collect();
                 self.say(&FromAgent::Ready { version: VERSION, held: held.len() as u32 })?;
                 for task in held {
@@ -320,8 +326,35 @@ impl Agent {
     /// Tells the host of a guest. A guest of a host that is gone was dismissed with it.
     fn say_of_guest(&mut self, said: Option<FromAgent>) -> io::Result<()> {
         match said {
-            Some(message) if self.control.is_some() => self.say(&message),
+            Some(message) if self.control.is_some() && !self.lend(&message)? => self.say(&message),
             _ => Ok(()),
+        }
+    }
+
+    /// Tells of a guest that waits together with its outlets. `false`: it is another message, or there is no room now.
+    fn lend(&mut self, message: &FromAgent) -> io::Result<bool> {
+        let FromAgent::GuestReady { guest, .. } = message else { return Ok(false) };
+        self.flush()?;
+        let (Some(control), Some(outlets), true) =
+            (&self.control, self.guests.outlets(*guest), self.only_greeted && self.outbound.is_empty())
+        else {
+            return Ok(false);
+        };
+        let frame = frame::encode(message).map_err(io::Error::other)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if !beside.push(SendAncillaryMessage::ScmRights(&outlets)) {
+            return Ok(false);
+        }
+        match rustix::net::sendmsg(control, &[IoSlice::new(&frame)], &mut beside, flags) {
+            Ok(sent) => {
+                self.only_greeted = false;
+                self.outbound.extend_from_slice(&frame[sent..]);
+                Ok(true)
+            }
+            // A host that is gone is found to be when the message is sent without them.
+            Err(_) => Ok(false),
         }
     }
 
@@ -393,6 +426,7 @@ impl Agent {
     }
 
     fn say(&mut self, message: &FromAgent) -> io::Result<()> {
+        self.only_greeted &= matches!(message, FromAgent::Ready { .. } | FromAgent::Held(_));
         frame::append(message, &mut self.outbound).map_err(io::Error::other)
     }
 

@@ -149,8 +149,11 @@ pub(crate) fn hand_over(
             running.beginning = Beginning::Guest(handing, taken.walls);
         }
         Guest::Handed(_) => {
+            running.begun(taken.walls, None);
             running.beginning = Beginning::Guest(Handing::handed(taken.side), taken.walls);
             running.read_status();
+            // What is started after one that is over must not be taken for something that it left.
+            running.read_last_word();
         }
         Guest::Transplanted(_) => running.begun(taken.walls, Some(taken.side)),
     }
@@ -270,7 +273,8 @@ impl Running {
         for status in heard {
             match status {
                 Status::Walls(walls) if self.walls.is_none() => self.begun(walls, side.take()),
-                Status::Walls(_) => {}
+                // It was known to run before it said so.
+                Status::Walls(_) => self.last_word = side.take(),
                 Status::Failure(failure) => self.said.push(FromAgent::Failed { id: self.id, failure }),
             }
         }

@@ -1,9 +1,14 @@
 //! A guest interpreter that waits for its program.
 
+mod near;
+
 use std::os::fd::OwnedFd;
 
-use rustix::net::{SendFlags, Shutdown, send, shutdown};
-use sandstorm_agent::protocol::{Guest, Program};
+use sandstorm_agent::Giver;
+use sandstorm_agent::protocol::{Guest, PayloadWalls, Program};
+use sandstorm_agent_client::AgentClient;
+
+pub(crate) use self::near::{Heard, Near};
 
 /// A job up to this is taken by an empty socket as a whole or not at all.
 const AT_ONCE: usize = 8 * 1024;
@@ -13,26 +18,35 @@ const AT_ONCE: usize = 8 * 1024;
 pub(crate) struct WaitingGuest {
     pub(crate) number: u32,
     side: Option<OwnedFd>,
+    near: Option<Near>,
 }
 
 impl WaitingGuest {
     pub(crate) fn new(number: u32, side: Option<OwnedFd>) -> Self {
-        Self { number, side }
+        Self { number, side, near: None }
+    }
+
+    /// One that this process can speak with, if its agent lent what that takes.
+    pub(crate) fn come_near(mut self, agent: &AgentClient, walls: PayloadWalls) -> Self {
+        if let (Some(side), Some(outlets)) = (self.side.take(), agent.take_outlets(self.number)) {
+            self.near = Near::new(side, outlets, walls).ok();
+        }
+        self
     }
 
     /// One that only its agent speaks with.
     pub(crate) fn of_the_agent(self) -> Self {
-        Self { side: None, ..self }
+        Self::new(self.number, None)
     }
 
-    /// How it gets its program: from here where that can be done at once, so that it begins while its agent is told of it. Else
-    /// the agent will. Only for a program with which its sandbox ends, in whatever way it is lost: nobody but this process
-    /// knows of it yet. `untouched`: nothing was put into the sandbox before.
+    /// How it gets its program: from here where that can be done at once. Else the agent will. Only for a program with which
+    /// its sandbox ends, in whatever way it is lost: nobody but this process knows of it yet. `untouched`: nothing was put
+    /// into the sandbox before.
     pub(crate) fn prepare(self, program: &Program, untouched: bool) -> Given {
-        let direct = self.side.filter(|_| program.last && !program.side_channel);
-        let side_and_job = direct.map(|side| (side, sandstorm_agent::job(program, untouched)));
-        match side_and_job.filter(|(_, job)| job.len() <= AT_ONCE) {
-            Some((side, job)) => Given::FromHere(Job { number: self.number, side, job }),
+        let near = self.near.filter(|_| program.last && !program.side_channel);
+        let near_and_job = near.map(|near| (near, sandstorm_agent::job(program, Giver::Host { untouched })));
+        match near_and_job.filter(|(_, job)| job.len() <= AT_ONCE) {
+            Some((near, job)) => Given::FromHere(Job { number: self.number, near, job }),
             None => Given::ByTheAgent(self.number),
         }
     }
@@ -65,22 +79,19 @@ impl Given {
 /// A program in the words of its guest.
 #[derive(Debug)]
 pub(crate) struct Job {
-    number: u32,
-    side: OwnedFd,
+    pub(crate) number: u32,
+    near: Near,
     job: Vec<u8>,
 }
 
 impl Job {
-    /// `false`: the guest is gone, and has nothing of it.
-    pub(crate) fn send(self) -> bool {
-        match send(&self.side, &self.job, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(took) if took < self.job.len() => {
-                // Half a job is none: it ends, and that is told as the end of the program.
-                let _ = shutdown(&self.side, Shutdown::Both);
-                true
-            }
-            sent => sent.is_ok(),
-        }
+    pub(crate) fn walls(&self) -> &PayloadWalls {
+        self.near.walls()
+    }
+
+    /// `None`: the guest is gone, and has nothing of it.
+    pub(crate) fn send(self) -> Option<Near> {
+        self.near.send(&self.job).then_some(self.near)
     }
 }
 
@@ -91,6 +102,7 @@ mod tests {
 
     use serde_bytes::ByteBuf;
 
+    use super::near::tests::played;
     use super::*;
 
     fn program(last: bool, content: usize) -> Program {
@@ -102,34 +114,41 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_small_last_program_is_handed_and_nothing_else() {
+    fn waiting() -> (WaitingGuest, UnixStream) {
+        let (near, played) = played();
+        (WaitingGuest { number: 7, side: None, near: Some(near) }, played.side)
+    }
+
+    #[tokio::test]
+    async fn a_small_last_program_is_handed_and_nothing_else() {
         let hand = |program: &Program| {
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let given = WaitingGuest::new(7, Some(ours.into())).prepare(program, true);
+            let (guest, mut theirs) = waiting();
+            let given = guest.prepare(program, true);
             let told = given.guest();
             if let Given::FromHere(job) = given {
-                assert!(job.send());
+                assert!(job.send().is_some());
             }
             let mut came = Vec::new();
             theirs.read_to_end(&mut came).unwrap();
             (told, came)
         };
         let small = program(true, 8);
-        assert_eq!(hand(&small), (Guest::Handed(7), sandstorm_agent::job(&small, true)));
+        let job = sandstorm_agent::job(&small, Giver::Host { untouched: true });
+        assert_eq!(hand(&small), (Guest::Handed(7), job));
         assert_eq!(hand(&program(false, 8)), (Guest::Run(7), Vec::new()));
         assert_eq!(hand(&program(true, AT_ONCE)), (Guest::Run(7), Vec::new()));
         assert_eq!(hand(&Program { side_channel: true, ..program(true, 8) }), (Guest::Run(7), Vec::new()));
     }
 
-    #[test]
-    fn one_that_is_gone_is_given_nothing() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+    #[tokio::test]
+    async fn one_that_is_gone_is_given_nothing() {
+        let (guest, theirs) = waiting();
         drop(theirs);
-        let given = WaitingGuest::new(7, Some(ours.into())).prepare(&program(true, 8), true);
-        let Given::FromHere(job) = given else { panic!("it is to be sent from here") };
-        assert!(!job.send());
-        let unreachable = WaitingGuest::new(7, None).prepare(&program(true, 8), true);
-        assert_eq!(unreachable.guest(), Guest::Run(7));
+        let Given::FromHere(job) = guest.prepare(&program(true, 8), true) else {
+            panic!("it is to be sent from here")
+        };
+        assert!(job.send().is_none());
+        let far = WaitingGuest::new(7, None).prepare(&program(true, 8), true);
+        assert_eq!(far.guest(), Guest::Run(7));
     }
 }

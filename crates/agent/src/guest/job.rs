@@ -16,8 +16,20 @@ const SAY_END: u8 = 2;
 /// The flag of a job that says: in its working directory and in its home there is nothing but what comes with it.
 const UNTOUCHED: u8 = 4;
 
+/// The flag of a job that says: that the program begins is said together with how it ends, and no sooner.
+const QUIET: u8 = 8;
+
 /// Longest word about a job.
 const WORD: usize = 4096;
+
+/// Who gives a guest its program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Giver {
+    /// It hears that the program begins and goes on from there.
+    Agent,
+    /// It wants to be woken once. `untouched`: nothing was put into the sandbox before.
+    Host { untouched: bool },
+}
 
 /// A job on its way to a guest.
 #[derive(Debug)]
@@ -28,6 +40,8 @@ pub(crate) struct Handing {
     sent: usize,
     /// What it answered so far.
     word: Vec<u8>,
+    /// Whether the program is taken to run already, so that silence is no failure.
+    presumed: bool,
 }
 
 /// What a guest said to its job.
@@ -42,20 +56,20 @@ pub(crate) enum Heard {
 impl Handing {
     /// Sends as much of the job as the socket takes. `None`: the guest is gone, and has none of it.
     pub(crate) fn new(program: &Program, side: OwnedFd) -> Option<Self> {
-        let job = job(program, false);
+        let job = job(program, Giver::Agent);
         let sent = match rustix::io::write(&side, &job) {
             Ok(n) => n,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(_) => return None,
         };
-        let mut handing = Self { side, job, sent, word: Vec::new() };
+        let mut handing = Self { side, job, sent, word: Vec::new(), presumed: false };
         handing.send();
         Some(handing)
     }
 
-    /// Of a job that the guest was given by somebody else.
+    /// Of a job that the guest was given by the host.
     pub(crate) fn handed(side: OwnedFd) -> Self {
-        Self { side, job: Vec::new(), sent: 0, word: Vec::new() }
+        Self { side, job: Vec::new(), sent: 0, word: Vec::new(), presumed: true }
     }
 
     pub(crate) fn side(&self) -> &OwnedFd {
@@ -107,6 +121,8 @@ impl Handing {
                 Ok(n) if n > 0 => self.word.extend_from_slice(&buffer[..n]),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Heard::Nothing,
+                // It ended, or gave its word up: that it began was known before.
+                Ok(_) | Err(_) if self.presumed => return Heard::Begun,
                 Ok(_) | Err(_) => return Heard::Failed(failure("guest", Errno::PIPE.raw_os_error())),
             }
         }
@@ -114,8 +130,7 @@ impl Handing {
 }
 
 /// A program in the words of a guest: its length, then arguments, variables, working directory, flags and files.
-/// `untouched`: nothing was put into the sandbox before.
-pub fn job(program: &Program, untouched: bool) -> Vec<u8> {
+pub fn job(program: &Program, giver: Giver) -> Vec<u8> {
     let mut job = vec![0; 4];
     number(&mut job, program.argv.len());
     for word in &program.argv {
@@ -133,7 +148,14 @@ pub fn job(program: &Program, untouched: bool) -> Vec<u8> {
         (false, true) => SAY_END,
         (false, false) => 0,
     };
-    job.push(manner | if untouched { UNTOUCHED } else { 0 });
+    job.push(
+        manner
+            | match giver {
+                Giver::Agent => 0,
+                Giver::Host { untouched: false } => QUIET,
+                Giver::Host { untouched: true } => QUIET | UNTOUCHED,
+            },
+    );
     number(&mut job, program.files.len());
     for (path, content) in &program.files {
         string(&mut job, path);

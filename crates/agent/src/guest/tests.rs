@@ -253,26 +253,33 @@ fn a_program_that_the_host_gave_is_followed_from_wherever_it_is() {
         task::hand_over(guests, 5, None, &program, Guest::Handed(1))
     };
     let started = FromAgent::Started { id: 5, walls: WALLS };
-    for begun in [false, true] {
-        let mut guests = Guests::default();
-        let mut played = Played::waiting(&mut guests, 1);
-        if begun {
-            played.say(b"\0\0\0\0");
-            assert_eq!(guests.look(1), None);
-        }
-        let mut running = handed(&mut guests, false).unwrap();
-        if !begun {
-            assert_eq!(turn(&mut running), []);
-            played.say(b"\0\0\0\0");
-        }
-        assert_eq!(turn(&mut running).first(), Some(&started));
-    }
+    let word = |status: u8| -> Vec<u8> {
+        [0, 0, 0, 0, status].into_iter().chain([1u64, 2, 3].into_iter().flat_map(u64::to_le_bytes)).collect()
+    };
+    // It goes on, and ends later.
     let mut guests = Guests::default();
     let mut played = Played::waiting(&mut guests, 1);
-    played.say(b"\0\0\0\0");
+    let mut running = handed(&mut guests, true).unwrap();
+    assert_eq!(turn(&mut running).as_slice(), std::slice::from_ref(&started));
+    played.say(&word(5));
+    let said: Vec<_> = (0..3).flat_map(|_| turn(&mut running)).collect();
+    let Some(FromAgent::Exited { ending, .. }) = said.last() else { panic!("no end in {said:?}") };
+    assert_eq!(*ending, Ending::Code(5));
+    // It fails after all.
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    let mut running = handed(&mut guests, true).unwrap();
+    played.say(&[&9u32.to_le_bytes()[..], &28u32.to_le_bytes(), b"files"].concat());
+    let said = turn(&mut running);
+    let Some(FromAgent::Failed { failure, .. }) = said.last() else { panic!("no failure in {said:?}") };
+    assert_eq!(failure.step, "files");
+    // It ended without a word before anybody listened.
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
     std::fs::File::from(played.stdout.take().unwrap()).write_all(b"out").unwrap();
     drop(played);
-    assert_eq!(guests.ended(1, end(3)), None, "whoever it belongs to is not there yet");
+    assert_eq!(guests.ended(1, end(3)), Some(failed(1, "end", Errno::CHILD)), "nobody else is given to it");
+    assert_eq!(run(&mut guests, 1, &program(false)).unwrap_err().step, "interpreter");
     let mut running = handed(&mut guests, true).unwrap();
     let mut said = turn(&mut running);
     said.extend(turn(&mut running));
@@ -282,9 +289,7 @@ fn a_program_that_the_host_gave_is_followed_from_wherever_it_is() {
     assert_eq!(handed(&mut guests, true).unwrap_err().step, "guest", "nobody starts it again");
     // It said its last word before anybody listened.
     let mut played = Played::waiting(&mut guests, 1);
-    let end_word: Vec<u8> =
-        [7].into_iter().chain([1u64, 2, 3].into_iter().flat_map(u64::to_le_bytes)).collect();
-    played.say(&[&[0; 4], &end_word[..]].concat());
+    played.say(&word(7));
     let mut running = handed(&mut guests, true).unwrap();
     let said: Vec<_> = (0..3).flat_map(|_| turn(&mut running)).collect();
     let Some(FromAgent::Exited { ending, .. }) = said.last() else { panic!("no end in {said:?}") };
@@ -298,7 +303,6 @@ fn a_copy_of_another_runs_at_once_and_may_have_spoken() {
     played.say(b"before");
     assert_eq!(guests.look(3), None);
     assert_eq!(guests.interests().count(), 0, "it is not polled in vain");
-    assert_eq!(run(&mut guests, 3, &program(true)).unwrap_err().step, "interpreter");
     let mut running =
         task::hand_over(&mut guests, 5, Some([1; 16]), &program(true), Guest::Transplanted(3)).unwrap();
     running.input(InputStream::Side, b"next").unwrap();
@@ -321,12 +325,13 @@ fn a_guest_that_does_not_wait_is_given_nothing() {
     assert_eq!(missing(&mut guests, 1).step, "interpreter", "it has not greeted");
     drop(played);
     assert_eq!(guests.look(1), Some(failed(1, "greeting", Errno::PIPE)));
-    // One that died unseen, one whose end is seen, one whose end is told.
+    // One that died unseen, one whose end is told, one that never greeted.
     drop(Played::waiting(&mut guests, 2));
     assert_eq!(missing(&mut guests, 2).step, "interpreter");
-    drop(Played::waiting(&mut guests, 3));
-    assert_eq!(guests.look(3), Some(failed(3, "end", Errno::PIPE)));
-    let _played = Played::waiting(&mut guests, 4);
+    let _played = Played::waiting(&mut guests, 3);
+    assert_eq!(guests.ended(3, end(0)), Some(failed(3, "end", Errno::CHILD)));
+    assert_eq!(missing(&mut guests, 3).step, "interpreter");
+    let _played = Played::come(&mut guests, 4);
     assert_eq!(guests.ended(4, end(0)), Some(failed(4, "end", Errno::CHILD)));
     assert_eq!(guests.ended(4, end(0)), None);
     // Nobody becomes root or gets a terminal this way.
@@ -372,7 +377,8 @@ fn those_that_wait_see_the_end_when_they_are_dismissed() {
     let mut played: Vec<_> = (1..4).map(|number| Played::waiting(&mut guests, number)).collect();
     guests.dismiss(1);
     assert_eq!(played[0].side.read(&mut [0; 1]).unwrap(), 0);
-    assert_eq!(guests.interests().count(), 2);
+    assert_eq!(guests.outlets(1).map(|_| ()), None);
+    assert!(guests.outlets(2).is_some());
     guests.dismiss_all();
     assert_eq!(played[1].side.read(&mut [0; 1]).unwrap(), 0);
 }

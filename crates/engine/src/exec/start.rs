@@ -16,9 +16,12 @@ use super::attended::Attended;
 use super::before::Before;
 use super::guest::{self, Way};
 use super::{FOLLOWING, Followed, Tally, tag_of};
-use crate::guest::{Given, WaitingGuest};
+use crate::guest::{Given, Heard, Job, WaitingGuest};
 use crate::journal::{About, ExecJournal};
 use crate::living::{Living, limit_of};
+
+/// How long a sandbox may outlive its last program before what that left is ended.
+const SOON: Duration = Duration::from_millis(10);
 
 /// Starts a program. Dropping the future before it resolves ends what was started.
 pub(crate) async fn start(
@@ -35,6 +38,9 @@ pub(crate) async fn start(
     let guest = guest::for_program(living, &program, tasks).await;
     let before = Before::ask(living);
     let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
+    if living.agent.has_untold() {
+        end_remains_soon(living, tasks);
+    }
     let began = before.settle(living);
     tracing::debug!(sandbox = %living.id, exec = %plan.id, way = begun.way.name(), "exec began");
     metrics::counter!("sandstorm_guests_total", "way" => begun.way.name()).increment(1);
@@ -215,15 +221,25 @@ impl Plan {
         let mut starting = Starting { handle: None, journal: self.journal(living, known, number)? };
         // Without a journal the next host would not know it.
         let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
-        let started = feeding.start(&living.agent, Task::Program(program), tag).map_err(lost)?;
-        let handle = starting.handle.insert(started);
-        // The agent was told first: where both wait for one processor, who came last begins.
-        if let Some(Given::FromHere(job)) = guest
-            && !job.send()
-        {
-            return Err(Missed::Guest);
-        }
-        wait_for_start(living, handle).await?;
+        let task = Task::Program(program);
+        let began = match guest {
+            Some(Given::FromHere(job)) => Some(from_here(living, job, &task, feeding).await?),
+            _ => None,
+        };
+        let handle = match began {
+            Some(Began::Over(handle)) => {
+                starting.handle = Some(handle);
+                feeding.started();
+                return Ok(starting);
+            }
+            Some(Began::GoesOn) => match feeding.start(&living.agent, task, tag) {
+                // It took its sandbox down: its end will say how.
+                Err(AgentError::Gone) => living.agent.ended_task(Vec::new()),
+                started => started.map_err(lost)?,
+            },
+            None => feeding.start(&living.agent, task, tag).map_err(lost)?,
+        };
+        wait_for_start(living, starting.handle.insert(handle)).await?;
         feeding.started();
         Ok(starting)
     }
@@ -245,6 +261,63 @@ impl Plan {
         journal.set_clock(self.timeout, true).map_err(unwritten)?;
         Ok(Some(journal))
     }
+}
+
+/// A program that its guest has from this process.
+enum Began {
+    Over(TaskHandle),
+    /// Its agent has to follow it.
+    GoesOn,
+}
+
+/// Gives a guest its program, and listens for a moment unless there is something for it to read.
+async fn from_here(living: &Arc<Living>, job: Job, task: &Task, feeding: &Feeding) -> Result<Began, Missed> {
+    check_walls(job.walls())?;
+    let number = job.number;
+    let near = job.send().ok_or(Missed::Guest)?;
+    if !feeding.is_empty() {
+        return Ok(Began::GoesOn);
+    }
+    let untold = Untold { living, task: Some(task) };
+    let heard = near.listen().await;
+    untold.settle();
+    match heard {
+        Heard::Over(story) => Ok(Began::Over(living.agent.ended_task_of(number, story))),
+        Heard::NotBegun(failure) => Err(start_failure(&failure).into()),
+        Heard::GoesOn => Ok(Began::GoesOn),
+    }
+}
+
+/// A program of which the agent was not told yet: where nobody waits for it any more, it is, and ends it.
+struct Untold<'a> {
+    living: &'a Living,
+    task: Option<&'a Task>,
+}
+
+impl Untold<'_> {
+    fn settle(mut self) {
+        self.task = None;
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task {
+            // Letting go of it ends it.
+            drop(self.living.agent.start(task.clone(), None));
+        }
+    }
+}
+
+/// Whoever asked for a last program destroys its sandbox. Where that takes a while, what the program left is ended.
+fn end_remains_soon(living: &Arc<Living>, tasks: &Tasks) {
+    let living = Arc::downgrade(living);
+    tasks.start("what a program left", async move {
+        tokio::time::sleep(SOON).await;
+        if let Some(living) = living.upgrade() {
+            living.agent.end_remains();
+        }
+    });
 }
 
 /// A program on its way: unless it succeeds, nothing is left of it.

@@ -108,8 +108,8 @@ impl Maker {
         let joined = async {
             let guest =
                 self.launcher.join(name, zygote, owner, None).await.map_err(|error| error.to_string())?;
-            agent.guest_ready(guest.number).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>(guest)
+            let walls = agent.guest_ready(guest.number).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(guest.come_near(agent, walls))
         };
         match joined.await {
             Ok(guest) => {

@@ -259,8 +259,8 @@ def send_report():
 SCRIPT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 # Flags of a job: descriptor 3 stays, as the program's side channel; the program says how it ends; there is nothing in its
-# folder and in its home but what comes with it.
-KEEP_SIDE, SAY_END, UNTOUCHED = 1, 2, 4
+# folder and in its home but what comes with it; that it begins is said no sooner than how it ends.
+KEEP_SIDE, SAY_END, UNTOUCHED, QUIET = 1, 2, 4, 8
 UNPACK_NUMBER, NUMBER_SIZE = struct.Struct("<I").unpack_from, 4
 # Nearly all jobs are shorter.
 JOB_SIZE = 4096
@@ -290,7 +290,7 @@ class Job:
             self.env, at = take_strings(body, at, 2)
         self.cwd, at = take_string(body, at)
         flags = body[at]
-        self.keeps_side, self.says_end = flags & KEEP_SIDE, flags & SAY_END
+        self.keeps_side, self.says_end, self.quiet = flags & KEEP_SIDE, flags & SAY_END, flags & QUIET
         self.files, at = take_strings(body, at + 1, 2)
         if len(words) < 2 or at != len(body):
             raise ValueError("not a job")

@@ -405,14 +405,16 @@ class LastWord:
 
     def __init__(self):
         self.pid = self.inode = None
+        self.first = b""
 
-    def keep(self):
+    def keep(self, first):
+        """`first`: what was not said yet."""
         try:
             dup2(SIDE, self.NUMBER, inheritable=False)
         except OSError:
             # The limit of open files is below it.
             return
-        self.pid, self.inode = getpid(), fstat(self.NUMBER)[ST_INO]
+        self.pid, self.inode, self.first = getpid(), fstat(self.NUMBER)[ST_INO], first
 
     def forget(self):
         if self.pid is not None:
@@ -426,7 +428,7 @@ class LastWord:
     def say(self, status):
         try:
             if self.is_ours():
-                write(self.NUMBER, self.describe(status))
+                write(self.NUMBER, self.first + self.describe(status))
                 # Who hears it ends this process with everything else. Until then it stays out of the way: to be taken
                 # apart takes a while, and the same processor may be needed to pass the word on. No thread runs meanwhile.
                 SYSTEM_CALL(READ, self.NUMBER, NOBODY_READS, 1, 0, 0)
@@ -536,13 +538,17 @@ def execute_interpreter(job):
     os._exit(127)
 
 
+BEGUN = b"\0\0\0\0"
+
+
 def await_and_begin():
     """Gives the code and the `__main__` of the program, when all of its job that may fail is done."""
     try:
         job = take_step("job", read_job)
         settle(job)
         # What follows does not fail: whoever waits for this can go on meanwhile.
-        write(SIDE, b"\0\0\0\0")
+        if not job.quiet:
+            write(SIDE, BEGUN)
     except Failed as failure:
         refuse_job(failure)
     except OSError:
@@ -551,7 +557,7 @@ def await_and_begin():
     program = start_program(KEPT[0], job)
     if not job.keeps_side:
         if job.says_end:
-            LAST_WORD.keep()
+            LAST_WORD.keep(BEGUN if job.quiet else b"")
         close(SIDE)
     if program is None:
         execute_interpreter(job)

@@ -376,7 +376,7 @@ def rehearse_life():
     job.alone = not hides_a_module(("/",)) and not add_user_site(False)
     try:
         code, names = start_program(KEPT[0], job)
-        LAST_WORD.keep()
+        LAST_WORD.keep(BEGUN)
         run_program(code, names)
         del code, names
         # Exit functions are not run: the zygote's own would be forgotten. To name them touches them.
