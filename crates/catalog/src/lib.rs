@@ -30,7 +30,6 @@ mod price;
 mod size;
 mod stale;
 mod terms;
-mod usd;
 
 pub use catalog::{Catalog, CatalogError};
 pub use charge::{Charge, ChargeError, Usage};
@@ -41,7 +40,7 @@ pub use estimate::{CostEstimate, Span};
 pub use fees::{FeeRules, Fees};
 pub use overrides::{Overrides, ProviderOverride};
 pub use price::{PriceModel, Tier};
+pub use sandstorm_types::{Usd, UsdError};
 pub use size::{Demand, Size, Sizes};
 pub use stale::Stale;
 pub use terms::{Billing, Credits, Extras, Quotas, Region};
-pub use usd::{Usd, UsdError};

@@ -42,6 +42,20 @@ pub struct Tier {
 }
 
 impl PriceModel {
+    /// Its name, as files spell it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Allocated { .. } => "allocated",
+            Self::ActiveCpu { .. } => "active_cpu",
+            Self::MaxOfRequestAndActual { .. } => "max_of_request_and_actual",
+            Self::BundledByMemory { .. } => "bundled_by_memory",
+            Self::Tiers { .. } => "tiers",
+            Self::Units { .. } => "units",
+            Self::Owned { .. } => "owned",
+            Self::Unknown {} => "unknown",
+        }
+    }
+
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Unknown {})
     }

@@ -9,7 +9,7 @@ use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
 use crate::mcp::McpCommand;
 use crate::records::{AuditCommand, BackupCommand};
-use crate::remote::{ContextGroup, FilesGroup, RunsGroup, SandboxGroup};
+use crate::remote::{ContextGroup, FilesGroup, ProvidersCommand, RouteGroup, RunsGroup, SandboxGroup};
 use crate::serve::ServeCommand;
 
 /// Run untrusted code in a sandbox on this machine.
@@ -67,6 +67,10 @@ pub(crate) enum Command {
     Files(FilesGroup),
     /// See one-shot runs on a server
     Runs(RunsGroup),
+    /// Show where a server can put sandboxes, with prices and health
+    Providers(ProvidersCommand),
+    /// Ask a server where a sandbox would go, and why
+    Route(RouteGroup),
     /// Measure how fast sandboxes are here, beside what one would otherwise use
     Bench(BenchCommand),
     /// Print completions for a shell

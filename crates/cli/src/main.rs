@@ -49,6 +49,8 @@ fn main() -> ExitCode {
         Command::Context(group) => remote::context(group),
         Command::Files(group) => remote::files(group),
         Command::Runs(group) => remote::runs(group),
+        Command::Providers(command) => remote::providers(command),
+        Command::Route(group) => remote::route(group),
         Command::Bench(command) => bench::bench(&command),
         Command::Completions { shell } => completions::print(shell),
     };

@@ -1,4 +1,4 @@
-//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`.
+//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `providers`, `route`.
 //!
 //! They need no engine and no launcher: one thread, one connection pool, and whatever the server answers.
 
@@ -13,6 +13,7 @@ mod output;
 mod paths;
 mod printer;
 mod raw_mode;
+mod routing;
 mod runs;
 mod sandbox;
 mod table;
@@ -31,6 +32,7 @@ pub(crate) use connection::Connection;
 pub(crate) use context::ContextGroup;
 pub(crate) use files::FilesGroup;
 use output::Output;
+pub(crate) use routing::{ProvidersCommand, RouteGroup};
 pub(crate) use runs::RunsGroup;
 pub(crate) use sandbox::SandboxGroup;
 
@@ -52,6 +54,15 @@ pub(crate) fn files(group: FilesGroup) -> anyhow::Result<ExitCode> {
 pub(crate) fn runs(group: RunsGroup) -> anyhow::Result<ExitCode> {
     let RunsGroup { connection, command } = group;
     serve(&connection, async |client, output| runs::serve(client, output, command).await)
+}
+
+pub(crate) fn providers(command: ProvidersCommand) -> anyhow::Result<ExitCode> {
+    serve(&command.connection, async |client, output| routing::providers(client, output).await)
+}
+
+pub(crate) fn route(group: RouteGroup) -> anyhow::Result<ExitCode> {
+    let RouteGroup { connection, command } = group;
+    serve(&connection, async |client, output| routing::route(client, output, command).await)
 }
 
 /// Runs one command with a client of the server that the flags and variables name.

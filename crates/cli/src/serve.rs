@@ -7,6 +7,7 @@ mod arguments;
 mod home;
 mod languages;
 mod listeners;
+mod providers;
 mod secrets;
 mod settings;
 mod stop;
@@ -22,6 +23,7 @@ use sandstorm_control::server::{Control, Setup};
 use sandstorm_control::{CompileCache, Runner, Tools};
 use sandstorm_dialect_session as session;
 use sandstorm_gateway::{Foreign, Front, Gateway, PortForwarder};
+use sandstorm_provider::{Provider, Tasks};
 use sandstorm_store::Store;
 use sandstorm_telemetry::Telemetry;
 use tokio_util::sync::CancellationToken;
@@ -103,9 +105,16 @@ async fn run_server(
         cache: Some(CompileCache::new(home.cache().join("compile"), config.cache.max_bytes.as_u64())),
         layers: Some(layers),
     });
+    let here = Arc::clone(&provider) as Arc<dyn Provider>;
+    let elsewhere = Tasks::default();
+    let fleet = providers::fleet(loaded, home, &here, &elsewhere).await?;
+    let (runner, chosen) = match fleet {
+        Some(fleet) => (runner.over(Arc::clone(&fleet), here), fleet as Arc<dyn Provider>),
+        None => (runner, here),
+    };
     let setup = Setup {
         store: store.clone(),
-        provider: Arc::clone(&provider) as Arc<_>,
+        provider: chosen,
         runner,
         settings: settings::control(loaded, home.pepper()?)?,
     };
@@ -171,6 +180,7 @@ async fn run_server(
         control.end_everything().await;
     }
     store.close().await;
+    elsewhere.stop().await;
     drop(control);
     match (Arc::into_inner(provider), how) {
         (Some(provider), How::ForGood) => provider.shut_down_launcher().await,

@@ -45,6 +45,16 @@ impl Client {
         self.tell(Call::get(self.outside("readyz"))).await
     }
 
+    /// Where the server can put sandboxes, with prices and health.
+    pub async fn providers(&self) -> Result<Value> {
+        self.ask(Call::get(self.v1(&["providers"]))).await
+    }
+
+    /// Where a sandbox such as this would go, and why.
+    pub async fn explain_route(&self, wanted: &Value) -> Result<Value> {
+        self.ask(Call::post(self.v1(&["route", "explain"])).json(wanted)).await
+    }
+
     /// Default and largest limits.
     pub async fn server_limits(&self) -> Result<ServerLimits> {
         self.ask(Call::get(self.v1(&["limits"]))).await

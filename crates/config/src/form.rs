@@ -100,4 +100,5 @@ macro_rules! schema_form {
 
 schema_form!(Size, { "type": ["integer", "string"], "format": "byte-size", "minimum": 0, "pattern": "^[0-9]+([kKmMgGtT][iI]?)?[bB]?$" });
 schema_form!(Span, { "type": ["number", "string"], "format": "time-span", "minimum": 0, "pattern": "^[0-9.]+$|^([0-9.]+(d|h|m|s|ms))+$" });
+schema_form!(Dollars, { "type": ["number", "string"], "format": "dollars", "minimum": 0, "pattern": "^[0-9]+(\\.[0-9]{1,12})?$" });
 schema_form!(Cpus, { "type": ["number", "string"], "format": "cpu-share", "minimum": 0, "pattern": "^([0-9]+(\\.[0-9]{1,3})?|[0-9]+m)$" });

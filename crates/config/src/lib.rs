@@ -36,7 +36,8 @@ pub use show::Setting;
 pub use tree::{
     Admission, Cache, Ceiling, Config, Database, Dialects, Durability, E2bDialect, Ids, Index, IndexError,
     Language, Log, LogFormat, LogLevel, Manager, McpDialect, McpToolset, Mount, Network, NetworkDefault,
-    PackageIndex, Packages, Pool, Quotas, Retention, RunCache, Sandboxes, Serve, SessionDialect, Telemetry,
+    PackageIndex, Packages, Pool, Price, PriceModel, ProviderKind, ProviderSettings, Quotas, Retention,
+    RoutingObjective, RoutingSettings, RoutingWeights, RunCache, Sandboxes, Serve, SessionDialect, Telemetry,
     Template, Tls,
 };
 pub use variables::{Effect, Variable, variables};

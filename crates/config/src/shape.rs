@@ -187,6 +187,7 @@ impl Leaf {
         self.form = self.form.or(match schema["format"].as_str() {
             Some("byte-size") => Some("a size such as `512MiB`, or a number of bytes"),
             Some("time-span") => Some("a time such as `1m30s`, or a number of seconds"),
+            Some("dollars") => Some("an amount of US dollars such as `0.001`"),
             Some("cpu-share") => Some("a number of processors such as `0.5`"),
             _ => None,
         });

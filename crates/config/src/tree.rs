@@ -9,6 +9,7 @@ mod limits;
 mod network;
 mod packages;
 mod pool;
+mod providers;
 mod quotas;
 mod records;
 mod run_cache;
@@ -31,6 +32,9 @@ use limits::LimitsForm;
 pub use network::{Network, NetworkDefault};
 pub use packages::{Index, IndexError, Manager, PackageIndex, Packages};
 pub use pool::Pool;
+pub use providers::{
+    Price, PriceModel, ProviderKind, ProviderSettings, RoutingObjective, RoutingSettings, RoutingWeights,
+};
 pub use quotas::{Admission, Quotas};
 pub use records::{Database, Durability, Retention};
 pub use run_cache::RunCache;
@@ -107,6 +111,14 @@ pub struct Config {
 
     /// Sandboxes of a server.
     pub sandbox: Sandboxes,
+
+    /// Places beside this machine where a server's sandboxes can be, by name. With none, everything is here. `local` is
+    /// this machine; it is one of them unless it is switched off here.
+    #[schemars(example = ProviderSettings::examples())]
+    pub providers: BTreeMap<String, ProviderSettings>,
+
+    /// How a place is chosen for a run or a sandbox. Counts only where `providers` are set.
+    pub routing: RoutingSettings,
 
     /// Sandboxes that a server makes before anybody asks for them, so that a run need not wait for one.
     pub pool: Pool,

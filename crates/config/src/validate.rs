@@ -1,5 +1,6 @@
 //! What a typed value cannot say by itself: ranges, paths, and values that must fit together.
 
+mod providers;
 mod server;
 
 use std::collections::BTreeSet;
@@ -46,6 +47,7 @@ pub(crate) fn validate(config: &Config, provenance: &Provenance) -> Vec<Problem>
             "at least one rule in `network.allow`",
         );
     }
+    found.providers(config);
     found.server(config);
     found.problems
 }

@@ -68,9 +68,9 @@ impl Runner {
             ..CreateOptions::default()
         };
         let id = options.id;
-        let sandbox = self.provider.create(cx, &spec, options).await?;
+        let sandbox = self.workshop.create(cx, &spec, options).await?;
         let compiled = self.compile_in(cx, &sandbox, prepared, plan, warmth.as_ref()).await;
-        self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
+        self.workshop.destroy(&OpContext::new(cx.tenant()), &id).await?;
         if let (Ok(Compiled::Artifact(artifact)), Some(cache)) = (&compiled, &self.cache)
             && let Err(error) = cache.put(&key, artifact)
         {
@@ -88,7 +88,7 @@ impl Runner {
         warmth: Option<&Warmth<'_>>,
     ) -> Result<Compiled> {
         let id = &sandbox.id;
-        let provider = &*self.provider;
+        let provider = &*self.workshop;
         let build = guest_path(layout::BUILD)?;
         provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
         let mut request = ExecRequest::program(plan.plan.argv.clone());
@@ -164,6 +164,6 @@ pub(crate) fn environment(env: &std::collections::BTreeMap<String, String>) -> R
 pub(crate) fn limit(cause: EndCause) -> Option<LimitName> {
     match cause {
         EndCause::Limit(name) => Some(name),
-        EndCause::Program | EndCause::Caller | EndCause::Sandbox => None,
+        EndCause::Program | EndCause::Caller | EndCause::Sandbox | EndCause::Compiler => None,
     }
 }

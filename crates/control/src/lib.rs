@@ -12,6 +12,7 @@ mod execute;
 mod expect;
 mod layers;
 mod outcome;
+mod placed;
 mod prepare;
 mod require;
 mod run;

@@ -1,6 +1,6 @@
 //! From how a program ended to the one result shape.
 
-use sandstorm_provider::{EndCause, ExecEnd, ExecStatus, ProviderInfo, Sandbox};
+use sandstorm_provider::{EndCause, ExecEnd, ExecStatus, Placement, ProviderInfo, Sandbox};
 use sandstorm_types::{Attempt, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls};
 
 use crate::compile::limit;
@@ -19,7 +19,38 @@ pub(crate) struct Times {
 pub(crate) fn of_run(executed: Executed, sandbox: &Sandbox, info: &ProviderInfo, times: Times) -> RunResult {
     let walls = sandbox.walls.clone().unwrap_or_default();
     let status = status(&executed);
-    result(executed, status, walls, info, times)
+    let mut result = result(executed, status, walls, info, times);
+    if let Some(placement) = &sandbox.placement {
+        result.route = route(info, Some(placement), times);
+    }
+    result
+}
+
+/// Where something ran.
+pub(crate) fn route(info: &ProviderInfo, placement: Option<&Placement>, times: Times) -> Route {
+    let own = |info: &ProviderInfo| Attempt {
+        provider: info.name.clone(),
+        outcome: "ok".to_owned(),
+        ms: times.total,
+    };
+    match placement {
+        Some(placement) => Route {
+            provider: placement.info.name.clone(),
+            isolator: Some(placement.info.kind.clone()),
+            region: placement.info.region.clone(),
+            reason: placement.reason.clone(),
+            attempts: placement.attempts.clone(),
+            cost_usd: placement.cost.as_f64(),
+        },
+        None => Route {
+            provider: info.name.clone(),
+            isolator: Some(info.kind.clone()),
+            region: info.region.clone(),
+            reason: "the only provider".to_owned(),
+            attempts: vec![own(info)],
+            cost_usd: 0.0,
+        },
+    }
 }
 
 /// The result of a program in a sandbox that lives on.
@@ -59,6 +90,7 @@ pub(crate) fn status_of(end: &ExecEnd) -> Status {
         (EndCause::Limit(LimitName::Memory), _) => Status::Memory,
         (EndCause::Limit(LimitName::Output), _) => Status::Output,
         (EndCause::Caller, _) => Status::Killed,
+        (EndCause::Compiler, _) => Status::CompileError,
         (EndCause::Program, ExecStatus::Code(0)) => Status::Ok,
         (EndCause::Program | EndCause::Sandbox | EndCause::Limit(_), _) => Status::Error,
     }
@@ -95,18 +127,7 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
             stdout_bytes: end.written.stdout,
             stderr_bytes: end.written.stderr,
         },
-        route: Route {
-            provider: info.name.clone(),
-            isolator: Some(info.kind.clone()),
-            region: info.region.clone(),
-            reason: "the only provider".to_owned(),
-            attempts: vec![Attempt {
-                provider: info.name.clone(),
-                outcome: "ok".to_owned(),
-                ms: times.total,
-            }],
-            cost_usd: 0.0,
-        },
+        route: route(info, None, times),
         cached_from: None,
     };
     result.set_output(executed.stdout, executed.stderr);

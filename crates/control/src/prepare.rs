@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sandstorm_language::{Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Toolchain};
-use sandstorm_provider::{Error, HostMount, Result};
+use sandstorm_provider::{Error, HostMount, Portable, PortableProgram, Result};
 use sandstorm_types::{Blob, ErrorKind, GuestPath, Limits, RunSpec};
 
 use crate::toolchains::Toolchains;
@@ -81,6 +81,49 @@ impl Prepared {
     pub(crate) fn mounts(&self) -> Vec<HostMount> {
         let same = |path: &std::path::PathBuf| HostMount { source: path.clone(), target: path.clone() };
         self.toolchain.mounts.iter().map(same).chain(self.layers.iter().cloned()).collect()
+    }
+}
+
+impl Prepared {
+    /// The run without a path of this machine in it.
+    pub(crate) fn portable(&self, spec: &RunSpec) -> Result<Portable> {
+        let (main, files) =
+            self.files.split_last().ok_or_else(|| Error::new(ErrorKind::Internal, "a run has no code"))?;
+        let workspace = GuestPath::workspace();
+        let name = main.0.relative_to(&workspace).unwrap_or(main.0.as_str());
+        let program = match self.compile {
+            Some(_) => None,
+            None => {
+                let plan = self.bare_run_plan(spec, name)?;
+                let mut env = crate::compile::environment(&plan.env)?;
+                env.extend(&spec.env).map_err(|e| {
+                    Error::new(ErrorKind::InvalidRequest, "the environment is too large").with_source(e)
+                })?;
+                Some(PortableProgram { argv: plan.argv, env, files: self.user_files() })
+            }
+        };
+        Ok(Portable {
+            language: spec.language.clone(),
+            code: spec.code.clone(),
+            args: spec.args.clone(),
+            env: spec.env.clone(),
+            files: files.to_vec(),
+            program,
+        })
+    }
+
+    /// How it is started with the toolchain's programs by their bare names, to be found wherever they are.
+    pub(crate) fn bare_run_plan(&self, spec: &RunSpec, main: &str) -> Result<Plan> {
+        let bare = |path: &std::path::PathBuf| path.file_name().map_or_else(|| path.clone(), Into::into);
+        let programs = self.toolchain.programs.iter().map(|(name, path)| (name.clone(), bare(path)));
+        let toolchain = Toolchain { programs: programs.collect(), mounts: Vec::new(), version: None };
+        let workspace = GuestPath::workspace();
+        let inside = |path: &GuestPath| path.relative_to(&workspace).map(str::to_owned);
+        let names: Vec<String> = spec.files.keys().filter_map(inside).collect();
+        let memory_mib = self.limits.memory.as_u64() >> 20;
+        let job = Job { main, code: &spec.code, files: &names, args: &spec.args, memory_mib };
+        let plan = self.language.run_plan(&toolchain, &job);
+        plan.map_err(|e| Error::new(ErrorKind::InvalidRequest, e.to_string()))
     }
 }
 

@@ -30,7 +30,7 @@ impl Runner {
             requirements: &spec.requirements,
             enforcement: spec.enforcement.unwrap_or(Enforcement::Strict),
         };
-        let site = Site { provider: &*self.provider, roots: &self.toolchains.roots, cx, events };
+        let site = Site { provider: &*self.workshop, roots: &self.toolchains.roots, cx, events };
         let layer = layers.provide(site, wanted).await?;
         prepared.layers.push(layer.mount.clone());
         if let Some(compile) = &mut prepared.compile {

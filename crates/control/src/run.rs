@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sandstorm_fleet::Fleet;
 use sandstorm_language::Roots;
 use sandstorm_provider::{
     ByteStream, CreateOptions, EndCause, Error, ExecRequest, FileOp, FileReply, OpContext, Provider, Result,
@@ -45,6 +46,10 @@ pub struct Runner {
     pub(crate) toolchains: Toolchains,
     pub(crate) cache: Option<CompileCache>,
     pub(crate) layers: Option<Layers>,
+    /// Where compilers and package managers run: an engine of this machine.
+    pub(crate) workshop: Arc<dyn Provider>,
+    /// Set where there is a choice of places.
+    pub(crate) fleet: Option<Arc<Fleet>>,
 }
 
 /// What happens on the way, as it happens.
@@ -130,7 +135,13 @@ impl Remains {
 impl Runner {
     pub fn new(tools: Tools) -> Self {
         let Tools { provider, limits, roots, cache, layers } = tools;
-        Self { provider, limits, toolchains: Toolchains::new(roots), cache, layers }
+        let workshop = Arc::clone(&provider);
+        Self { provider, limits, toolchains: Toolchains::new(roots), cache, layers, workshop, fleet: None }
+    }
+
+    /// Runs go wherever the fleet puts them; what has to be on this machine is done by `workshop`.
+    pub fn over(self, fleet: Arc<Fleet>, workshop: Arc<dyn Provider>) -> Self {
+        Self { provider: Arc::clone(&fleet) as Arc<dyn Provider>, fleet: Some(fleet), workshop, ..self }
     }
 
     /// Decides everything about a run without starting anything. `main` names the main file, where the caller has one.
@@ -148,6 +159,9 @@ impl Runner {
         input: RunInput,
         events: Option<mpsc::Sender<RunEvent>>,
     ) -> Result<Finished> {
+        if self.fleet.is_some() {
+            return Box::pin(self.run_placed(cx, spec, prepared, input, events)).await;
+        }
         let began = Instant::now();
         let enforcement = spec.enforcement.unwrap_or(Enforcement::Strict);
         let mut times = Times::default();
@@ -194,7 +208,7 @@ impl Runner {
         }
     }
 
-    fn finished(
+    pub(crate) fn finished(
         &self,
         cx: &OpContext,
         result: RunResult,
@@ -263,6 +277,6 @@ impl Runner {
     }
 }
 
-fn milliseconds(since: Instant) -> f64 {
+pub(crate) fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
 }

@@ -37,6 +37,7 @@ mod program;
 mod provider_events;
 mod quotas;
 mod recovery;
+mod routing;
 mod run_cache;
 mod run_record;
 mod runs;
@@ -53,6 +54,7 @@ mod usage;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use sandstorm_fleet::Fleet;
 use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result, Tasks};
 use sandstorm_store::Store;
 use sandstorm_types::{ByteSize, Capabilities, Enforcement, ErrorKind, Limits, TenantId};
@@ -67,10 +69,14 @@ pub use files::WrittenFile;
 pub use fork::{ForkView, NewFork};
 pub use idempotency::{Answer, Answered};
 pub use quotas::StreamGuard;
+pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;
 pub use runs::{RunQuery, RunView, Running};
 pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
 pub use usage::{Sample, UsageView};
+
+/// What [`Control::explain`] gives.
+pub use sandstorm_router::Decision as RouteDecision;
 
 /// What [`Control::audit`] gives.
 pub use sandstorm_store::{AuditRow, Decision};
@@ -109,6 +115,10 @@ pub struct Settings {
     pub longest_lifetime: Duration,
     pub retention: Retention,
     pub run_cache: RunCacheLimits,
+    /// How often what is elsewhere is compared with what is known.
+    pub reconcile_every: Duration,
+    /// From this age on a price is warned about.
+    pub price_age: Duration,
     /// Keys the hashes of API keys and the marks of list cursors. Kept in the state directory, never in the store.
     pub pepper: Pepper,
 }
@@ -173,6 +183,8 @@ struct Inner {
     in_flight: Arc<idempotency::InFlight>,
     /// Toolchains outside the host's own trees, looked for once.
     toolchains: OnceLock<Vec<HostMount>>,
+    /// How the one provider looks beside others, where there is no fleet; made when somebody asks.
+    alone: OnceLock<Arc<Fleet>>,
     draining: CancellationToken,
 }
 
@@ -220,6 +232,7 @@ impl Control {
             ledger: usage::Ledger::default(),
             in_flight: Arc::default(),
             toolchains: OnceLock::new(),
+            alone: OnceLock::new(),
             draining: CancellationToken::new(),
             store,
             provider,
@@ -230,6 +243,10 @@ impl Control {
         inner.recover().await?;
         inner.hear_provider(events);
         inner.start_clocks();
+        if let Some(fleet) = inner.runner.fleet.clone() {
+            let every = inner.settings.reconcile_every;
+            inner.tasks.start("look for orphans", Arc::clone(&inner).look_for_orphans(fleet, every));
+        }
         Ok(Self(inner))
     }
 

@@ -258,6 +258,7 @@ impl Provider for LocalProvider {
             network_change: true,
             pause: self.abilities.freezer,
             live_fork: self.can_fork(),
+            host_trees: true,
             warm_start: !self.maker.zygotes.is_empty(),
             limits: enforceable(self.abilities.control_groups),
             ..Capabilities::default()

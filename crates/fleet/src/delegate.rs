@@ -6,16 +6,17 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
-    Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, OpContext, Placement, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
-    Transition, Unmet,
+    Transition, Unmet, Usd,
 };
 
 use crate::capabilities::either;
 use crate::fleet::Fleet;
+use crate::portable;
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
@@ -46,8 +47,8 @@ impl Provider for Fleet {
     }
 
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
-        let request = &self.settings.usual;
-        self.place(cx, spec, &opts, request).await
+        let request = self.request(spec, opts.routing.as_deref());
+        self.place(cx, spec, &opts, &request).await
     }
 
     async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
@@ -57,9 +58,14 @@ impl Provider for Fleet {
     /// One member that does not answer is an error among the others' sandboxes, not the end of the list.
     fn list(&self, cx: &OpContext, filter: ListFilter) -> BoxStream<'static, Result<Sandbox>> {
         let lists = self.members.iter().map(|member| {
-            let name = member.name().to_owned();
+            let info = member.provider.info().clone();
+            let elsewhere = !member.provider.capabilities().host_trees;
             let listed = member.provider.list(cx, filter.clone());
-            listed.map(move |item| item.map_err(|error| error.with_provider(&name))).boxed()
+            let placed = move |item: Result<Sandbox>| match item {
+                Ok(sandbox) => Ok(Sandbox { placement: Some(found(&info, elsewhere)), ..sandbox }),
+                Err(error) => Err(error.with_provider(&info.name)),
+            };
+            listed.map(placed).boxed()
         });
         stream::select_all(lists.collect::<Vec<_>>()).boxed()
     }
@@ -72,6 +78,7 @@ impl Provider for Fleet {
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         let (place, provider) = self.holder(cx, id).await?;
         let exec = req.id;
+        let req = portable::exec(provider.capabilities(), req)?;
         let begun = provider.exec(cx, id, req).await?;
         self.homes.note_exec(exec, *id, place);
         Ok(begun)
@@ -183,7 +190,11 @@ impl Provider for Fleet {
         for (place, ended) in places.iter().zip(join_all(ends).await) {
             match ended {
                 Ok(()) => self.homes.clean(*id, *place),
-                Err(error) => failure = Some(error),
+                Err(error) => {
+                    // Whoever asked may not come again.
+                    self.sweep(cx.tenant(), *id, *place);
+                    failure = Some(error);
+                }
             }
         }
         match failure {
@@ -208,6 +219,12 @@ impl Provider for Fleet {
                 .unwrap_or_else(|| Error::new(ErrorKind::Capacity, "there are no providers"))),
         }
     }
+}
+
+/// A sandbox that was found where it is.
+fn found(info: &ProviderInfo, elsewhere: bool) -> Placement {
+    let (info, reason) = (info.clone(), "where the sandbox is".to_owned());
+    Placement { info, reason, attempts: Vec::new(), elsewhere, cost: Usd::ZERO }
 }
 
 /// Whether another member may know it.

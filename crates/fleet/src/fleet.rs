@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sandstorm_provider::{Error, OpContext, Provider, ProviderInfo, Result, Tasks};
-use sandstorm_router::failover::AttemptRules;
-use sandstorm_router::{Candidate, Decision, Moment, RouteRequest, Router};
-use sandstorm_types::{ErrorKind, ExecId, SandboxId, SandboxSpec};
+use sandstorm_catalog::{Demand, ProviderEntry, Span, Usage, Usd};
+use sandstorm_provider::{CreateOptions, Error, OpContext, Provider, ProviderInfo, Result, Tasks};
+use sandstorm_router::failover::{AttemptRules, HedgeRules};
+use sandstorm_router::{Candidate, Constraints, Decision, Moment, RouteRequest, Router};
+use sandstorm_types::{Capabilities, ErrorKind, ExecId, Limits, Routing, SandboxId, SandboxSpec};
 
 use crate::homes::{Homes, Place};
 use crate::member::Member;
@@ -21,6 +22,10 @@ pub struct FleetSettings {
     pub attempts: AttemptRules,
     /// How long one member may take to make a sandbox before the next one is asked.
     pub patience: Duration,
+    /// When a second creation may be made beside a slow one; `None`: never.
+    pub hedge: Option<HedgeRules>,
+    /// What probes of our own are made from.
+    pub probe: SandboxSpec,
 }
 
 impl Default for FleetSettings {
@@ -30,6 +35,8 @@ impl Default for FleetSettings {
             usual: RouteRequest::default(),
             attempts: AttemptRules::default(),
             patience: Duration::from_secs(60),
+            hedge: None,
+            probe: SandboxSpec::default(),
         }
     }
 }
@@ -67,14 +74,76 @@ impl Fleet {
         })
     }
 
-    /// Where such a sandbox would go, with every member's verdict. Nothing is booked.
-    pub fn explain(&self, request: &RouteRequest, spec: &SandboxSpec) -> Decision {
-        let candidates = self.candidates(spec);
-        self.router().decide(request, &candidates, self.now())
+    /// The question for one sandbox: what its caller wishes over what is usual.
+    pub fn request(&self, spec: &SandboxSpec, routing: Option<&Routing>) -> RouteRequest {
+        let mut request = self.settings.usual.clone();
+        let wall = spec.limits.wall;
+        let Span { low, expected, .. } = request.work;
+        request.work = Span { low: low.min(wall), expected: expected.min(wall), high: wall };
+        request.demand = Demand::of(&spec.limits);
+        if let Some(routing) = routing {
+            request.objective = routing.objective.unwrap_or(request.objective);
+            request.demand.gpu = routing.require.gpu.clone().filter(|kind| kind != "any");
+            request.constraints = Constraints {
+                max_cost: routing.max_cost,
+                max_latency: routing.max_latency,
+                preferred_region: routing.preferred_region.clone(),
+                preferred_providers: routing.preferred_providers.clone(),
+                exclude_providers: routing.exclude_providers.clone(),
+                order: routing.order.clone(),
+                require: routing.require.clone(),
+            };
+        }
+        request
     }
 
-    pub(crate) fn candidates(&self, spec: &SandboxSpec) -> Vec<Candidate> {
-        let candidate = |(place, member): (Place, &Member)| member.candidate(spec, self.homes.count(place));
+    /// Where such a sandbox would go, with every member's verdict. Nothing is booked.
+    pub fn explain(&self, spec: &SandboxSpec, routing: Option<&Routing>) -> Decision {
+        let candidates = self.candidates(spec, &CreateOptions::default());
+        let request = self.request(spec, routing);
+        self.router().decide(&request, &candidates, self.now())
+    }
+
+    /// Refuses what no member could take at all or at present; each is named with its reasons.
+    pub fn fits(&self, spec: &SandboxSpec, routing: &Routing) -> Result<()> {
+        let decision = self.explain(spec, Some(routing));
+        if decision.ranked.is_empty() { Err(crate::nowhere::fits(&decision)) } else { Ok(()) }
+    }
+
+    /// Members by name, in the order in which they are listed to people.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(Member::name)
+    }
+
+    pub fn info_of(&self, name: &str) -> Option<&ProviderInfo> {
+        self.place_named(name).map(|place| self.members[place].provider.info())
+    }
+
+    pub fn capabilities_of(&self, name: &str) -> Option<Capabilities> {
+        self.place_named(name).map(|place| self.members[place].provider.capabilities())
+    }
+
+    /// A member's page of the catalogue, with the operator's figures.
+    pub fn entry_of(&self, name: &str) -> Option<&Arc<ProviderEntry>> {
+        self.place_named(name).map(|place| &self.members[place].entry)
+    }
+
+    /// A sandbox of an earlier process is there.
+    pub fn meet(&self, id: SandboxId, provider: &str) {
+        if let Some(place) = self.place_named(provider) {
+            self.homes.settle(id, place);
+        }
+    }
+
+    /// What a sandbox of this size costs there for so long, by the catalogue.
+    pub fn charge(&self, provider: &str, limits: &Limits, time: Duration, cpu: Duration) -> Option<Usd> {
+        let usage = Usage::of(&Demand::of(limits), time, cpu);
+        self.entry_of(provider)?.charge(&usage).ok().map(|charge| charge.total())
+    }
+
+    pub(crate) fn candidates(&self, spec: &SandboxSpec, options: &CreateOptions) -> Vec<Candidate> {
+        let candidate =
+            |(place, member): (Place, &Member)| member.candidate(spec, options, self.homes.count(place));
         self.members.iter().enumerate().map(candidate).collect()
     }
 

@@ -1,15 +1,15 @@
 //! Who holds which sandbox and which program.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_types::{ExecId, SandboxId};
 
 /// A place in the list of members.
 pub(crate) type Place = usize;
 
-#[derive(Debug, Default)]
-pub(crate) struct Homes(Mutex<Inner>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Homes(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {

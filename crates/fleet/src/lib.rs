@@ -7,12 +7,19 @@
 mod capabilities;
 mod delegate;
 mod fleet;
+mod hedging;
 mod homes;
+mod late;
 mod member;
 mod nowhere;
+mod orphans;
 mod placing;
+mod portable;
+mod probing;
 mod survey;
 
 pub use fleet::{Fleet, FleetSettings};
+pub use late::{Connect, Late};
 pub use member::Member;
+pub use orphans::Orphan;
 pub use survey::Standing;

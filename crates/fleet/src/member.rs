@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use sandstorm_catalog::{ProviderEntry, Usd};
-use sandstorm_provider::Provider;
 use sandstorm_provider::layers::CapabilityCheck;
+use sandstorm_provider::{CreateOptions, Provider};
 use sandstorm_router::{Candidate, Load};
 use sandstorm_types::SandboxSpec;
+
+use crate::portable;
 
 #[derive(Debug, Clone)]
 pub struct Member {
@@ -48,12 +50,13 @@ impl Member {
     }
 
     /// As the router sees it, for this sandbox.
-    pub(crate) fn candidate(&self, spec: &SandboxSpec, in_use: u32) -> Candidate {
-        let mut candidate =
-            Candidate::new(self.name(), self.provider.capabilities(), Arc::clone(&self.entry));
+    pub(crate) fn candidate(&self, spec: &SandboxSpec, options: &CreateOptions, in_use: u32) -> Candidate {
+        let can = self.provider.capabilities();
+        let spec = portable::spec(can, spec, options);
+        let mut candidate = Candidate::new(self.name(), can, Arc::clone(&self.entry));
         candidate.region.clone_from(&self.provider.info().region);
         candidate.area.clone_from(&self.area);
-        candidate.unmet = self.provider.admits(spec).err().unwrap_or_default();
+        candidate.unmet = self.provider.admits(&spec).err().unwrap_or_default();
         candidate.load = Load { in_use, limit: self.most };
         candidate.free_credit = self.free_credit;
         candidate.budget = self.budget;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sandstorm_provider::Error;
-use sandstorm_router::{Decision, Exclusion};
-use sandstorm_types::{Attempt, ErrorKind, Retry};
+use sandstorm_router::{Decision, ErrorFamily, Exclusion};
+use sandstorm_types::{ErrorKind, Retry};
 
 /// Nobody is even worth asking.
 pub(crate) fn fits(decision: &Decision) -> Error {
@@ -24,16 +24,19 @@ pub(crate) fn fits(decision: &Decision) -> Error {
     error
 }
 
-/// All that were asked failed.
-pub(crate) fn worked(last: Option<Error>, attempts: &[Attempt]) -> Error {
-    let tried: Vec<String> =
-        attempts.iter().map(|attempt| format!("{}: {}", attempt.provider, attempt.outcome)).collect();
+/// All that were asked failed; `reasons` has what each of them said.
+pub(crate) fn worked(last: Option<Error>, reasons: &[String]) -> Error {
     match last {
         // One alone speaks for itself.
-        Some(error) if attempts.len() == 1 => error,
+        Some(error) if reasons.len() == 1 => error,
         Some(error) => {
-            let mut all = Error::new(error.kind(), "no provider could make the sandbox")
-                .with("tried", tried.join(", "))
+            // That all of them failed is nobody's mistake but theirs.
+            let kind = match error.kind() {
+                kind if ErrorFamily::of(kind).is_some() => ErrorKind::Capacity,
+                kind => kind,
+            };
+            let mut all = Error::new(kind, "no provider could make the sandbox")
+                .with("tried", reasons.join(" | "))
                 .with_retry(error.retry())
                 .with_operation("route");
             if let Some(span) = error.retry_after() {

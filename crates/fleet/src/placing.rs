@@ -2,23 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use sandstorm_catalog::Usd;
 use sandstorm_provider::{CreateOptions, Error, OpContext, Placement, Result, Sandbox};
 use sandstorm_router::failover::{FailedAttempt, Next, SoFar, Started};
-use sandstorm_router::{ArmKey, Decision, ErrorFamily, Observed, Ranked, RouteRequest};
-use sandstorm_types::{Attempt, ErrorKind, Retry, SandboxId, SandboxSpec};
+use sandstorm_router::{ArmKey, Candidate, Decision, ErrorFamily, Observed, Ranked, RouteRequest};
+use sandstorm_types::{Attempt, ErrorKind, Retry, SandboxSpec};
 
 use crate::fleet::Fleet;
 use crate::homes::Place;
-use crate::nowhere;
-
-/// How often something that may be left at a member is tried to be removed, and how long in between.
-const SWEEPS: [Duration; 5] = [
-    Duration::ZERO,
-    Duration::from_secs(1),
-    Duration::from_secs(5),
-    Duration::from_secs(30),
-    Duration::from_secs(120),
-];
+use crate::{nowhere, portable};
 
 impl Fleet {
     /// Makes a sandbox where this request should go. The result says where it is and what was tried.
@@ -31,7 +23,7 @@ impl Fleet {
         options: &CreateOptions,
         request: &RouteRequest,
     ) -> Result<Sandbox> {
-        let candidates = self.candidates(spec);
+        let candidates = self.candidates(spec, options);
         let decision = {
             let (mut router, now) = (self.router(), self.now());
             let decision = router.decide(request, &candidates, now);
@@ -41,63 +33,77 @@ impl Fleet {
         if decision.ranked.is_empty() {
             return Err(nowhere::fits(&decision));
         }
-        Placing { fleet: self, cx, spec, options, request, decision: &decision, attempts: Vec::new() }
-            .run()
-            .await
-    }
-
-    /// Removes what a failed creation may have left at a member, however long that takes.
-    fn sweep(&self, cx: &OpContext, id: SandboxId, place: Place) {
-        let provider = self.members[place].provider.clone();
-        let (name, tenant) = (self.members[place].name().to_owned(), cx.tenant());
-        self.tasks.start("sweep after a failed creation", async move {
-            for pause in SWEEPS {
-                tokio::time::sleep(pause).await;
-                let cx = OpContext::new(tenant).with_timeout(Duration::from_secs(30));
-                match provider.destroy(&cx, &id).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::debug!(sandbox = %id, provider = name, %error, "not removed yet"),
-                }
-            }
-            tracing::warn!(sandbox = %id, provider = name, "something may be left of a sandbox that could not be made");
-        });
+        let placing = Placing {
+            fleet: self,
+            cx,
+            spec,
+            options,
+            request,
+            candidates,
+            decision: &decision,
+            attempts: Vec::new(),
+            reasons: Vec::new(),
+            extra: Usd::ZERO,
+        };
+        placing.run().await
     }
 }
 
 /// One creation on its way through the ranking.
-struct Placing<'a> {
-    fleet: &'a Fleet,
-    cx: &'a OpContext,
-    spec: &'a SandboxSpec,
-    options: &'a CreateOptions,
-    request: &'a RouteRequest,
-    decision: &'a Decision,
-    attempts: Vec<Attempt>,
+pub(crate) struct Placing<'a> {
+    pub(crate) fleet: &'a Fleet,
+    pub(crate) cx: &'a OpContext,
+    pub(crate) spec: &'a SandboxSpec,
+    pub(crate) options: &'a CreateOptions,
+    pub(crate) request: &'a RouteRequest,
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) decision: &'a Decision,
+    pub(crate) attempts: Vec<Attempt>,
+    /// What those said that failed.
+    pub(crate) reasons: Vec<String>,
+    /// What was begun beside it costs at most.
+    pub(crate) extra: Usd,
 }
 
-impl Placing<'_> {
+/// One attempt that is over.
+pub(crate) struct Tried {
+    pub(crate) attempt: Attempt,
+    pub(crate) made: Result<Sandbox>,
+}
+
+impl<'a> Placing<'a> {
     async fn run(mut self) -> Result<Sandbox> {
         let began = Instant::now();
-        let mut failure = None;
-        for (rank, ranked) in self.decision.ranked.iter().enumerate() {
-            let Some(place) = self.fleet.place_named(&ranked.provider) else { continue };
+        let (mut failure, mut done) = (None, 0);
+        if let Some(plan) = self.hedge()
+            && let Some(raced) = self.race(&plan).await
+        {
+            match raced.made {
+                Ok((sandbox, rank)) => return self.made(sandbox, rank, began),
+                Err(error) => {
+                    done = raced.ranks;
+                    let next = self.next(&error, self.so_far(done, 1));
+                    failure = Some(error);
+                    if matches!(next, Next::GiveUp { .. }) {
+                        return Err(nowhere::worked(failure, &self.reasons));
+                    }
+                }
+            }
+        }
+        for rank in done..self.decision.ranked.len() {
+            let Some((place, ranked)) = self.ranked(rank) else { continue };
             let mut here = 0;
             loop {
                 if !self.fleet.router().attempt_begins(&ranked.provider, self.fleet.now()) {
                     break;
                 }
                 here += 1;
-                let error = match self.attempt(place, ranked).await {
-                    Ok(sandbox) => return Ok(self.made(sandbox, place, ranked, began)),
+                let tried = self.attempt(place, ranked).await;
+                let error = match self.note(tried) {
+                    Ok(sandbox) => return self.made(sandbox, rank, began),
                     Err(error) => error,
                 };
-                let so_far = SoFar {
-                    attempts: u32::try_from(self.attempts.len()).unwrap_or(u32::MAX),
-                    attempts_here: here,
-                    places_left: self.decision.ranked.len() - rank - 1,
-                    time_left: self.cx.remaining(),
-                };
-                let next = self.next(&error, so_far);
+                let next = self.next(&error, self.so_far(rank + 1, here));
                 failure = Some(error);
                 match next {
                     Next::Elsewhere => break,
@@ -108,16 +114,44 @@ impl Placing<'_> {
                         };
                         self.cx.run("create", pause).await?;
                     }
-                    Next::GiveUp { .. } => return Err(nowhere::worked(failure, &self.attempts)),
+                    Next::GiveUp { .. } => return Err(nowhere::worked(failure, &self.reasons)),
                 }
             }
         }
-        Err(nowhere::worked(failure, &self.attempts))
+        Err(nowhere::worked(failure, &self.reasons))
     }
 
-    async fn attempt(&mut self, place: Place, ranked: &Ranked) -> Result<Sandbox> {
+    /// Remembers what was tried and gives what came of it.
+    pub(crate) fn note(&mut self, tried: Tried) -> Result<Sandbox> {
+        let Tried { attempt, made } = tried;
+        if let Err(error) = &made {
+            self.reasons.push(format!("{}: {}", attempt.provider, error.message()));
+        }
+        self.attempts.push(attempt);
+        made
+    }
+
+    pub(crate) fn ranked(&self, rank: usize) -> Option<(Place, &'a Ranked)> {
+        let ranked = self.decision.ranked.get(rank)?;
+        Some((self.fleet.place_named(&ranked.provider)?, ranked))
+    }
+
+    /// How far it has come: so many ranks are over, and so many attempts were made at the last one.
+    fn so_far(&self, ranks: usize, attempts_here: u32) -> SoFar {
+        SoFar {
+            attempts: u32::try_from(self.attempts.len()).unwrap_or(u32::MAX),
+            attempts_here,
+            places_left: self.decision.ranked.len().saturating_sub(ranks),
+            time_left: self.cx.remaining(),
+        }
+    }
+
+    pub(crate) async fn attempt(&self, place: Place, ranked: &Ranked) -> Tried {
         let (fleet, id) = (self.fleet, self.options.id);
         let provider = &fleet.members[place].provider;
+        let can = provider.capabilities();
+        let (spec, options) =
+            (portable::spec(can, self.spec, self.options), portable::options(can, self.options));
         fleet.homes.trying(id, place);
         // The next one needs time too.
         let patience = self
@@ -126,7 +160,7 @@ impl Placing<'_> {
             .map_or(fleet.settings.patience, |left| fleet.settings.patience.min(left.mul_f64(0.6)));
         let cx = self.cx.child().with_timeout(patience);
         let began = Instant::now();
-        let made = provider.create(&cx, self.spec, self.options.clone()).await;
+        let made = provider.create(&cx, &spec, options).await;
         // Too late for our patience is not too late for the caller.
         let gave_up = self.cx.check("create").is_err();
         let made = made.map_err(|error| match error.kind() {
@@ -139,11 +173,11 @@ impl Placing<'_> {
         metrics::counter!("sandstorm_route_attempts_total", &labels).increment(1);
         metrics::histogram!("sandstorm_route_create_seconds", "provider" => ranked.provider.clone())
             .record(took.as_secs_f64());
-        self.attempts.push(Attempt {
+        let attempt = Attempt {
             provider: ranked.provider.clone(),
             outcome: outcome.to_owned(),
             ms: took.as_secs_f64() * 1000.0,
-        });
+        };
         let mut router = fleet.router();
         match &made {
             Ok(_) => router.attempt_observed(&key, Observed::Ready { after: took }, fleet.now()),
@@ -153,14 +187,15 @@ impl Placing<'_> {
             }
         }
         drop(router);
-        made.inspect_err(|error| self.clean_up(place, error))
+        let made = made.inspect_err(|error| self.clean_up(place, error));
+        Tried { attempt, made }
     }
 
     fn clean_up(&self, place: Place, error: &Error) {
         if error.is_not_started() {
             self.fleet.homes.clean(self.options.id, place);
         } else {
-            self.fleet.sweep(self.cx, self.options.id, place);
+            self.fleet.sweep(self.cx.tenant(), self.options.id, place);
         }
     }
 
@@ -175,22 +210,35 @@ impl Placing<'_> {
         self.fleet.router().next(&failed, &self.fleet.settings.attempts, so_far, self.fleet.now())
     }
 
-    fn made(self, mut sandbox: Sandbox, place: Place, ranked: &Ranked, began: Instant) -> Sandbox {
+    fn made(self, mut sandbox: Sandbox, rank: usize, began: Instant) -> Result<Sandbox> {
         let fleet = self.fleet;
+        let Some((place, ranked)) = self.ranked(rank) else {
+            return Err(Error::new(ErrorKind::Internal, "a sandbox was made nowhere"));
+        };
         fleet.homes.settle(self.options.id, place);
-        let took = began.elapsed().as_secs_f64() * 1000.0;
-        fleet.router().request_ended(self.decision, took, ranked.prediction.cost.expected);
+        let (took, cost) =
+            (began.elapsed().as_secs_f64() * 1000.0, ranked.prediction.cost.expected + self.extra);
+        let regret = {
+            let mut router = fleet.router();
+            router.request_ended(self.decision, took, cost);
+            *router.regret()
+        };
+        metrics::gauge!("sandstorm_route_regret_milliseconds").set(regret.latency_ms);
+        metrics::gauge!("sandstorm_route_regret_dollars").set(regret.cost.as_f64());
         metrics::counter!("sandstorm_route_choices_total", "provider" => ranked.provider.clone())
             .increment(1);
+        let provider = &fleet.members[place].provider;
         sandbox.placement = Some(Placement {
-            info: fleet.members[place].provider.info().clone(),
-            reason: self.decision.why.join(" "),
+            info: provider.info().clone(),
+            reason: self.decision.why.join(". "),
             attempts: self.attempts,
+            elsewhere: !provider.capabilities().host_trees,
+            cost,
         });
-        sandbox
+        Ok(sandbox)
     }
 
-    fn key(&self, ranked: &Ranked) -> ArmKey {
+    pub(crate) fn key(&self, ranked: &Ranked) -> ArmKey {
         let class = self.request.class.clone();
         ArmKey { provider: ranked.provider.clone(), region: ranked.region.clone(), class }
     }

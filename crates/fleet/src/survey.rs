@@ -1,10 +1,13 @@
 //! How the members stand, for people who ask.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use sandstorm_catalog::ProviderEntry;
 use sandstorm_provider::{OpContext, ProviderInfo};
 use sandstorm_router::Health;
+use sandstorm_types::Capabilities;
 
 use crate::fleet::Fleet;
 
@@ -21,6 +24,9 @@ pub struct Standing {
     pub trouble: Option<String>,
     /// Sandboxes that it holds.
     pub sandboxes: u32,
+    pub can: Capabilities,
+    /// Its page of the catalogue, with the operator's figures.
+    pub entry: Arc<ProviderEntry>,
 }
 
 impl Fleet {
@@ -35,6 +41,8 @@ impl Fleet {
                 health: self.router().health(member.name(), self.now()),
                 trouble,
                 sandboxes: self.homes.count(place),
+                can: member.provider.capabilities(),
+                entry: Arc::clone(&member.entry),
             }
         };
         join_all((0..self.members.len()).map(ask)).await

@@ -54,6 +54,8 @@ pub const PUBLIC: &[Route] = &[
     row("GET", "/v1/runs", RUN),
     row("GET", "/v1/runs/{run}", RUN),
     row("POST", "/v1/runs/{run}/cancel", RUN),
+    row("POST", "/v1/route/explain", RUN),
+    row("GET", "/v1/providers", RUN),
     row("GET", "/v1/events", SANDBOX),
     row("POST", "/v1/sandboxes", SANDBOX),
     row("GET", "/v1/sandboxes", SANDBOX),

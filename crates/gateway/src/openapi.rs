@@ -17,7 +17,7 @@ const ABOUT: &str = "Runs code in sandboxes. Keys go into `Authorization: Bearer
     resumes them by `Last-Event-ID`.";
 
 /// Groups of operations, in the order in which a reader needs them.
-const GROUPS: [(&str, &str); 10] = [
+const GROUPS: [(&str, &str); 11] = [
     ("runs", "Code in, result out: a fresh sandbox for each."),
     ("sandboxes", "Sandboxes that stay: made, listed, paused, ended."),
     ("execs", "Programs in a sandbox."),
@@ -26,6 +26,7 @@ const GROUPS: [(&str, &str); 10] = [
     ("terminals", "Interactive shells over WebSocket."),
     ("ports", "HTTP and WebSocket to programs inside."),
     ("events", "What happens, as it happens."),
+    ("routing", "Where runs and sandboxes go, and why there."),
     ("server", "The server itself."),
     ("admin", "For operators: on the socket in the state directory and on `--admin-listen` only."),
 ];

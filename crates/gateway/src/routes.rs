@@ -13,7 +13,8 @@ pub(crate) mod forwarding;
 pub(crate) mod info;
 pub(crate) mod ports;
 pub(crate) mod pty;
-pub(crate) mod runs;
+pub(crate) mod routing;
+mod runs;
 pub(crate) mod sandboxes;
 pub(crate) mod tunnels;
 
@@ -36,6 +37,8 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(runs::start, runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(runs::cancel))
+        .routes(routes!(routing::explain))
+        .routes(routes!(routing::providers))
         .routes(routes!(events::of_tenant))
         .routes(routes!(sandboxes::create, sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::delete))

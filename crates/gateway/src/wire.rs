@@ -9,6 +9,7 @@ mod file;
 mod fork;
 mod key;
 mod result;
+mod route;
 mod run;
 mod sandbox;
 mod server;
@@ -27,6 +28,7 @@ pub(crate) use key::{
     AuditList, CreateKey, CreateTenant, CreatedKey, KeyBody, KeyList, RotateKey, TenantBody, TenantList,
 };
 pub(crate) use result::ResultBody;
+pub(crate) use route::{ExplainRoute, ExplanationBody, ProviderBody, ProviderList};
 pub(crate) use run::{RunBody, RunList, StartRun};
 pub(crate) use sandbox::{CreateSandbox, Extend, SandboxBody, SandboxList, SetNetwork};
 pub use server::LanguageView;

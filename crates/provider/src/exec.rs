@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use sandstorm_types::{
-    ByteSize, EnvMap, ErrorKind, ExecId, GuestPath, LimitName, LimitSet, PerStream, Stream, User,
+    ByteSize, EnvMap, ErrorKind, ExecId, GuestPath, LanguageName, LimitName, LimitSet, PerStream, Stream,
+    User,
 };
 use tokio::sync::mpsc;
 
@@ -54,6 +55,33 @@ pub struct ExecRequest {
     /// Whether its events are taken without a pause until their end. A provider may then follow the program in the task of
     /// whoever takes them, so that nobody has to be woken; clocks and limits count only while that one does take them.
     pub attended: bool,
+    /// The same program for a place without this machine's trees, where `command`, `env` and `files` mean nothing. A
+    /// provider that takes programs by language and code goes by it alone.
+    pub portable: Option<Box<Portable>>,
+}
+
+/// A program without a path of this machine in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Portable {
+    pub language: LanguageName,
+    pub code: String,
+    pub args: Vec<String>,
+    /// The caller's own variables.
+    pub env: EnvMap,
+    /// The caller's own files, beside the code.
+    pub files: Vec<(GuestPath, Bytes)>,
+    /// How it is started where nobody knows languages: with programs by their bare names. Absent for what has to be
+    /// compiled first.
+    pub program: Option<PortableProgram>,
+}
+
+/// A program by a bare name, with everything that it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortableProgram {
+    pub argv: Vec<String>,
+    pub env: EnvMap,
+    /// The caller's files and the code.
+    pub files: Vec<(GuestPath, Bytes)>,
 }
 
 /// What to run.
@@ -149,6 +177,8 @@ pub enum EndCause {
     Caller,
     /// The end of its sandbox.
     Sandbox,
+    /// Its compiler, which did not take it: it never began, and what it wrote is what the compiler said.
+    Compiler,
 }
 
 /// A message to a program.
@@ -226,6 +256,7 @@ impl ExecRequest {
             last: false,
             replay: true,
             attended: false,
+            portable: None,
         }
     }
 

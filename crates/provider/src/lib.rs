@@ -29,8 +29,8 @@ pub use error::{Error, Result};
 pub use events::Events;
 pub use exec::{
     AttachFrom, CHANNEL_MESSAGE, ChannelInput, Command, EndCause, Exec, ExecEnd, ExecEvent, ExecInput,
-    ExecRequest, ExecSignal, ExecStatus, InputFrame, Messages, NoMore, OUTPUT_HARD_FACTOR, Offset, Stdin,
-    TtySize,
+    ExecRequest, ExecSignal, ExecStatus, InputFrame, Messages, NoMore, OUTPUT_HARD_FACTOR, Offset, Portable,
+    PortableProgram, Stdin, TtySize,
 };
 pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored};
 pub use ext::{Collected, ProviderExt};

@@ -108,6 +108,7 @@ impl Provider for MemoryProvider {
             pause: true,
             snapshot_files: true,
             live_fork: true,
+            host_trees: true,
             network_none: true,
             network_change: true,
             writable_root: true,

@@ -36,7 +36,7 @@ pub struct ProviderInfo {
 pub trait Provider: fmt::Debug + Send + Sync + 'static {
     fn info(&self) -> &ProviderInfo;
 
-    /// What it can do. Constant: callers may keep it.
+    /// What it can do. Constant from when it is reached: callers may keep it then.
     fn capabilities(&self) -> Capabilities;
 
     /// Whether it could hold such a sandbox; otherwise every reason why not. Pure.

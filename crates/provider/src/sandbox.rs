@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_types::{
-    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, SandboxId, SandboxSpec, State, Template, Walls,
+    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, State, Template,
+    Usd, Walls,
 };
 
 use crate::ProviderInfo;
@@ -36,6 +37,10 @@ pub struct Placement {
     pub reason: String,
     /// Every place that was tried, in order, the last one being where it is.
     pub attempts: Vec<Attempt>,
+    /// Whether it has none of this machine's trees: programs go there by language and code, not by paths of ours.
+    pub elsewhere: bool,
+    /// What it will probably cost by the catalogue, lost attempts counted in.
+    pub cost: Usd,
 }
 
 /// Options of a creation.
@@ -53,6 +58,10 @@ pub struct CreateOptions {
     /// What its first program will need, where that is known: a prepared sandbox may have it running already. Only a
     /// hint: another program may come, and is served as well.
     pub expects: Option<Expected>,
+    /// Where it should go, for whoever chooses.
+    pub routing: Option<Box<Routing>>,
+    /// The same sandbox for a place without this machine's trees: what it gets by `mounts` here, it requires there.
+    pub elsewhere: Option<Box<SandboxSpec>>,
 }
 
 /// An interpreter that the first program of a sandbox will need.
@@ -73,7 +82,15 @@ pub struct HostMount {
 
 impl Default for CreateOptions {
     fn default() -> Self {
-        Self { id: SandboxId::random(), pooled: true, mounts: Vec::new(), ephemeral: false, expects: None }
+        Self {
+            id: SandboxId::random(),
+            pooled: true,
+            mounts: Vec::new(),
+            ephemeral: false,
+            expects: None,
+            routing: None,
+            elsewhere: None,
+        }
     }
 }
 

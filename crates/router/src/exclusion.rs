@@ -154,15 +154,9 @@ pub(crate) fn by_cost(
 }
 
 fn lacking(capabilities: &Capabilities, names: &[String]) -> Vec<Exclusion> {
-    if names.is_empty() {
-        return Vec::new();
-    }
-    // The names are those of the fields, so a new field needs no list here.
-    let fields = serde_json::to_value(capabilities).unwrap_or_default();
-    let judge = |name: &String| match fields.get(name).and_then(serde_json::Value::as_bool) {
+    let judge = |name: &String| match capabilities.has(name) {
         Some(true) => None,
-        Some(false) => Some(Exclusion::Capability { name: name.clone(), known: true }),
-        None => Some(Exclusion::Capability { name: name.clone(), known: false }),
+        known => Some(Exclusion::Capability { name: name.clone(), known: known.is_some() }),
     };
     names.iter().filter_map(judge).collect()
 }

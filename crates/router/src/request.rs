@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sandstorm_catalog::{Demand, Span, Usd};
-use sandstorm_types::{Isolation, duration};
+use sandstorm_types::duration;
 use serde::{Deserialize, Serialize};
 
-use crate::{Objective, WorkloadClass};
+use crate::{Objective, Require, WorkloadClass};
 
 /// One question: where should this go?
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,20 +59,6 @@ pub struct Constraints {
     pub require: Require,
 }
 
-/// What a place must have.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Require {
-    /// Fields of `Capabilities`, by name.
-    pub capabilities: Vec<String>,
-    /// The weakest boundary that is acceptable.
-    pub isolation: Option<Isolation>,
-    /// A kind of accelerator, or `any`.
-    pub gpu: Option<String>,
-    /// Names of regions, or of the areas that they lie in, that data may go to; empty is anywhere.
-    pub regions: Vec<String>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +71,7 @@ mod tests {
             "require": {"capabilities": ["exec_tty"], "isolation": "micro_vm", "gpu": "H100", "regions": ["eu"]}}}"#;
         let request: RouteRequest = serde_json::from_str(json).unwrap();
         assert_eq!(request.constraints.max_latency, Some(Duration::from_millis(2500)));
-        assert_eq!(request.constraints.require.isolation, Some(Isolation::MicroVm));
+        assert_eq!(request.constraints.require.isolation, Some(sandstorm_types::Isolation::MicroVm));
         let back = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<RouteRequest>(&back).unwrap(), request);
         for json in [

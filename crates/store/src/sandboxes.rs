@@ -39,6 +39,8 @@ pub struct SandboxChanges {
     /// `Some(None)` takes the end away.
     pub expires_at: Option<Option<Timestamp>>,
     pub spec: Option<SandboxSpec>,
+    /// Where it came to be, once that is known.
+    pub provider: Option<String>,
 }
 
 /// What became of a step.
@@ -95,6 +97,9 @@ impl SandboxRow {
         }
         if let Some(spec) = changes.spec {
             self.spec = spec;
+        }
+        if let Some(provider) = changes.provider {
+            self.provider = provider;
         }
     }
 }
@@ -279,7 +284,7 @@ async fn insert(writing: &mut Writing, row: &SandboxRow) -> Result<()> {
 /// Writes what can change and counts the revision. False when somebody else did meanwhile.
 async fn save(writing: &mut Writing, row: &mut SandboxRow) -> Result<bool> {
     let text = "UPDATE sandboxes SET spec = $4, state = $5, reason = $6, walls = $7, cpu_milli = $8,
-        memory_bytes = $9, expires_at = $10, ended_at = $11, revision = revision + 1
+        memory_bytes = $9, expires_at = $10, ended_at = $11, provider = $12, revision = revision + 1
         WHERE tenant = $1 AND id = $2 AND revision = $3";
     let update = sql(text)
         .bind(row.tenant)
@@ -292,7 +297,8 @@ async fn save(writing: &mut Writing, row: &mut SandboxRow) -> Result<bool> {
         .bind(row.spec.limits.cpus.milli())
         .bind(row.spec.limits.memory.as_u64())
         .bind(row.expires_at)
-        .bind(row.ended_at);
+        .bind(row.ended_at)
+        .bind(&*row.provider);
     row.revision += 1;
     Ok(writing.run(update).await? == 1)
 }

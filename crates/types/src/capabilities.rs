@@ -36,6 +36,11 @@ pub struct Capabilities {
     pub exec_channel: bool,
     /// Runs programs as root of the sandbox.
     pub exec_root: bool,
+    /// Takes a program as language and code, and finds what it needs by itself.
+    pub exec_code: bool,
+
+    /// Shows trees of this machine in its sandboxes: toolchains and layers, and so programs by their paths here.
+    pub host_trees: bool,
 
     /// Reads, writes, lists, moves and removes files.
     pub files: bool,
@@ -112,6 +117,19 @@ impl Unmet {
 }
 
 impl Capabilities {
+    /// Whether it has what a field of this name says; `None`: there is no such field.
+    pub fn has(&self, name: &str) -> Option<bool> {
+        // The names are those of the fields, so a new field needs no list here.
+        serde_json::to_value(self).ok()?.get(name)?.as_bool()
+    }
+
+    /// Everything that it has, by the names of the fields.
+    pub fn names(&self) -> Vec<String> {
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        let held = |(name, value): (&String, &serde_json::Value)| (value == true).then(|| name.clone());
+        fields.as_object().into_iter().flatten().filter_map(held).collect()
+    }
+
     /// Every reason why a sandbox of `spec` cannot be held, judged by this data alone.
     pub fn unmet(&self, spec: &SandboxSpec) -> Vec<Unmet> {
         let mut unmet = Vec::new();

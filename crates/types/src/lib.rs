@@ -26,14 +26,17 @@ mod limit_value;
 mod limits;
 mod limits_patch;
 mod network;
+mod objective;
 mod requirement;
 mod result;
+mod routing;
 mod run_spec;
 mod sandbox_spec;
 mod state;
 mod text_form;
 mod text_splitter;
 mod timestamp;
+mod usd;
 mod walls;
 
 pub use address::is_public;
@@ -57,16 +60,19 @@ pub use limit_value::{LimitError, LimitValue};
 pub use limits::Limits;
 pub use limits_patch::LimitsPatch;
 pub use network::{AllowList, NetworkPolicy, NetworkPolicyError, Rule, Target};
+pub use objective::{Objective, Weights, WeightsError};
 pub use requirement::{Requirement, RequirementError};
 pub use result::{
     Attempt, Metrics, PerStream, ProgramError, RichResult, Route, RunResult, Status, cli_exit_code,
     exit_code_after,
 };
+pub use routing::{Require, Routing, RoutingError};
 pub use run_spec::{RunSpec, RunSpecError};
 pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Template, User};
 pub use state::{Conflict, Phase, State, Step, Transition};
 pub use text_splitter::TextSplitter;
 pub use timestamp::{Timestamp, TimestampError};
+pub use usd::{Usd, UsdError};
 pub use walls::{
     CapsWall, CgroupVersion, CgroupWall, LandlockWall, LimitsWall, MissingLimit, MissingWall, NetMode,
     NetWall, ProcWall, SeccompWall, Walls,

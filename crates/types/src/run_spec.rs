@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement};
+use crate::{
+    Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Routing,
+    RoutingError,
+};
 
 const MAX_ARGS: usize = 4096;
 /// The kernel refuses a longer argument.
@@ -39,6 +42,9 @@ pub struct RunSpec {
     /// Whether an earlier result of the same run will do. Only without network, and only where a server keeps results.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cache: bool,
+    /// Where it should go, where there is a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Box<Routing>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks this way")]
@@ -55,6 +61,8 @@ pub enum RunSpecError {
     TooManyArgs,
     #[error("there are more than 10000 files")]
     TooManyFiles,
+    #[error("routing: {0}")]
+    Routing(RoutingError),
 }
 
 impl RunSpec {
@@ -72,6 +80,7 @@ impl RunSpec {
             network: NetworkPolicy::None,
             enforcement: None,
             cache: false,
+            routing: None,
         }
     }
 
@@ -82,6 +91,9 @@ impl RunSpec {
         }
         if self.files.len() > MAX_FILES {
             return Err(RunSpecError::TooManyFiles);
+        }
+        if let Some(routing) = &self.routing {
+            routing.validate().map_err(RunSpecError::Routing)?;
         }
         let bad = |arg: &String| arg.contains('\0') || arg.len() > MAX_ARG;
         match self.args.iter().position(bad) {

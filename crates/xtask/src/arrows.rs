@@ -65,7 +65,7 @@ const ROWS: &[Row] = &[
     Row { folder: "telemetry", may: &[], tests_may: &[], never: &[] },
     Row {
         folder: "control",
-        may: &["provider", "language", "store", "types"],
+        may: &["catalog", "fleet", "router", "provider", "language", "store", "types"],
         tests_may: &[],
         never: &["axum", "hyper", "sqlx", "rusqlite"],
     },
@@ -97,7 +97,7 @@ const ROWS: &[Row] = &[
     Row {
         folder: "providers",
         may: &["client", "provider", "types"],
-        tests_may: &["control", "gateway", "language", "store"],
+        tests_may: &["catalog", "control", "fleet", "gateway", "language", "router", "store"],
         never: &["axum", "sqlx", "rusqlite"],
     },
     Row {
@@ -113,6 +113,7 @@ const ROWS: &[Row] = &[
             "dialect-session",
             "egress",
             "engine",
+            "fleet",
             "gateway",
             "jail",
             "language",

@@ -4,7 +4,7 @@
 //! sandstorm.db      the database, unless PostgreSQL is configured
 //! audit.anchor      the latest checkpoints of the audit chain, beside the database on purpose
 //! intents           what is about to be done and not in the database yet
-//! secrets/          pepper, audit key
+//! secrets/          pepper, audit key, the mark on what is elsewhere
 //! serve/journal/    what execs wrote, until their sandbox ends
 //! serve/cache/      layers and compiled programs of this server's runs
 //! launcher.sock     the launcher; admin.sock the operators' routes
@@ -48,6 +48,7 @@ impl Home {
         }
         self.pepper()?;
         self.audit_key()?;
+        self.owner()?;
         Ok(())
     }
 
@@ -93,6 +94,13 @@ impl Home {
 
     pub(crate) fn pepper(&self) -> anyhow::Result<Pepper> {
         secret(&self.secrets(), "pepper").map(Pepper)
+    }
+
+    /// The mark of this installation on what it has elsewhere.
+    pub(crate) fn owner(&self) -> anyhow::Result<String> {
+        let bytes = secret(&self.secrets(), "owner")?;
+        let text = data_encoding::BASE32_NOPAD.encode(&bytes[..16]);
+        Ok(text.to_ascii_lowercase())
     }
 
     pub(crate) fn audit_key(&self) -> anyhow::Result<AuditKey> {

@@ -47,6 +47,8 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
             max_bytes: config.run_cache.max_bytes.as_u64(),
             max_age: config.run_cache.max_age,
         },
+        reconcile_every: config.routing.reconcile_every,
+        price_age: config.routing.price_age,
         pepper,
     })
 }

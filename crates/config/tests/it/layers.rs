@@ -123,6 +123,7 @@ fn every_setting_has_a_variable_that_works() {
         ("retention.audit", "3d"),
         ("telemetry.otlp_endpoint", "http://127.0.0.1:4317"),
         ("telemetry.sample_ratio", "0.5"),
+        ("routing.objective", "fastest"),
         ("pool.enabled", "false"),
         ("pool.zygotes", "false"),
         ("dialects.session.enabled", "false"),

@@ -24,7 +24,7 @@ pub(crate) fn of(recipe: &Recipe, step: &str, executed: &Executed, secrets: &[St
             let message = format!("{name} needs more than its {limit} limit to {step} packages");
             return Error::new(ErrorKind::InvalidRequest, message);
         }
-        EndCause::Program | EndCause::Sandbox => {}
+        EndCause::Program | EndCause::Sandbox | EndCause::Compiler => {}
     }
     if recipe.failures.unreachable.iter().any(|text| said.contains(text.as_str())) {
         let message = format!("the package index of {name} cannot be reached\n{said}");

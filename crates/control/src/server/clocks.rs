@@ -151,7 +151,7 @@ impl Inner {
             request_id: String::new(),
             detail: None,
         };
-        let pauses = living.row().spec.lifetime.then == OnEnd::Pause && self.provider.capabilities().pause;
+        let pauses = living.row().spec.lifetime.then == OnEnd::Pause && self.can(&living.row()).pause;
         let done = match due {
             Due::LifeOver if pauses => {
                 let cx = OpContext::new(tenant);

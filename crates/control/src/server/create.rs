@@ -6,8 +6,8 @@ use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
 use sandstorm_store::{Audit, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
-    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
-    TenantId, Timestamp,
+    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, Routing, RunSpec, SandboxId, SandboxSpec, State,
+    Step, TenantId, Timestamp,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -78,12 +78,15 @@ impl Inner {
     ) -> Result<SandboxView> {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
+        let mut new = new;
+        let routing = self.wishes(&mut new);
         let (spec, idle_timeout) = self.wanted(new)?;
         self.admits(&spec)?;
+        self.check_routing(routing.as_deref(), &spec)?;
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
         let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, &audit).await?;
-        match self.build(cx, &spec, row, promise, given).await {
+        match self.build(cx, &spec, row, promise, given, routing).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -153,8 +156,10 @@ impl Inner {
         row: SandboxRow,
         promise: Promise,
         given: Given,
+        routing: Option<Box<Routing>>,
     ) -> Result<SandboxRow> {
-        let (wanted, options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
+        let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
+        options.routing = routing;
         let made = self.provider.create(cx, &wanted, options).await?;
         self.made(row, made).await
     }
@@ -182,14 +187,20 @@ impl Inner {
         wanted.lifetime.then = OnEnd::Pause;
         self.sandboxes.add(Arc::new(Living::new(row, promise, layers)));
         drop(given);
-        Ok((wanted, CreateOptions { id, pooled, mounts, ..CreateOptions::default() }))
+        let elsewhere = self.runner.fleet.is_some().then(|| {
+            // There, what it requires is that place's own matter.
+            let lifetime = wanted.lifetime;
+            Box::new(SandboxSpec { lifetime, ..spec.clone() })
+        });
+        Ok((wanted, CreateOptions { id, pooled, mounts, elsewhere, ..CreateOptions::default() }))
     }
 
     /// Takes the step to `ready` of a sandbox that the provider made.
     pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
         let id = row.id;
         let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
-        let changes = SandboxChanges { walls, ..SandboxChanges::default() };
+        let provider = made.placement.map(|placement| placement.info.name);
+        let changes = SandboxChanges { walls, provider, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {
             Stepped::To(row) => Ok(row),
             Stepped::Refused(row) => {
@@ -215,7 +226,7 @@ impl Inner {
     }
 
     /// What was asked for with the operator's defaults, within the operator's limits.
-    fn wanted(&self, new: NewSandbox) -> Result<(SandboxSpec, Option<std::time::Duration>)> {
+    pub(super) fn wanted(&self, new: NewSandbox) -> Result<(SandboxSpec, Option<std::time::Duration>)> {
         let limits = within_ceiling(&self.settings, &self.settings.limits, &new.limits)?;
         let lifetime = new.lifetime.unwrap_or(Lifetime::default().after.min(self.settings.longest_lifetime));
         self.check_lifetime(lifetime)?;
@@ -270,8 +281,12 @@ impl Inner {
                 requirements,
                 enforcement: spec.enforcement,
             };
-            let site =
-                Site { provider: &*self.provider, roots: &self.runner.toolchains.roots, cx, events: None };
+            let site = Site {
+                provider: &*self.runner.workshop,
+                roots: &self.runner.toolchains.roots,
+                cx,
+                events: None,
+            };
             provided.push(layers.provide(site, wanted).await?);
             let own: std::collections::BTreeMap<String, String> = prepared
                 .run

@@ -157,7 +157,9 @@ impl Control {
         let (mut job, action) = match new.work {
             ExecWork::Command(command) => (Job::command(command)?, "exec.command"),
             ExecWork::Code { language, code, args } => {
-                (Job::code(&self.0, &living.row().spec, id, language, code, args)?, "exec.code")
+                let row = living.row();
+                let elsewhere = self.0.is_elsewhere(&row);
+                (Job::code(&self.0, &row.spec, id, language, code, args, elsewhere)?, "exec.code")
             }
             ExecWork::Cell { .. } => return Err(invalid("a cell runs in a context")),
         };

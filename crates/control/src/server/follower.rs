@@ -76,16 +76,16 @@ impl Inner {
     /// The end of what could not be carried out.
     pub(super) fn lost(&self, execution: &Execution, error: &Error) -> Ended {
         let doom = execution.doomed.borrow().clone();
+        let row = execution.living.row();
+        let info = self.holder(&row);
         match doom {
             // Ended with its sandbox, as somebody asked for.
-            Some(reason) if reason.is_empty() => {
-                Ended::killed(execution.id(), self.provider.info(), walls(execution))
-            }
+            Some(reason) if reason.is_empty() => Ended::killed(execution.id(), info, walls(execution)),
             Some(reason) => {
                 let error = Error::new(ErrorKind::Provider, format!("the sandbox ended: {reason}"));
-                Ended::by_problem(execution.id(), self.provider.info(), walls(execution), &error)
+                Ended::by_problem(execution.id(), info, walls(execution), &error)
             }
-            None => Ended::by_problem(execution.id(), self.provider.info(), walls(execution), error),
+            None => Ended::by_problem(execution.id(), info, walls(execution), error),
         }
     }
 
@@ -162,11 +162,15 @@ impl Inner {
         };
         let kept = PerStream { stdout: stdout.len() as u64, stderr: stderr.len() as u64 };
         let executed = Executed { stdout, stderr, end };
-        let (info, walls) = (self.provider.info(), walls(execution));
+        let row = execution.living.row();
+        let (info, walls) = (self.holder(&row), walls(execution));
         let mut result = match story.complaints {
             true => outcome::of_refused_compile(executed, walls, info, times),
             false => outcome::of_exec(executed, walls, info, times),
         };
+        if self.runner.fleet.is_some() {
+            "where the sandbox is".clone_into(&mut result.route.reason);
+        }
         if !story.complaints {
             result.truncated.stdout |= end.written.stdout > kept.stdout;
             result.truncated.stderr |= end.written.stderr > kept.stderr;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sandstorm_language::{Catalogue, layout};
 use sandstorm_provider::{
     Command, EndCause, Error, Exec, ExecEvent, ExecRequest, ExecSignal, ExecStatus, FileOp, OpContext,
-    Result, Stdin,
+    Portable, PortableProgram, Result, Stdin,
 };
 use sandstorm_types::{EnvMap, ErrorKind, ExecId, GuestPath, LanguageName, RunSpec, SandboxSpec};
 use tokio::sync::oneshot;
@@ -65,6 +65,7 @@ impl Job {
         language: LanguageName,
         code: String,
         args: Vec<String>,
+        elsewhere: bool,
     ) -> Result<Self> {
         let found = Catalogue::embedded().get(language.as_str()).map_err(|e| invalid(e.to_string()))?;
         let tag = exec.bare()[..10].to_owned();
@@ -96,6 +97,25 @@ impl Job {
         };
         let mut request = ExecRequest::program(argv(&prepared.run.argv));
         request.env = env(&prepared.run.env)?;
+        if elsewhere {
+            // Whoever takes it as code lays it out and tidies up; of the others nobody compiles.
+            let program = match &prepared.compile {
+                Some(_) => None,
+                None => {
+                    let plan = prepared.bare_run_plan(&spec, &main)?;
+                    let (argv, env) = (argv(&plan.argv), env(&plan.env)?);
+                    Some(PortableProgram { argv, env, files: prepared.user_files() })
+                }
+            };
+            let scrap = match &program {
+                Some(_) => vec![GuestPath::workspace().join(&scrap).map_err(|e| invalid(e.to_string()))?],
+                None => Vec::new(),
+            };
+            let RunSpec { language, code, .. } = spec;
+            let (env, files) = (EnvMap::new(), Vec::new());
+            request.portable = Some(Box::new(Portable { language, code, args, env, files, program }));
+            return Ok(Self { request, compile: None, scrap });
+        }
         let mut scrap = vec![GuestPath::workspace().join(&scrap).map_err(|e| invalid(e.to_string()))?];
         let compile = match &prepared.compile {
             None => {
@@ -134,6 +154,12 @@ impl Job {
     pub(super) fn add_env(&mut self, env: &EnvMap) -> Result<()> {
         let too_large = |e: sandstorm_types::EnvError| invalid("the environment is too large").with_source(e);
         self.request.env.extend(env).map_err(too_large)?;
+        if let Some(portable) = &mut self.request.portable {
+            portable.env.extend(env).map_err(too_large)?;
+            if let Some(program) = &mut portable.program {
+                program.env.extend(env).map_err(too_large)?;
+            }
+        }
         if let Some(compile) = &mut self.compile {
             compile.request.env.extend(env).map_err(too_large)?;
         }
@@ -252,7 +278,8 @@ impl Inner {
 
     pub(super) fn killed(&self, execution: &Execution) -> super::ended::Ended {
         let walls = execution.living.row().walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
-        super::ended::Ended::killed(execution.id(), self.provider.info(), walls.unwrap_or_default())
+        let row = execution.living.row();
+        super::ended::Ended::killed(execution.id(), self.holder(&row), walls.unwrap_or_default())
     }
 
     /// Removes what was laid out. A sandbox that is gone or paused keeps it, which harms nobody.

@@ -102,11 +102,15 @@ impl Inner {
     async fn look_for_lost(self: &Arc<Self>) -> Result<()> {
         // Read before the provider is asked: what is made meanwhile is in neither.
         let known = self.sandboxes.list();
-        let present: HashSet<SandboxId> =
-            self.present().await?.into_iter().map(|sandbox| sandbox.id).collect();
+        let (present, silent) = self.present_or_silent().await?;
+        let present: HashSet<SandboxId> = present.into_iter().map(|sandbox| sandbox.id).collect();
         for living in known {
             let row = living.row();
-            if !present.contains(&living.id) && row.state != State::Creating && !row.state.is_final() {
+            if !present.contains(&living.id)
+                && !silent.contains(&row.provider)
+                && row.state != State::Creating
+                && !row.state.is_final()
+            {
                 self.sandbox_ended(living.id, "the sandbox is gone".to_owned());
             }
         }

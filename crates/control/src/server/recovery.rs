@@ -35,12 +35,15 @@ impl Inner {
         if missed > 0 {
             tracing::info!(missed, "recorded what an earlier server began and did not live to record");
         }
-        let own = &self.provider.info().name;
+        let own = self.own_names();
         let rows = stored(self.store.living_sandboxes().await)?;
         // Of a store that several servers share, the others' are the others'.
-        let rows: Vec<SandboxRow> = rows.into_iter().filter(|row| row.provider == *own).collect();
+        let rows: Vec<SandboxRow> =
+            rows.into_iter().filter(|row| own.contains(&row.provider.as_str())).collect();
+        self.meet(&rows);
+        let (present, silent) = self.present_or_silent().await?;
         let mut present: HashMap<SandboxId, Sandbox> =
-            self.present().await?.into_iter().map(|sandbox| (sandbox.id, sandbox)).collect();
+            present.into_iter().map(|sandbox| (sandbox.id, sandbox)).collect();
         let mut execs: HashMap<SandboxId, Vec<ExecRow>> = HashMap::new();
         for row in stored(self.store.running_execs().await)? {
             execs.entry(row.sandbox).or_default().push(row);
@@ -56,6 +59,8 @@ impl Inner {
             let (execs, contexts) =
                 (execs.remove(&row.id).unwrap_or_default(), contexts.remove(&row.id).unwrap_or_default());
             adopted += usize::from(there.is_some());
+            // Nobody knows what became of those at a provider that does not answer: they are taken as there.
+            let there = there.is_some() || silent.contains(&row.provider);
             work.push(self.settle(row, there, execs, contexts));
         }
         stream::iter(work).for_each_concurrent(AT_ONCE, |settled| settled).await;
@@ -103,7 +108,7 @@ impl Inner {
     async fn settle(
         self: &Arc<Self>,
         row: SandboxRow,
-        there: Option<Sandbox>,
+        there: bool,
         execs: Vec<ExecRow>,
         contexts: Vec<ContextRow>,
     ) {
@@ -114,8 +119,8 @@ impl Inner {
                 self.end_execs(&row, execs, None).await;
                 self.end_sandbox(tenant, id, None).await
             }
-            (_, None) => self.lose(&row, execs, LOST).await,
-            (_, Some(_)) => self.adopt(row, execs, contexts).await,
+            (_, false) => self.lose(&row, execs, LOST).await,
+            (_, true) => self.adopt(row, execs, contexts).await,
         };
         if let Err(error) = done {
             tracing::error!(sandbox = %id, %error, "a sandbox could not be taken over");
@@ -149,8 +154,13 @@ impl Inner {
             living.see_cpu_ms(cpu_ms);
         }
         self.sandboxes.add(Arc::clone(&living));
-        self.follow_provider(tenant, id).await?;
-        if self.provider.capabilities().network_change {
+        if let Err(error) = self.follow_provider(tenant, id).await {
+            if !self.is_elsewhere(&living.row()) {
+                return Err(error);
+            }
+            tracing::warn!(sandbox = %id, %error, "the state of a sandbox elsewhere is not known yet");
+        }
+        if self.can(&living.row()).network_change {
             // A change may have been written down by a server that did not live to make it.
             let policy = living.row().spec.network.clone();
             if let Err(error) = self.provider.set_network(&OpContext::new(tenant), &id, policy).await {
@@ -230,7 +240,7 @@ impl Inner {
     async fn end_execs(&self, sandbox: &SandboxRow, execs: Vec<ExecRow>, reason: Option<&str>) {
         let walls: Option<Walls> = sandbox.walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
         for row in execs {
-            let (info, walls) = (self.provider.info(), walls.clone().unwrap_or_default());
+            let (info, walls) = (self.holder(sandbox), walls.clone().unwrap_or_default());
             let ended = match reason {
                 Some(reason) => {
                     let error = sandstorm_provider::Error::new(ErrorKind::Provider, reason.to_owned());

@@ -103,6 +103,9 @@ impl Control {
         spec.limits = patch(limits);
         spec.enforcement.get_or_insert(self.0.settings.enforcement);
         let prepared = self.0.runner.prepare(&spec, None)?;
+        if spec.routing.is_some() {
+            self.0.check_run_routing(&spec, &limits)?;
+        }
         tenant.count_run()?;
         let lead = match self.0.seek_result(caller, &spec, &prepared).await? {
             Sought::Found(made) => {

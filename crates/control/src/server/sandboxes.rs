@@ -35,6 +35,10 @@ pub struct NewSandbox {
     /// Packages by language, mounted read-only.
     pub requirements:
         std::collections::BTreeMap<sandstorm_types::LanguageName, Vec<sandstorm_types::Requirement>>,
+    /// Where it should go, where there is a choice.
+    pub routing: Option<Box<sandstorm_types::Routing>>,
+    /// Whether interpreters will live in it: not every place has them.
+    pub contexts: bool,
 }
 
 /// A sandbox as its owner sees it.
@@ -234,7 +238,7 @@ impl Inner {
             idle_timeout: row.idle_timeout_ms.map(millis),
             walls: row.walls.clone().and_then(|walls| serde_json::from_value(walls).ok()),
             provider: row.provider.clone(),
-            isolator: self.provider.info().kind.clone(),
+            isolator: self.holder(row).kind.clone(),
             created_at: row.created_at,
             expires_at: row.expires_at,
             ended_at: row.ended_at,

@@ -35,6 +35,8 @@ pub fn settings() -> Settings {
         paused_for: DAY,
         longest_lifetime: DAY,
         retention: Retention { runs: DAY, events: DAY, audit: DAY },
+        reconcile_every: Duration::from_secs(300),
+        price_age: DAY * 90,
         run_cache: RunCacheLimits::default(),
         pepper: Pepper([3; 32]),
     }

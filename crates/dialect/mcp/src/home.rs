@@ -85,6 +85,7 @@ impl Home {
             lifetime: Some(settings.home_lifetime),
             idle_timeout: Some(settings.home_idle),
             on_end: Some(OnEnd::Delete),
+            contexts: true,
             ..wanted
         };
         let view = self.shared.control.create_sandbox(caller, new).await?;

@@ -134,6 +134,7 @@ impl Sessions {
             on_end: Some(OnEnd::Delete),
             // A session lives its time out, used or not.
             idle_timeout: Some(self.settings.expiration),
+            contexts: true,
             ..NewSandbox::default()
         })
     }

@@ -119,7 +119,8 @@ impl From<&ExecEnd> for End {
                 ExecStatus::Signal(signal) => Err(signal),
             },
             cause: match end.cause {
-                EndCause::Program => Cause::Program,
+                // There are no compilers here: what is compiled is a program.
+                EndCause::Program | EndCause::Compiler => Cause::Program,
                 EndCause::Limit(limit) => Cause::Limit(limit),
                 EndCause::Caller => Cause::Caller,
                 EndCause::Sandbox => Cause::Sandbox,

@@ -1,5 +1,9 @@
 //! A fleet over providers in memory, some of which have bad days.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+mod elsewhere;
+mod late;
 mod moody;
 mod placing;
 mod whole;

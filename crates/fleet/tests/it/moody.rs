@@ -42,6 +42,13 @@ impl Moody {
 /// A fleet of these, and they themselves.
 pub(crate) fn fleet(moods: &[(&str, Mood)]) -> (Arc<Fleet>, Vec<Arc<Altered<Moody>>>) {
     let settings = FleetSettings { patience: Duration::from_millis(300), ..FleetSettings::default() };
+    fleet_with(settings, moods)
+}
+
+pub(crate) fn fleet_with(
+    settings: FleetSettings,
+    moods: &[(&str, Mood)],
+) -> (Arc<Fleet>, Vec<Arc<Altered<Moody>>>) {
     let catalogue = Catalog::embedded();
     let entry = Arc::new(catalogue.get("local").expect("this machine has a page").clone());
     let make = |(name, mood): &(&str, Mood)| {

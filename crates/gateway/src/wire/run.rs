@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use sandstorm_control::server::RunView;
 use sandstorm_types::{
-    Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement, RunId,
-    RunSpec, Status, Timestamp,
+    Blob, Enforcement, EnvMap, GuestPath, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Routing,
+    RunId, RunSpec, Status, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ResultBody;
-use super::shapes::{Content, EnforcementName, LanguageText, LimitsRequest, NetworkShape, StatusName};
+use super::shapes::{
+    Content, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, StatusName,
+};
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
 
@@ -54,6 +56,10 @@ pub(crate) struct StartRun {
     /// an earlier run says so with `cached`.
     #[serde(default)]
     cache: bool,
+    /// Where it should go, where the server has a choice.
+    #[serde(default)]
+    #[schema(value_type = Option<RoutingShape>)]
+    routing: Option<Box<Routing>>,
 }
 
 impl Wire for StartRun {
@@ -74,6 +80,7 @@ impl StartRun {
             network: self.network,
             enforcement: self.enforcement,
             cache: self.cache,
+            routing: self.routing,
         };
         spec.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(spec)

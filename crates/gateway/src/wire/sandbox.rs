@@ -6,14 +6,14 @@ use std::time::Duration;
 use sandstorm_control::server::{NewSandbox, SandboxView};
 use sandstorm_types::{
     Enforcement, EnvMap, Labels, LanguageName, Limits, LimitsPatch, NetworkPolicy, OnEnd, Phase, Requirement,
-    SandboxId, Template, Timestamp, User, duration,
+    Routing, SandboxId, Template, Timestamp, User, duration,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::shapes::{
-    EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, Span, StateName, TemplateShape,
-    UserName,
+    EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, RoutingShape, Span, StateName,
+    TemplateShape, UserName,
 };
 use super::walls::WallsBody;
 use crate::json::Wire;
@@ -52,6 +52,9 @@ pub(crate) struct CreateSandbox {
     /// Packages by language.
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     requirements: BTreeMap<LanguageName, Vec<Requirement>>,
+    /// Where it should go, where the server has a choice.
+    #[schema(value_type = Option<RoutingShape>)]
+    routing: Option<Box<Routing>>,
 }
 
 impl Wire for CreateSandbox {
@@ -72,6 +75,8 @@ impl From<CreateSandbox> for NewSandbox {
             user: wanted.user,
             enforcement: wanted.enforcement,
             requirements: wanted.requirements,
+            routing: wanted.routing,
+            contexts: false,
         }
     }
 }

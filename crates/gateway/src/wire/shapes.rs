@@ -206,6 +206,101 @@ pub(crate) struct NetworkList {
     allow: Vec<String>,
 }
 
+/// What a caller says about where a run or a sandbox should go. What is absent is the operator's default.
+#[derive(ToSchema)]
+#[schema(as = Routing)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RoutingShape {
+    objective: Option<ObjectiveShape>,
+    /// Nothing whose expected cost is more, in US dollars.
+    max_cost: Option<Dollars>,
+    /// Nothing of which one in twenty is known to take longer until it is ready.
+    max_latency: Option<Span>,
+    /// Goes there unless another place is a quarter better.
+    #[schema(min_length = 1, max_length = 64)]
+    preferred_region: Option<String>,
+    /// The same for providers.
+    #[schema(max_items = 64)]
+    preferred_providers: Option<Vec<String>>,
+    /// Never these.
+    #[schema(max_items = 64)]
+    exclude_providers: Option<Vec<String>>,
+    /// These first, in this order; the others by their score after them.
+    #[schema(max_items = 64)]
+    order: Option<Vec<String>>,
+    require: Option<RequireShape>,
+}
+
+/// What is better: a name, or weights of your own.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum ObjectiveShape {
+    Name(ObjectiveName),
+    Weights(Weighted),
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub(crate) enum ObjectiveName {
+    /// What costs least.
+    Cheapest,
+    /// What is ready first.
+    Fastest,
+    /// Twice as fast is worth twice the price.
+    Balanced,
+}
+
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Weighted {
+    weighted: WeightsShape,
+}
+
+/// How much each thing counts: what a doubling is worth. One is more than 0.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WeightsShape {
+    #[schema(minimum = 0)]
+    latency: Option<f64>,
+    #[schema(minimum = 0)]
+    cost: Option<f64>,
+    #[schema(minimum = 0)]
+    reliability: Option<f64>,
+}
+
+/// What a place must have.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequireShape {
+    /// Capabilities by name, such as `exec_tty`.
+    #[schema(max_items = 64)]
+    capabilities: Option<Vec<String>>,
+    /// The weakest boundary that is acceptable.
+    isolation: Option<super::walls::Tier>,
+    /// A kind of accelerator, or `any`.
+    #[schema(min_length = 1, max_length = 64)]
+    gpu: Option<String>,
+    /// Regions, or areas that they lie in, that data may go to.
+    #[schema(max_items = 64)]
+    regions: Option<Vec<String>>,
+}
+
+/// An amount of US dollars: a number, or a decimal text with up to 12 places.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Dollars {
+    Number(DollarsNumber),
+    Text(DollarsText),
+}
+
+#[derive(ToSchema)]
+#[schema(minimum = 0, maximum = 1000000)]
+pub(crate) struct DollarsNumber(f64);
+
+#[derive(ToSchema)]
+#[schema(pattern = "^[0-9]{1,7}(\\.[0-9]{1,12})?$")]
+pub(crate) struct DollarsText(String);
+
 /// `"host"` (the host's own toolchains), an OCI image, or a snapshot.
 #[derive(ToSchema)]
 #[serde(untagged)]

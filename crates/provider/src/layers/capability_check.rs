@@ -19,13 +19,16 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct CapabilityCheck {
     inner: Arc<dyn Provider>,
-    can: Capabilities,
 }
 
 impl CapabilityCheck {
     pub fn new(inner: Arc<dyn Provider>) -> Self {
-        let can = inner.capabilities();
-        Self { inner, can }
+        Self { inner }
+    }
+
+    /// Asked each time: a provider that is reached late has more than before.
+    fn can(&self) -> Capabilities {
+        self.inner.capabilities()
     }
 
     /// Refuses the operation with every need that is not met.
@@ -69,11 +72,11 @@ impl Provider for CapabilityCheck {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.can
+        self.inner.capabilities()
     }
 
     fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
-        let mut unmet = self.can.unmet(spec);
+        let mut unmet = self.inner.capabilities().unmet(spec);
         if let Err(more) = self.inner.admits(spec) {
             let known: Vec<_> = unmet.iter().map(|unmet| unmet.feature.clone()).collect();
             unmet.extend(more.into_iter().filter(|unmet| !known.contains(&unmet.feature)));
@@ -99,7 +102,7 @@ impl Provider for CapabilityCheck {
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
-        let can = &self.can;
+        let can = self.can();
         self.require(
             "exec",
             &[
@@ -115,19 +118,19 @@ impl Provider for CapabilityCheck {
     }
 
     async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
-        self.require("attach", &[Need::always("exec_attach", self.can.exec_attach)])?;
+        self.require("attach", &[Need::always("exec_attach", self.can().exec_attach)])?;
         self.inner.attach(cx, exec, from).await
     }
 
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()> {
         let need = match signal {
-            ExecSignal::Kill => Need::always("exec", self.can.exec),
+            ExecSignal::Kill => Need::always("exec", self.can().exec),
             ExecSignal::Interrupt | ExecSignal::Terminate | ExecSignal::Number(_) => {
-                Need::always("exec_signals", self.can.exec_signals)
+                Need::always("exec_signals", self.can().exec_signals)
             }
-            ExecSignal::Resize(_) => Need::always("exec_tty", self.can.exec_tty),
-            ExecSignal::CloseStdin => Need::always("exec_stdin", self.can.exec_stdin),
-            ExecSignal::Forget { .. } => Need::always("exec_attach", self.can.exec_attach),
+            ExecSignal::Resize(_) => Need::always("exec_tty", self.can().exec_tty),
+            ExecSignal::CloseStdin => Need::always("exec_stdin", self.can().exec_stdin),
+            ExecSignal::Forget { .. } => Need::always("exec_attach", self.can().exec_attach),
         };
         self.require("signal", &[need])?;
         self.inner.signal(cx, exec, signal).await
@@ -140,7 +143,7 @@ impl Provider for CapabilityCheck {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<ByteStream> {
-        self.require("read_file", &[Need::always("files", self.can.files)])?;
+        self.require("read_file", &[Need::always("files", self.can().files)])?;
         self.inner.read_file(cx, id, path, range).await
     }
 
@@ -151,7 +154,7 @@ impl Provider for CapabilityCheck {
         path: &GuestPath,
         body: ByteStream,
     ) -> Result<()> {
-        self.require("write_file", &[Need::always("files", self.can.files)])?;
+        self.require("write_file", &[Need::always("files", self.can().files)])?;
         self.inner.write_file(cx, id, path, body).await
     }
 
@@ -161,9 +164,9 @@ impl Provider for CapabilityCheck {
         self.require(
             "files",
             &[
-                Need::always("files", self.can.files),
-                Need::when(archive, "files_archive", self.can.files_archive),
-                Need::when(search, "files_search", self.can.files_search),
+                Need::always("files", self.can().files),
+                Need::when(archive, "files_archive", self.can().files_archive),
+                Need::when(search, "files_search", self.can().files_search),
             ],
         )?;
         self.inner.files(cx, id, op).await
@@ -176,27 +179,27 @@ impl Provider for CapabilityCheck {
         path: &GuestPath,
         opts: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        self.require("watch", &[Need::always("files_watch", self.can.files_watch)])?;
+        self.require("watch", &[Need::always("files_watch", self.can().files_watch)])?;
         self.inner.watch(cx, id, path, opts).await
     }
 
     async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
-        self.require("connect", &[Need::always("connect", self.can.connect)])?;
+        self.require("connect", &[Need::always("connect", self.can().connect)])?;
         self.inner.connect(cx, id, port).await
     }
 
     async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
-        self.require("usage", &[Need::always("usage", self.can.usage)])?;
+        self.require("usage", &[Need::always("usage", self.can().usage)])?;
         self.inner.usage(cx, id).await
     }
 
     async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
-        self.require("transition", &[Need::always("pause", self.can.pause)])?;
+        self.require("transition", &[Need::always("pause", self.can().pause)])?;
         self.inner.transition(cx, id, to).await
     }
 
     async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()> {
-        let can = &self.can;
+        let can = self.can();
         self.require(
             "set_network",
             &[
@@ -211,15 +214,15 @@ impl Provider for CapabilityCheck {
 
     async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
         let need = match opts.kind {
-            SnapshotKind::Files => Need::always("snapshot_files", self.can.snapshot_files),
-            SnapshotKind::Memory => Need::always("snapshot_memory", self.can.snapshot_memory),
+            SnapshotKind::Files => Need::always("snapshot_files", self.can().snapshot_files),
+            SnapshotKind::Memory => Need::always("snapshot_memory", self.can().snapshot_memory),
         };
         self.require("snapshot", &[need])?;
         self.inner.snapshot(cx, id, opts).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
-        self.require("fork", &[Need::always("live_fork", self.can.live_fork)])?;
+        self.require("fork", &[Need::always("live_fork", self.can().live_fork)])?;
         self.admits(&opts.spec).map_err(|unmet| self.refuse("fork", unmet))?;
         self.inner.fork(cx, id, opts).await
     }

@@ -149,6 +149,8 @@ fn offered(can: Capabilities, limits: &ServerLimits) -> Capabilities {
     let ceiling = limits.ceiling;
     Capabilities {
         exec_channel: false,
+        exec_code: true,
+        host_trees: false,
         template_snapshot: false,
         snapshot_files: false,
         snapshot_memory: false,

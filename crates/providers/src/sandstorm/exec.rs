@@ -21,6 +21,9 @@ use super::places::{Place, Running};
 
 /// Input up to this many bytes goes with the request; more goes after it.
 const WITH_REQUEST: usize = 1 << 20;
+/// How often it is looked whether a program began, and how long in between.
+const LOOKS: u32 = 8;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// How long ending a program may take that nobody heard of.
 const ENDING: Duration = Duration::from_secs(30);
 
@@ -71,9 +74,11 @@ impl Far {
                 Error::new(ErrorKind::Conflict, "there is such a program already").with("exec", req.id)
             );
         }
-        let place = self.place(id).await?;
+        // Up to the request itself nothing was begun, whatever else is wrong.
+        let place = self.place(id).await.map_err(Error::with_not_started)?;
         for (path, content) in &req.files {
-            self.write_bytes(&place, path, content.clone()).await?;
+            let written = self.write_bytes(&place, path, content.clone()).await;
+            written.map_err(Error::with_not_started)?;
         }
         let (new, input, frames) = request(&req);
         let output = req.output.unwrap_or(place.output());
@@ -87,6 +92,12 @@ impl Far {
         };
         let events = match begun {
             Ok(events) => events,
+            Err(error) if req.last && !error.is_not_started() => {
+                match self.look_into(&place, req.id, error).await {
+                    Ok(events) => events,
+                    Err(error) => return Err(starting.failed(error)),
+                }
+            }
             Err(error) => return Err(starting.failed(error)),
         };
         starting.answered();
@@ -95,6 +106,39 @@ impl Far {
         }
         let events = Listener::new(Arc::clone(self), running, events, AttachFrom::START, !background);
         Ok(Exec { id: req.id, first: 0, events: events.into_stream(), input, channel: None })
+    }
+
+    /// Finds out whether the only program of a sandbox began, when its start was not answered. One that did is listened to.
+    /// Before it is said that one did not, its sandbox is ended, so that a request on its way finds nothing to begin in;
+    /// every program is on record before it begins.
+    async fn look_into(
+        &self,
+        place: &Place,
+        exec: ExecId,
+        error: Error,
+    ) -> Result<sandstorm_client::ExecEvents> {
+        let mut ended = false;
+        for _ in 0..LOOKS {
+            match self.client.exec_view(place.theirs(), exec).await {
+                // Ended by us before it could do its work.
+                Ok(_) if ended => return Err(error),
+                Ok(_) => {
+                    if let Ok(events) = self.client.attach(place.theirs(), exec, None).await {
+                        return Ok(events);
+                    }
+                }
+                Err(unknown) if unknown.kind() == ErrorKind::NotFound && ended => {
+                    return Err(error.with_not_started());
+                }
+                Err(unknown) if unknown.kind() == ErrorKind::NotFound => {
+                    ended = self.end(place.theirs()).await.is_ok();
+                    continue;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        Err(error)
     }
 
     async fn start_in_background(
@@ -175,8 +219,20 @@ fn request(req: &ExecRequest) -> (NewExec, ExecInput, Option<mpsc::Receiver<Inpu
         Command::Shell(line) => TheirCommand::Shell(line.clone()),
         Command::Program(argv) => TheirCommand::Program(argv.clone()),
     };
+    let (command, language, code, args) = match &req.portable {
+        Some(portable) => {
+            let (language, code) = (portable.language.clone(), portable.code.clone());
+            (None, Some(language), Some(code), portable.args.clone())
+        }
+        None => (Some(command), None, None, Vec::new()),
+    };
     let new = NewExec {
-        command: Some(command),
+        command,
+        language,
+        code,
+        args,
+        // A connection that breaks is no reason to end it: its sandbox is ended with it either way.
+        keep: req.last,
         env: req.env.clone(),
         cwd: req.cwd.clone(),
         user: req.user,

@@ -10,4 +10,5 @@ mod ports;
 mod proxy;
 mod restart;
 mod streams;
+mod three;
 mod world;

@@ -50,7 +50,8 @@ impl World {
         let tools = Tools {
             provider: Arc::clone(&provider),
             limits: rules.limits,
-            roots: Roots::host(),
+            // Code in this language is shown instead of run: the provider in memory has no interpreters.
+            roots: Roots::host().with_program("bash", "/bin/cat"),
             cache: None,
             layers: None,
         };

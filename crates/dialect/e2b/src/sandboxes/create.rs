@@ -159,6 +159,7 @@ impl Dialect {
             on_end: Some(if auto_pause == Some(true) { OnEnd::Pause } else { OnEnd::Delete }),
             // It lives its time out, used or not.
             idle_timeout: Some(self.settings.longest_lifetime),
+            contexts: name == INTERPRETER,
             ..NewSandbox::default()
         };
         if name == INTERPRETER && !self.settings.python_packages.is_empty() {

@@ -137,6 +137,7 @@ async fn place(call: &Call, input: &Input, language: &LanguageName) -> Result<Op
             let new = NewSandbox {
                 requirements: requirements(input, language)?,
                 on_end: Some(OnEnd::Delete),
+                contexts: lives,
                 ..NewSandbox::default()
             };
             let view =

@@ -119,6 +119,7 @@ impl Tool for Create {
             limits: LimitsPatch { memory, ..LimitsPatch::default() },
             lifetime: Some(seconds("lifetime_s", input.lifetime_s)?),
             on_end: Some(OnEnd::Delete),
+            contexts: true,
             ..NewSandbox::default()
         };
         let view = call.wait("preparing", Box::pin(call.control().create_sandbox(&call.caller, new))).await?;

@@ -79,6 +79,7 @@ fn wanted(dialect: &Dialect, timeout: Duration) -> Result<NewSandbox, HandlerRef
         network: dialect.sessions.network(),
         lifetime: Some(timeout + GRACE),
         on_end: Some(OnEnd::Delete),
+        contexts: true,
         ..NewSandbox::default()
     })
 }

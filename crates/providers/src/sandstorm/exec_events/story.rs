@@ -139,7 +139,7 @@ pub(super) fn cause(status: Status) -> Result<EndCause> {
         Status::Memory => Ok(EndCause::Limit(LimitName::Memory)),
         Status::Output => Ok(EndCause::Limit(LimitName::Output)),
         Status::Killed => Ok(EndCause::Caller),
-        Status::CompileError => Err(senseless("a program that is not compiled failed to compile")),
+        Status::CompileError => Ok(EndCause::Compiler),
     }
 }
 
@@ -217,6 +217,6 @@ mod tests {
         let nothing = End { exit_code: None, ..end };
         assert!(story.end(&nothing, EndCause::Program).is_err());
         assert_eq!(story.end(&nothing, EndCause::Sandbox).unwrap().status, ExecStatus::Signal(9));
-        assert!(cause(Status::CompileError).is_err());
+        assert_eq!(cause(Status::CompileError).unwrap(), EndCause::Compiler);
     }
 }

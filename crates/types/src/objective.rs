@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// What is better.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
     /// What costs least; of what costs the same, the fastest.
@@ -52,6 +52,9 @@ impl TryFrom<RawWeights> for Weights {
 
 /// Decides between places that are otherwise alike. So little that ten times as fast is worth half a percent.
 const TIE: f64 = 0.002;
+
+/// None of them is anything but a number.
+impl Eq for Weights {}
 
 impl Weights {
     pub fn new(latency: f64, cost: f64, reliability: f64) -> Result<Self, WeightsError> {

@@ -1,0 +1,237 @@
+//! `sandstorm providers` and `sandstorm route`: where a server's sandboxes go, and why there.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use sandstorm_client::Client;
+use serde_json::{Map, Value, json};
+
+use super::table::{Cell, Table};
+use super::{Connection, Output};
+use crate::complaint::{misuse, note, safe};
+
+#[derive(Debug, Args)]
+pub(crate) struct ProvidersCommand {
+    #[command(flatten)]
+    pub(super) connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RouteGroup {
+    #[command(flatten)]
+    pub(super) connection: Connection,
+    #[command(subcommand)]
+    pub(super) command: RouteCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RouteCommand {
+    /// Say where a sandbox would go, with every provider's verdict; nothing is made
+    Explain(Box<ExplainCommand>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainCommand {
+    /// What is better: `cheapest`, `fastest`, `balanced`, or weights such as `latency=2,cost=1`
+    #[arg(long, value_name = "OBJECTIVE")]
+    objective: Option<String>,
+    /// Most that it may be expected to cost, in US dollars
+    #[arg(long, value_name = "USD")]
+    max_cost: Option<String>,
+    /// Longest time until it is ready, such as `2s`
+    #[arg(long, value_name = "TIME")]
+    max_latency: Option<String>,
+    /// Region to prefer
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+    /// Provider to prefer; may be repeated
+    #[arg(long, value_name = "NAME")]
+    prefer: Vec<String>,
+    /// Provider that must not be used; may be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude: Vec<String>,
+    /// Provider to try next; may be repeated, the first one first
+    #[arg(long, value_name = "NAME")]
+    order: Vec<String>,
+    /// Capability that it must have, such as `exec_tty`; may be repeated
+    #[arg(long, value_name = "NAME")]
+    capability: Vec<String>,
+    /// Weakest boundary: `process`, `container`, `user_kernel` or `micro_vm`
+    #[arg(long, value_name = "GRADE")]
+    isolation: Option<String>,
+    /// Region or area that data may go to; may be repeated
+    #[arg(long, value_name = "REGION")]
+    data_in: Vec<String>,
+    /// Memory, such as `512M`
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Processors, such as `0.5`
+    #[arg(long, value_name = "N")]
+    cpus: Option<String>,
+}
+
+pub(super) async fn providers(client: Client, output: Output) -> anyhow::Result<ExitCode> {
+    let answer = client.providers().await?;
+    let providers = answer["providers"].as_array().cloned().unwrap_or_default();
+    output.list("providers", &providers, || table(&providers))?;
+    if !output.json {
+        for one in &providers {
+            for warning in texts(&one["warnings"]) {
+                note(&safe(&warning));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn route(client: Client, output: Output, command: RouteCommand) -> anyhow::Result<ExitCode> {
+    let RouteCommand::Explain(command) = command;
+    let answer = client.explain_route(&command.request()?).await?;
+    output.show(&answer, || explanation(&answer))?;
+    Ok(if answer["provider"].is_null() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl ExplainCommand {
+    fn request(&self) -> anyhow::Result<Value> {
+        let mut routing = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                routing.insert(name.to_owned(), value);
+            }
+        };
+        let list = |names: &[String]| (!names.is_empty()).then(|| json!(names));
+        set("objective", self.objective.as_deref().map(objective).transpose()?);
+        set("max_cost", self.max_cost.as_ref().map(|text| json!(text)));
+        set("max_latency", self.max_latency.as_ref().map(|text| json!(text)));
+        set("preferred_region", self.region.as_ref().map(|text| json!(text)));
+        set("preferred_providers", list(&self.prefer));
+        set("exclude_providers", list(&self.exclude));
+        set("order", list(&self.order));
+        let mut require = Map::new();
+        for (name, value) in [
+            ("capabilities", list(&self.capability)),
+            ("isolation", self.isolation.as_ref().map(|text| json!(text))),
+            ("regions", list(&self.data_in)),
+        ] {
+            require.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        set("require", (!require.is_empty()).then_some(Value::Object(require)));
+        let mut limits = Map::new();
+        for (name, text) in [("memory", &self.memory), ("cpus", &self.cpus)] {
+            limits.extend(text.as_ref().map(|text| (name.to_owned(), json!(text))));
+        }
+        Ok(json!({ "limits": limits, "routing": routing }))
+    }
+}
+
+/// A name, or weights.
+fn objective(text: &str) -> anyhow::Result<Value> {
+    if !text.contains('=') {
+        return Ok(json!(text));
+    }
+    let mut weights = Map::new();
+    for part in text.split(',') {
+        let weight =
+            part.split_once('=').and_then(|(name, number)| Some((name, number.parse::<f64>().ok()?)));
+        let Some((name, number)) = weight else {
+            return Err(misuse(format!("--objective {text}: write weights like `latency=2,cost=1`")));
+        };
+        weights.insert(name.to_owned(), json!(number));
+    }
+    Ok(json!({ "weighted": weights }))
+}
+
+fn table(providers: &[Value]) -> Table {
+    let mut table =
+        Table::new(&["PROVIDER", "KIND", "REGION", "UP", "SANDBOXES", "ISOLATION", "USD/MINUTE", "HEALTH"]);
+    for one in providers {
+        let up = one["up"] == true;
+        let health = one["trouble"].as_str().unwrap_or(one["health"].as_str().unwrap_or("-"));
+        table.row([
+            text(&one["name"]),
+            text(&one["kind"]),
+            text(&one["region"]),
+            Cell::painted(if up { "yes" } else { "no" }, if up { "32" } else { "31" }),
+            text(&one["sandboxes"]),
+            text(&one["isolation"]),
+            one["minute_usd"].as_f64().map_or_else(|| "unknown".to_owned(), |usd| format!("{usd:.6}")).into(),
+            health.into(),
+        ]);
+    }
+    table
+}
+
+fn text(value: &Value) -> Cell {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone().into(),
+        other => other.to_string().into(),
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+fn explanation(answer: &Value) -> String {
+    let mut told = String::new();
+    let mut line = |text: String| {
+        told.push_str(&safe(&text));
+        told.push('\n');
+    };
+    for why in texts(&answer["why"]) {
+        line(why);
+    }
+    for (rank, one) in answer["ranked"].as_array().into_iter().flatten().enumerate() {
+        let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+        let (ready, cost) = (&one["ready_ms"], &one["cost_usd"]);
+        line(format!(
+            "{}. {}: ready in {:.0} ms ({:.0} to {:.0}), {:.6} USD ({:.6} to {:.6}), {:.1} % fail, {:.0} seen",
+            rank + 1,
+            one["provider"].as_str().unwrap_or("-"),
+            number(&ready["expected"]),
+            number(&ready["low"]),
+            number(&ready["high"]),
+            number(&cost["expected"]),
+            number(&cost["low"]),
+            number(&cost["high"]),
+            number(&one["failure"]) * 100.0,
+            number(&one["samples"]),
+        ));
+    }
+    for one in answer["excluded"].as_array().into_iter().flatten() {
+        line(format!("not {}: {}", one["provider"].as_str().unwrap_or("-"), texts(&one["why"]).join("; ")));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_read_and_names_passed_on() {
+        assert_eq!(objective("fastest").unwrap(), json!("fastest"));
+        assert_eq!(
+            objective("latency=2,cost=1").unwrap(),
+            json!({"weighted": {"latency": 2.0, "cost": 1.0}})
+        );
+        assert!(objective("latency=much").is_err());
+    }
+
+    #[test]
+    fn explanations_are_for_people() {
+        let answer = json!({
+            "provider": "a", "why": ["a is the fastest"],
+            "ranked": [{"provider": "a", "ready_ms": {"expected": 12.0, "low": 1.0, "high": 20.0},
+                "cost_usd": {"expected": 0.5, "low": 0.1, "high": 1.0}, "failure": 0.1, "samples": 3.0}],
+            "excluded": [{"provider": "b", "why": ["the request excludes it", "it is full\u{1b}"]}]
+        });
+        let told = explanation(&answer);
+        assert!(told.contains("1. a: ready in 12 ms (1 to 20)"), "{told}");
+        assert!(
+            told.contains("not b: the request excludes it; it is full") && !told.contains('\u{1b}'),
+            "{told}"
+        );
+    }
+}
