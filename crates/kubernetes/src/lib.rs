@@ -21,6 +21,7 @@ mod join;
 mod living;
 mod marks;
 mod network;
+mod options;
 mod places;
 mod pod;
 mod provider;
@@ -28,4 +29,5 @@ mod verdict;
 mod view;
 
 pub use config::{Access, Config, Enforced, Owner, OwnerError, Pull, Scratch, WarmPool};
+pub use options::OptionError;
 pub use provider::KubernetesProvider;

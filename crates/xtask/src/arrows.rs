@@ -116,6 +116,7 @@ const ROWS: &[Row] = &[
             "fleet",
             "gateway",
             "jail",
+            "kubernetes",
             "language",
             "provider",
             "providers",

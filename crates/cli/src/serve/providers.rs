@@ -1,5 +1,7 @@
 //! The providers of a server: one line for each kind, and from the configuration to a fleet.
 
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod sandstorm;
 
 use std::sync::Arc;
@@ -20,7 +22,11 @@ use super::Home;
 type Connector = fn(&Wanted<'_>) -> anyhow::Result<Connect>;
 
 /// Every kind that is configured by name. This machine is not among them: it is there anyway.
-const KINDS: &[(ProviderKind, Connector)] = &[(ProviderKind::Sandstorm, sandstorm::connector)];
+const KINDS: &[(ProviderKind, Connector)] = &[
+    (ProviderKind::Sandstorm, sandstorm::connector),
+    #[cfg(feature = "kubernetes")]
+    (ProviderKind::Kubernetes, kubernetes::connector),
+];
 
 /// How long a server waits for its providers before it begins without them.
 const PATIENCE: Duration = Duration::from_secs(5);
