@@ -2,7 +2,7 @@
 # A real Kubernetes on this machine for the tests: built from its Go modules, started as plain processes, gone afterwards.
 #
 #   scripts/kubernetes.sh build api       the API server; takes minutes when it is not in the cache
-#   scripts/kubernetes.sh build node      also controllers, scheduler and kubelet, and the images of the tests
+#   scripts/kubernetes.sh build node      also controllers, scheduler, kubelet, agent-sandbox and the images of the tests
 #   scripts/kubernetes.sh serve api DIR   etcd and the API server until standard input ends; says `ready`
 #   scripts/kubernetes.sh serve node DIR  a whole node with containerd (as root)
 #
@@ -45,10 +45,29 @@ build() {
     mv "$CACHE/bin/$program.new" "$CACHE/bin/$program"
   done
   if [[ $1 == node ]]; then
+    build_agent_sandbox
     gcc -static -O2 -o "$CACHE/bin/pause" tests/kubernetes/pause.c
     /usr/bin/python3 tests/kubernetes/images.py "$CACHE/images.tar" "$CACHE/bin/pause"
   fi
   flock -u 9
+}
+
+# The controller of warm pools, and the definitions of what it serves. Its old version is asked for by nobody here, so that
+# there is nothing to convert.
+build_agent_sandbox() {
+  [[ -x $CACHE/bin/agent-sandbox-controller ]] && return
+  echo "kubernetes: building agent-sandbox-controller" >&2
+  (
+    local file
+    cd tests/kubernetes/agent-sandbox
+    CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags "-s -w" -o "$CACHE/bin/agent-sandbox-controller.new" \
+      sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller
+    mkdir -p "$CACHE/definitions"
+    for file in "$(go list -m -f '{{.Dir}}' sigs.k8s.io/agent-sandbox)"/k8s/crds/*.yaml; do
+      sed '/^  conversion:/,$d' "$file" >"$CACHE/definitions/$(basename "$file")"
+    done
+  )
+  mv "$CACHE/bin/agent-sandbox-controller.new" "$CACHE/bin/agent-sandbox-controller"
 }
 
 # --- serving ---------------------------------------------------------------------------------------------------------------
@@ -163,9 +182,12 @@ serve_api() {
   wait_for "the API server" 60 asks /readyz
 }
 
+# asks PATH [OPTIONS of curl]
 asks() {
+  local path=$1
+  shift
   curl --fail --silent --cacert "$dir/pki/ca.crt" --cert "$dir/pki/admin.crt" --key "$dir/pki/admin.key" \
-    "https://127.0.0.1:$api$1"
+    "https://127.0.0.1:$api$path" "$@"
 }
 
 serve_node() {
@@ -240,6 +262,18 @@ KUBELET
     --node-ip "$NODE" --root-dir "$dir/kubelet-root"
   kubelet=${pids[-1]}
   wait_for "the node" 120 node_is_ready
+  serve_agent_sandbox
+}
+
+serve_agent_sandbox() {
+  local file
+  for file in "$CACHE"/definitions/*.yaml; do
+    asks /apis/apiextensions.k8s.io/v1/customresourcedefinitions -H "Content-Type: application/yaml" --data-binary "@$file" \
+      >/dev/null
+  done
+  wait_for "warm pools" 30 asks /apis/extensions.agents.x-k8s.io/v1beta1/sandboxwarmpools
+  start agent-sandbox "$CACHE/bin/agent-sandbox-controller" --kubeconfig "$dir/admin" --leader-elect=false --extensions \
+    --enable-webhook=false --metrics-bind-address 0 --health-probe-bind-address 0
 }
 
 node_is_ready() {
