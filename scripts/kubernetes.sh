@@ -271,13 +271,22 @@ serve_agent_sandbox() {
     asks /apis/apiextensions.k8s.io/v1/customresourcedefinitions -H "Content-Type: application/yaml" --data-binary "@$file" \
       >/dev/null
   done
-  wait_for "warm pools" 30 asks /apis/extensions.agents.x-k8s.io/v1beta1/sandboxwarmpools
+  wait_for "warm pools" 30 knows_pools
   start agent-sandbox "$CACHE/bin/agent-sandbox-controller" --kubeconfig "$dir/admin" --leader-elect=false --extensions \
     --enable-webhook=false --metrics-bind-address 0 --health-probe-bind-address 0
 }
 
 node_is_ready() {
   asks /api/v1/nodes/node | grep -q '"reason": "KubeletReady"'
+}
+
+# Whoever asks what there is has to find all of them: the controller asks once.
+knows_pools() {
+  local known kind
+  known=$(asks /apis -H 'Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList')
+  for kind in sandboxes sandboxtemplates sandboxwarmpools sandboxclaims; do
+    grep -q "\"$kind\"" <<<"$known" || return 1
+  done
 }
 
 serve() {
@@ -303,8 +312,12 @@ serve() {
   cat >/dev/null
 }
 
-case ${1:-} in
-  build) [[ ${2:-} == api || ${2:-} == node ]] || usage; build "$2" ;;
-  serve) [[ (${2:-} == api || ${2:-} == node) && -n ${3:-} ]] || usage; serve "$2" "$3" ;;
-  *) usage ;;
-esac
+# Read as a whole before anything is done: the file may change meanwhile.
+{
+  case ${1:-} in
+    build) [[ ${2:-} == api || ${2:-} == node ]] || usage; build "$2" ;;
+    serve) [[ (${2:-} == api || ${2:-} == node) && -n ${3:-} ]] || usage; serve "$2" "$3" ;;
+    *) usage ;;
+  esac
+  exit
+}
