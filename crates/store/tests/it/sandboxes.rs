@@ -105,7 +105,7 @@ async fn changes_are_kept_and_counted(case: Case) {
     let row = case.new_sandbox(TenantId::LOCAL, 1).await;
     let mut spec = row.spec.clone();
     spec.labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]).try_into().unwrap();
-    let changes = SandboxChanges { expires_at: Some(None), spec: Some(spec.clone()), walls: None };
+    let changes = SandboxChanges { expires_at: Some(None), spec: Some(spec.clone()), ..SandboxChanges::default() };
     let audit = audit("sandbox.update");
     let updated =
         case.store.update_sandbox(row.tenant, row.id, changes, Some(&audit)).await.unwrap().unwrap();
