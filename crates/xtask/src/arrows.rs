@@ -33,6 +33,13 @@ const ROWS: &[Row] = &[
     Row { folder: "egress", may: &["types"], tests_may: &["jail"], never: &[] },
     Row { folder: "language", may: &["types"], tests_may: &[], never: &["tokio"] },
     Row { folder: "provider", may: &["types"], tests_may: &[], never: &[] },
+    Row { folder: "agent-client", may: &["agent", "provider", "types"], tests_may: &[], never: &["axum"] },
+    Row {
+        folder: "kubernetes",
+        may: &["agent", "agent-client", "provider", "types"],
+        tests_may: &[],
+        never: &["axum", "sqlx", "rusqlite"],
+    },
     Row { folder: "config", may: &["types"], tests_may: &[], never: &["tokio"] },
     Row { folder: "catalog", may: &["types"], tests_may: &[], never: &["tokio", "reqwest"] },
     // Pure: time and chance are handed to it.
@@ -50,7 +57,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "engine",
-        may: &["jail", "agent", "egress", "language", "provider", "types"],
+        may: &["jail", "agent", "agent-client", "egress", "language", "provider", "types"],
         tests_may: &["sys"],
         never: &[],
     },
@@ -111,6 +118,7 @@ const ROWS: &[Row] = &[
             "fleet",
             "gateway",
             "jail",
+            "kubernetes",
             "language",
             "provider",
             "providers",

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sandstorm_provider::{ChannelInput, InputFrame, Messages, NoMore, Tasks};
 use tokio::sync::mpsc;
 
-use crate::agent::TaskInput;
+use crate::TaskInput;
 
 #[derive(Debug)]
 struct Side {
@@ -122,7 +122,7 @@ mod tests {
     use sandstorm_agent::protocol::{CHUNK, InputStream, Task, ToAgent};
 
     use super::*;
-    use crate::agent::AgentClient;
+    use crate::AgentClient;
 
     /// Messages that reach an agent, one after the other.
     fn whole_messages(mut socket: UnixStream, count: usize) -> Vec<Vec<u8>> {

@@ -5,19 +5,15 @@ use sandstorm_agent::protocol::{CONNECTED, FileError, Stream, Task};
 use sandstorm_provider::{Duplex, Result, Tasks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::agent::{AgentError, TaskEvent};
-use crate::exec::lost;
-use crate::files;
-use crate::living::Living;
+use crate::{AgentClient, AgentError, TaskEvent, files, lost};
 
 /// Pieces that may come before the word that a connection is made.
 const MOST_EARLY: usize = 64;
 
 /// A connection to a port inside, relayed by the agent. Resolves when it is made.
-pub(crate) async fn connect(living: &Living, port: u16, tasks: &Tasks) -> Result<Duplex> {
-    living.check_ready()?;
-    living.agent.ready().await.map_err(lost)?;
-    let mut handle = living.agent.start(Task::Connect { port }, None).map_err(lost)?;
+pub async fn connect(agent: &AgentClient, port: u16, tasks: &Tasks) -> Result<Duplex> {
+    agent.ready().await.map_err(lost)?;
+    let mut handle = agent.start(Task::Connect { port }, None).map_err(lost)?;
     // The two streams are read apart, so what a quick server says may come before the word that it is there.
     let mut early = Vec::new();
     loop {

@@ -6,25 +6,23 @@ use sandstorm_provider::{Error, Result};
 use serde_bytes::ByteBuf;
 
 use super::{Verdict, file_error, start};
-use crate::agent::{AgentError, TaskEvent, TaskHandle};
-use crate::exec::lost;
-use crate::living::Living;
+use crate::{AgentClient, AgentError, TaskEvent, TaskHandle, lost};
 
 /// The places of a sandbox that can be written. They are one file system.
 const WRITABLE: [&str; 4] = ["/workspace", "/home/user", "/tmp", "/dev/shm"];
 
 /// The files of a sandbox on their way out.
 #[derive(Debug)]
-pub(crate) struct Files(TaskHandle);
+pub struct Files(TaskHandle);
 
 /// Begins to send all files of a sandbox.
-pub(crate) fn export(from: &Living) -> Result<Files> {
+pub fn export(from: &AgentClient) -> Result<Files> {
     let paths = WRITABLE.iter().map(|path| ByteBuf::from(path.as_bytes())).collect();
     start(from, FileTask::Export { paths }).map(Files)
 }
 
 /// Makes the files in another sandbox. Gives what could not be copied: its name, and why.
-pub(crate) async fn import(files: Files, to: &Living) -> Result<Vec<Error>> {
+pub async fn import(files: Files, to: &AgentClient) -> Result<Vec<Error>> {
     let mut out = End::new(files.0);
     let mut into = End::new(start(to, FileTask::Import)?);
     let input = into.handle.input.clone();

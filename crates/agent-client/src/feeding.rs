@@ -1,16 +1,18 @@
 //! The ways to a program: its standard input and its descriptor 3.
 
+mod side;
+
 use bytes::Bytes;
 use sandstorm_agent::protocol::{CHUNK, InputStream, Tag, Task};
 use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin, Tasks};
 use tokio::sync::mpsc;
 
-use super::side::{self, Line};
-use crate::agent::{AgentClient, AgentError, TaskHandle, TaskInput};
+use self::side::Line;
+use crate::{AgentClient, AgentError, TaskHandle, TaskInput};
 
 /// What waits to be passed on to a program, until its task is there.
 #[derive(Debug)]
-pub(super) struct Feeding {
+pub struct Feeding {
     main: Main,
     messages: Option<Line>,
 }
@@ -25,7 +27,7 @@ enum Main {
 }
 
 /// The caller's ends for a new program.
-pub(super) fn of_request(stdin: Stdin, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
+pub fn of_request(stdin: Stdin, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
     let (channel, messages) = channel.then(side::channel).unzip();
     let (input, main) = match stdin {
         Stdin::Empty => (ExecInput::none(), Main::Given(Bytes::new())),
@@ -39,7 +41,7 @@ pub(super) fn of_request(stdin: Stdin, channel: bool) -> (ExecInput, Option<Chan
 }
 
 /// The caller's ends for a program that was found. What was given to it at its start, it has.
-pub(super) fn of_found(input: bool, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
+pub fn of_found(input: bool, channel: bool) -> (ExecInput, Option<ChannelInput>, Feeding) {
     match input {
         true => of_request(Stdin::Stream, channel),
         false => {
@@ -51,12 +53,7 @@ pub(super) fn of_found(input: bool, channel: bool) -> (ExecInput, Option<Channel
 
 impl Feeding {
     /// Starts a task, together with its input if that is known and fits.
-    pub(super) fn start(
-        &self,
-        agent: &AgentClient,
-        task: Task,
-        tag: Option<Tag>,
-    ) -> Result<TaskHandle, AgentError> {
+    pub fn start(&self, agent: &AgentClient, task: Task, tag: Option<Tag>) -> Result<TaskHandle, AgentError> {
         match &self.main {
             Main::Given(bytes) if bytes.len() <= CHUNK => agent.start_with(task, tag, bytes),
             _ => agent.start(task, tag),
@@ -64,19 +61,19 @@ impl Feeding {
     }
 
     /// Whether there is nothing for the program, now or later.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         matches!(&self.main, Main::Given(bytes) if bytes.is_empty()) && self.messages.is_none()
     }
 
     /// The task has begun, so it has what came with its start.
-    pub(super) fn started(&mut self) {
+    pub fn started(&mut self) {
         if matches!(&self.main, Main::Given(bytes) if bytes.len() <= CHUNK) {
             self.main = Main::Nothing;
         }
     }
 
     /// Passes everything on from here on.
-    pub(super) fn feed(self, task: &TaskInput, tasks: &Tasks) {
+    pub fn feed(self, task: &TaskInput, tasks: &Tasks) {
         let main = task.clone();
         match self.main {
             Main::Given(bytes) => tasks.start("exec input", async move {

@@ -9,11 +9,11 @@ use sandstorm_agent::protocol::{
 };
 use tokio::sync::{mpsc, watch};
 
-use crate::agent::AgentError;
-use crate::agent::input::Gate;
-use crate::agent::outbox::Outbox;
-use crate::agent::task::{TaskEvent, TaskHandle};
-use crate::guest::Outlets;
+use crate::AgentError;
+use crate::input::Gate;
+use crate::outbox::Outbox;
+use crate::outlets::Outlets;
+use crate::task::{TaskEvent, TaskHandle};
 
 /// Events beside output that a task may send: its start, a failure, the end of each stream and its own.
 const WORDS: u32 = 16;

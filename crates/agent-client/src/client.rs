@@ -19,15 +19,15 @@ use serde_bytes::ByteBuf;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::link::{Link, LinkState, MOST_HELD, Slot};
-use crate::agent::outbox::Outbox;
-use crate::agent::{AgentError, TaskEvent, TaskHandle, TaskInput};
-use crate::guest::Outlets;
+use crate::link::{Link, LinkState, MOST_HELD, Slot};
+use crate::outbox::Outbox;
+use crate::outlets::Outlets;
 use crate::socket::Socket;
+use crate::{AgentError, TaskEvent, TaskHandle, TaskInput};
 
 /// Speaks with one agent.
 #[derive(Debug, Clone)]
-pub(crate) struct AgentClient {
+pub struct AgentClient {
     link: Arc<Link>,
     next: Arc<AtomicU32>,
     /// The guest whose program ended without the agent having heard of it.
@@ -37,7 +37,7 @@ pub(crate) struct AgentClient {
 
 impl AgentClient {
     /// Takes the socket over. The agent's greeting is waited for by [`AgentClient::ready`].
-    pub(crate) fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
         let socket = Arc::new(Socket::new(socket)?);
         let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket))));
         let stop = CancellationToken::new();
@@ -65,7 +65,7 @@ impl AgentClient {
     }
 
     /// Waits until the agent is up and has told what it held.
-    pub(crate) async fn ready(&self) -> Result<(), AgentError> {
+    pub async fn ready(&self) -> Result<(), AgentError> {
         let mut state = self.link.state.subscribe();
         let reached = state
             .wait_for(|state| matches!(state, LinkState::Ready | LinkState::Lost(_)))
@@ -78,18 +78,18 @@ impl AgentClient {
     }
 
     /// Closes the connection. An agent that waits for no other host ends with it.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.stop.cancel();
     }
 
     /// Waits until the connection is over.
-    pub(crate) async fn lost(&self) {
+    pub async fn lost(&self) {
         let mut state = self.link.state.subscribe();
         let _ = state.wait_for(|state| matches!(state, LinkState::Lost(_))).await;
     }
 
     /// The tasks that an earlier host left, once the agent is ready.
-    pub(crate) fn take_held(&self) -> Vec<(Held, TaskHandle)> {
+    pub fn take_held(&self) -> Vec<(Held, TaskHandle)> {
         let held = self.link.take_held();
         // An earlier host was here, even if nothing of its own is left.
         let highest = held.iter().map(|(held, _)| held.id).max().unwrap_or(1);
@@ -98,17 +98,17 @@ impl AgentClient {
     }
 
     /// Whether nothing was ever started in the sandbox.
-    pub(crate) fn is_untouched(&self) -> bool {
+    pub fn is_untouched(&self) -> bool {
         self.next.load(Ordering::Relaxed) == 1
     }
 
     /// Starts a task. The first event tells whether it began. One with a tag outlives this connection.
-    pub(crate) fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
+    pub fn start(&self, task: Task, lasting: Option<Tag>) -> Result<TaskHandle, AgentError> {
         self.begin(task, lasting, None)
     }
 
     /// Starts a task together with all of its input, which is no longer than [`sandstorm_agent::protocol::CHUNK`].
-    pub(crate) fn start_with(
+    pub fn start_with(
         &self,
         task: Task,
         lasting: Option<Tag>,
@@ -142,7 +142,7 @@ impl AgentClient {
     }
 
     /// Waits until a guest waits for a program, and gives what it measured of itself.
-    pub(crate) async fn guest_ready(&self, guest: u32) -> Result<PayloadWalls, AgentError> {
+    pub async fn guest_ready(&self, guest: u32) -> Result<PayloadWalls, AgentError> {
         let mut guests = self.link.guests.subscribe();
         let told = tokio::select! {
             told = guests.wait_for(|guests| guests.contains_key(&guest)) => told.map_err(|_| AgentError::Gone)?,
@@ -156,24 +156,24 @@ impl AgentClient {
     }
 
     /// The ends from which the output of a guest is read, if its agent lent them.
-    pub(crate) fn take_outlets(&self, guest: u32) -> Option<Outlets> {
+    pub fn take_outlets(&self, guest: u32) -> Option<Outlets> {
         self.link.take_outlets(guest)
     }
 
     /// The task of a program that a guest ran to its end without the agent. The agent hears of it before anything else is
     /// started, and when it is told to end what the program left.
-    pub(crate) fn ended_task_of(&self, guest: u32, story: Vec<TaskEvent>) -> TaskHandle {
+    pub fn ended_task_of(&self, guest: u32, story: Vec<TaskEvent>) -> TaskHandle {
         let task = self.ended_task(story);
         *self.untold.lock().unwrap_or_else(PoisonError::into_inner) = Some(guest);
         task
     }
 
-    pub(crate) fn has_untold(&self) -> bool {
+    pub fn has_untold(&self) -> bool {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Has the agent end what such a program left, unless it has.
-    pub(crate) fn end_remains(&self) {
+    pub fn end_remains(&self) {
         if self.has_untold() {
             // A sandbox that is gone has left nothing.
             let _ = self.link.say_all(&self.take_untold());
@@ -189,7 +189,7 @@ impl AgentClient {
     }
 
     /// A task of which this is all that is ever heard.
-    pub(crate) fn ended_task(&self, story: Vec<TaskEvent>) -> TaskHandle {
+    pub fn ended_task(&self, story: Vec<TaskEvent>) -> TaskHandle {
         let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
         let (events, receiver) = mpsc::unbounded_channel();
         for event in story {
@@ -200,12 +200,12 @@ impl AgentClient {
     }
 
     /// Takes a guest for a program. `false`: it does not wait any more.
-    pub(crate) fn take_guest(&self, guest: u32) -> bool {
+    pub fn take_guest(&self, guest: u32) -> bool {
         self.link.take_guest(guest)
     }
 
     /// Ends a guest that waits.
-    pub(crate) fn dismiss(&self, guest: u32) {
+    pub fn dismiss(&self, guest: u32) {
         self.link.take_guest(guest);
         let _ = self.link.say(&ToAgent::Dismiss { guest });
     }

@@ -12,17 +12,17 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 #[derive(Debug)]
-pub(crate) struct Socket(AsyncFd<OwnedFd>);
+pub struct Socket(AsyncFd<OwnedFd>);
 
 impl Socket {
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         watch(socket, Interest::READABLE).map(Self)
     }
 
     /// Reads with `read` when there is something. It gives nothing when the socket is empty by now, and says whether more
     /// may be there: then it is asked again without waiting.
-    pub(crate) async fn read<T>(
+    pub async fn read<T>(
         &self,
         mut read: impl FnMut(BorrowedFd<'_>) -> io::Result<(T, bool)>,
     ) -> io::Result<T> {
@@ -43,7 +43,7 @@ impl Socket {
     }
 
     /// Writes what there is room for.
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match rustix::net::send(self.as_fd(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(n) => Ok(n),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
@@ -52,7 +52,7 @@ impl Socket {
     }
 
     /// Waits until there is room to write.
-    pub(crate) async fn writable(&self) -> io::Result<()> {
+    pub async fn writable(&self) -> io::Result<()> {
         // Watched on a descriptor of its own, for as long as somebody waits.
         let copy = rustix::io::fcntl_dupfd_cloexec(self.as_fd(), 3)?;
         watch(copy, Interest::WRITABLE)?.writable().await.map(drop)

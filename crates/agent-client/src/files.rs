@@ -1,6 +1,6 @@
 //! File operations, done by the agent inside the sandbox and carried over its streams.
 
-pub(crate) mod carry;
+pub mod carry;
 
 use std::time::{Duration, SystemTime};
 
@@ -17,27 +17,25 @@ use sandstorm_provider::{
 use sandstorm_types::{ByteSize, ErrorKind, GuestPath};
 use serde_bytes::ByteBuf;
 
-use crate::agent::{AgentError, TaskEvent, TaskHandle};
-use crate::exec::lost;
-use crate::living::Living;
+use crate::{AgentClient, AgentError, TaskEvent, TaskHandle, lost};
 
 /// Bytes of structured answers that are read at most: a listing's limit bounds it long before.
 const MOST_ANSWERS: usize = 64 << 20;
 
-pub(crate) async fn read(living: &Living, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
+pub async fn read(agent: &AgentClient, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
     let task = FileTask::Read { path: bytes(path), offset: range.offset, length: range.length };
-    content(start(living, task)?).await
+    content(start(agent, task)?).await
 }
 
-pub(crate) async fn write(living: &Living, path: &GuestPath, body: ByteStream) -> Result<()> {
-    let handle = start(living, FileTask::Write { path: bytes(path), mode: 0o644 })?;
+pub async fn write(agent: &AgentClient, path: &GuestPath, body: ByteStream) -> Result<()> {
+    let handle = start(agent, FileTask::Write { path: bytes(path), mode: 0o644 })?;
     upload(handle, body).await
 }
 
-pub(crate) async fn operate(living: &Living, op: FileOp) -> Result<FileReply> {
+pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
     let task = match op {
         FileOp::Stat { path } => {
-            let entries = answers(start(living, FileTask::Stat { path: bytes(&path) })?).await?;
+            let entries = answers(start(agent, FileTask::Stat { path: bytes(&path) })?).await?;
             let entry = entries.first().ok_or_else(|| lost(AgentError::Protocol("no answer")))?;
             return Ok(FileReply::Info(info(&path, entry)));
         }
@@ -45,7 +43,7 @@ pub(crate) async fn operate(living: &Living, op: FileOp) -> Result<FileReply> {
             // One more than asked for tells whether there is more.
             let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
             let task = FileTask::List { path: bytes(&path), depth, limit: most };
-            let mut entries = listed(&path, answers(start(living, task)?).await?);
+            let mut entries = listed(&path, answers(start(agent, task)?).await?);
             let more = entries.len() > limit;
             entries.truncate(limit);
             return Ok(FileReply::List { entries, more });
@@ -53,17 +51,17 @@ pub(crate) async fn operate(living: &Living, op: FileOp) -> Result<FileReply> {
         FileOp::Search { root, pattern, limit } => {
             let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
             let task = FileTask::Search { path: bytes(&root), pattern: ByteBuf::from(pattern), limit: most };
-            let found = listed(&root, answers(start(living, task)?).await?);
+            let found = listed(&root, answers(start(agent, task)?).await?);
             let more = found.len() > limit;
             let paths = found.into_iter().take(limit).map(|found| found.path).collect();
             return Ok(FileReply::Found { paths, more });
         }
         FileOp::Pack { path } => {
             let task = FileTask::Pack { path: bytes(&path), exclude: Vec::new() };
-            return Ok(FileReply::Archive(content(start(living, task)?).await?));
+            return Ok(FileReply::Archive(content(start(agent, task)?).await?));
         }
         FileOp::Unpack { path, archive } => {
-            let handle = start(living, FileTask::Unpack { path: bytes(&path) })?;
+            let handle = start(agent, FileTask::Unpack { path: bytes(&path) })?;
             upload(handle, archive).await?;
             return Ok(FileReply::Done);
         }
@@ -77,17 +75,17 @@ pub(crate) async fn operate(living: &Living, op: FileOp) -> Result<FileReply> {
         FileOp::Move { from, to } => FileTask::Move { from: bytes(&from), to: bytes(&to) },
         FileOp::Remove { path, recursive } => FileTask::Remove { path: bytes(&path), recursive },
     };
-    answers(start(living, task)?).await?;
+    answers(start(agent, task)?).await?;
     Ok(FileReply::Done)
 }
 
 /// Changes below a path. Resolves when the watch is in place.
-pub(crate) async fn watch(
-    living: &Living,
+pub async fn watch(
+    agent: &AgentClient,
     path: &GuestPath,
     options: WatchOptions,
 ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-    let handle = start(living, FileTask::Watch { path: bytes(path), recursive: options.recursive })?;
+    let handle = start(agent, FileTask::Watch { path: bytes(path), recursive: options.recursive })?;
     let mut watching = Watching {
         handle,
         decoder: Decoder::default(),
@@ -112,9 +110,8 @@ pub(crate) async fn watch(
     Ok(events.boxed())
 }
 
-fn start(living: &Living, task: FileTask) -> Result<TaskHandle> {
-    living.check_ready()?;
-    living.agent.start(Task::File(task), None).map_err(lost)
+fn start(agent: &AgentClient, task: FileTask) -> Result<TaskHandle> {
+    agent.start(Task::File(task), None).map_err(lost)
 }
 
 fn bytes(path: &GuestPath) -> ByteBuf {

@@ -6,8 +6,8 @@ use sandstorm_agent::protocol::{CHUNK, InputStream, TaskId, ToAgent, WINDOW};
 use serde_bytes::ByteBuf;
 use tokio::sync::Semaphore;
 
-use crate::agent::AgentError;
-use crate::agent::link::Link;
+use crate::AgentError;
+use crate::link::Link;
 
 /// Room in the agent's window for one input stream.
 #[derive(Debug)]
@@ -32,15 +32,15 @@ impl Gate {
 
 /// Writes to one input stream of a task. Cloning gives another hand on the same stream.
 #[derive(Debug, Clone)]
-pub(crate) struct TaskInput {
+pub struct TaskInput {
     pub(crate) link: Arc<Link>,
-    pub(crate) id: TaskId,
-    pub(crate) to: InputStream,
+    pub id: TaskId,
+    pub to: InputStream,
 }
 
 impl TaskInput {
     /// Sends bytes, waiting while the task does not read. Dropping the future leaves a prefix sent.
-    pub(crate) async fn write(&self, bytes: &[u8]) -> Result<(), AgentError> {
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), AgentError> {
         for piece in bytes.chunks(CHUNK) {
             let input = self.piece(piece).await?;
             self.say(input)?;
@@ -49,7 +49,7 @@ impl TaskInput {
     }
 
     /// Sends one message to the side channel: the program gets all of it or nothing.
-    pub(crate) async fn send(&self, message: &[u8]) -> Result<(), AgentError> {
+    pub async fn send(&self, message: &[u8]) -> Result<(), AgentError> {
         // The end goes with the last piece, so that the agent is woken once for a short message.
         let (before, last) = message.split_at((message.len().saturating_sub(1) / CHUNK) * CHUNK);
         self.write(before).await?;
@@ -58,7 +58,7 @@ impl TaskInput {
     }
 
     /// Sends one message at once. `false`: it is too long for that, or there is no room for it now, or nobody to take it.
-    pub(crate) fn try_send(&self, message: &[u8]) -> bool {
+    pub fn try_send(&self, message: &[u8]) -> bool {
         let Some(gate) = self.link.gate(self.id, self.to).filter(|_| message.len() <= CHUNK) else {
             return false;
         };
@@ -76,11 +76,11 @@ impl TaskInput {
         Ok(ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(bytes) })
     }
 
-    pub(crate) fn close(&self) -> Result<(), AgentError> {
+    pub fn close(&self) -> Result<(), AgentError> {
         self.say(ToAgent::CloseInput { id: self.id, to: self.to })
     }
 
-    pub(crate) fn say(&self, message: ToAgent) -> Result<(), AgentError> {
+    pub fn say(&self, message: ToAgent) -> Result<(), AgentError> {
         self.link.say(&message)
     }
 }

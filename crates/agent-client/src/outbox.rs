@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::agent::AgentError;
+use crate::AgentError;
 use crate::socket::Socket;
 
 /// Bytes that may wait to be sent to one sandbox. Input has windows; this bounds everything else, however many ask.

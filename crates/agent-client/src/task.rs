@@ -8,12 +8,12 @@ use sandstorm_agent::protocol::{
 };
 use tokio::sync::mpsc;
 
-use crate::agent::TaskInput;
-use crate::agent::link::Link;
+use crate::TaskInput;
+use crate::link::Link;
 
 /// What happens to a task, in order.
 #[derive(Debug)]
-pub(crate) enum TaskEvent {
+pub enum TaskEvent {
     Started(PayloadWalls),
     Failed(StartFailure),
     Output { stream: Stream, bytes: Bytes },
@@ -24,9 +24,9 @@ pub(crate) enum TaskEvent {
 /// A task that was started. Dropping it ends the task, unless it lasts: nobody could hear of it any more, and one that
 /// waits for a reader would wait for ever.
 #[derive(Debug)]
-pub(crate) struct TaskHandle {
-    pub(crate) id: TaskId,
-    pub(crate) input: TaskInput,
+pub struct TaskHandle {
+    pub id: TaskId,
+    pub input: TaskInput,
     link: Arc<Link>,
     events: mpsc::UnboundedReceiver<TaskEvent>,
     /// An event that came while pieces were joined.
@@ -47,7 +47,7 @@ impl TaskHandle {
 
     /// The next event. `None`: the sandbox is gone before the task ended. Dropping the future loses nothing. Asking for
     /// it says that the one before was dealt with: only then the agent forgets it.
-    pub(crate) async fn next(&mut self) -> Option<TaskEvent> {
+    pub async fn next(&mut self) -> Option<TaskEvent> {
         if let Some((stream, cost)) = self.in_hand.take() {
             self.acknowledge(stream, cost);
         }
@@ -101,7 +101,7 @@ impl TaskHandle {
 
     /// Tells the agent that nothing of a task has to be kept. One that lives is ended first; of one that does not last and
     /// has told its end, the agent keeps nothing.
-    pub(crate) fn forget(&self, lives: bool) {
+    pub fn forget(&self, lives: bool) {
         if self.over && !self.lasting && !lives {
             return;
         }
