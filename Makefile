@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-all bench lint audit fmt
+.PHONY: help run test test-all test-k8s bench lint audit fmt
 
 # rustup's folder is not on the PATH of every non-interactive shell. It goes first,
 # because a sandboxed language needs the distribution's own, older rustc in /usr/bin.
@@ -39,6 +39,7 @@ test: export PROPTEST_RNG_SEED := 7300
 test: ## What CI calls: lint, then every test that fits in a few minutes
 	scripts/setup.sh test
 	$(MAKE) lint
+	scripts/kubernetes.sh build api
 	$(CARGO) test --workspace --locked
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh
@@ -49,8 +50,9 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
 
 test-all: ## The same plus the full matrix, soak and long fault runs
-	scripts/setup.sh test
+	scripts/setup.sh k8s
 	$(MAKE) lint
+	scripts/kubernetes.sh build node
 	$(CARGO) test --workspace --locked -- --include-ignored
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh 100
@@ -60,6 +62,12 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	scripts/sanitize.sh
 	@echo "make test-all: passed in $$(( $$(date +%s) - $(STARTED) )) s"
+
+# What is built for it is kept outside the tree: a quarter of an hour the first time, a few minutes afterwards.
+test-k8s: ## Pods on a real Kubernetes node of this machine (as root)
+	scripts/setup.sh k8s
+	scripts/kubernetes.sh build node
+	$(CARGO) test --package sandstorm-kubernetes --locked -- --include-ignored --nocapture --test-threads 2
 
 bench: ## Measure the promised numbers beside what a user would otherwise pick
 	scripts/setup.sh bench

@@ -4,6 +4,7 @@
 #   scripts/setup.sh run     what `sandstorm run` needs for Python and JavaScript
 #   scripts/setup.sh test    run, plus every language and tool that the tests use
 #   scripts/setup.sh bench   run, plus what the benches compare against
+#   scripts/setup.sh k8s     test, plus what a node of Kubernetes needs
 #
 # Exit codes: 0 ready, 1 an install failed, 2 bad usage, 3 something is missing and only root can install it.
 set -euo pipefail
@@ -58,9 +59,16 @@ TEST_PACKAGES=(
   jq=/usr/bin/jq
   make=/usr/bin/make
   postgresql=/usr/bin/pg_ctlcluster
+  etcd-server=/usr/bin/etcd
   python3-numpy
   python3-pandas
   python3-matplotlib
+)
+
+NODE_PACKAGES=(
+  containerd=/usr/bin/containerd
+  runc=/usr/sbin/runc
+  containernetworking-plugins=/usr/lib/cni/bridge
 )
 
 BENCH_PACKAGES=(
@@ -75,7 +83,7 @@ BENCH_PACKAGES=(
 )
 
 usage() {
-  echo "usage: scripts/setup.sh run|test|bench" >&2
+  echo "usage: scripts/setup.sh run|test|bench|k8s" >&2
   exit 2
 }
 
@@ -237,6 +245,7 @@ case $1 in
   run) entries=("${RUN_PACKAGES[@]}") ;;
   test) entries=("${RUN_PACKAGES[@]}" "${LANGUAGE_PACKAGES[@]}" "${TEST_PACKAGES[@]}") ;;
   bench) entries=("${RUN_PACKAGES[@]}" "${BENCH_PACKAGES[@]}") ;;
+  k8s) entries=("${RUN_PACKAGES[@]}" "${LANGUAGE_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${NODE_PACKAGES[@]}") ;;
   *) usage ;;
 esac
 
@@ -245,7 +254,7 @@ if [[ ${#missing[@]} -gt 0 ]]; then
   install_packages "${missing[@]}"
 fi
 add_musl_target
-if [[ $1 == test ]]; then
+if [[ $1 == test || $1 == k8s ]]; then
   install_cargo_deny
 fi
 if [[ $1 == bench ]]; then

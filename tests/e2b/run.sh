@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
 # E2B's official SDKs, unmodified, against the debug build: our own programs, in Python and JavaScript.
-# With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter,
-# javascript, python_restart.
+# With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter, javascript,
+# python_restart, python_older (the SDK before its second API), python_domain (hosts below a domain, TLS).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=$(cargo metadata --no-deps --format-version 1 --offline |
   /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 binary=${BINARY:-$target/debug/sandstorm}
 programs=("$@")
-[ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter javascript python_restart)
+[ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter javascript python_restart
+  python_older python_domain)
 
 python=$target/e2b-python
 [ -x "$python/bin/pip" ] || /usr/bin/python3 -m venv "$python"
 "$python/bin/pip" install --quiet --disable-pip-version-check 'e2b==2.63.0' 'e2b-code-interpreter==2.11.5'
+older=$target/e2b-python-older
+[ -x "$older/bin/pip" ] || /usr/bin/python3 -m venv "$older"
+"$older/bin/pip" install --quiet --disable-pip-version-check 'e2b==2.45.1'
 node=$target/e2b-node
 mkdir -p "$node"
 # The SDK wants a newer Node than some systems have.
@@ -29,8 +33,13 @@ stop() {
 trap stop EXIT
 state=$work/state
 port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+domain=sandbox.test:$port
+# With `domain`, hosts are below it and behind TLS.
 start() {
-  SANDSTORM_QUOTAS_SANDBOXES=8 "$binary" serve --state-dir "$state" --listen "127.0.0.1:$port" \
+  local settings=(SANDSTORM_QUOTAS_SANDBOXES=8)
+  [ "${1:-}" != domain ] || settings+=(SANDSTORM_DIALECTS_E2B_DOMAIN="$domain"
+    SANDSTORM_SERVE_TLS_CERT="$work/tls.pem" SANDSTORM_SERVE_TLS_KEY="$work/tls.key")
+  env "${settings[@]}" "$binary" serve --state-dir "$state" --listen "127.0.0.1:$port" \
     >"$work/out" 2>>"$work/log" &
   server=$!
   for _ in $(seq 150); do
@@ -58,6 +67,25 @@ for program in "${programs[@]}"; do
       kill -KILL "$server" && wait "$server" || true
       start
       "$python/bin/python" -W ignore tests/e2b/python_restart.py after "$work/kept" || failed=1
+      ;;
+    python_older) "$older/bin/python" -W ignore tests/e2b/python_older.py || failed=1 ;;
+    python_domain)
+      kill -KILL "$server" && wait "$server" || true
+      openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
+        -keyout "$work/ca.key" -out "$work/ca.pem" 2>/dev/null
+      openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=sandbox.test \
+        -keyout "$work/tls.key" -out "$work/tls.csr" 2>/dev/null
+      printf 'subjectAltName=DNS:sandbox.test,DNS:*.sandbox.test\nbasicConstraints=CA:FALSE\n' >"$work/tls.ext"
+      openssl x509 -req -in "$work/tls.csr" -CA "$work/ca.pem" -CAkey "$work/ca.key" -CAcreateserial -days 2 \
+        -extfile "$work/tls.ext" -out "$work/tls.pem" 2>/dev/null
+      chmod 644 "$work/tls.key"
+      start domain
+      echo 127.0.0.1 localhost api.sandbox.test >"$work/hosts"
+      unshare --mount --map-root-user sh -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' sh "$work/hosts" \
+        env -u E2B_API_URL -u E2B_SANDBOX_URL E2B_DOMAIN="$domain" SSL_CERT_FILE="$work/ca.pem" \
+        "$python/bin/python" -W ignore tests/e2b/python_domain.py || failed=1
+      kill -KILL "$server" && wait "$server" || true
+      start
       ;;
     javascript)
       # Node finds packages beside the script, so it runs from a copy there.

@@ -46,13 +46,17 @@ impl Runner {
         };
         let mut routing = spec.routing.clone();
         let mut tried: Vec<Attempt> = Vec::new();
+        let mut failure: Option<Error> = None;
         let mut input = Some(input);
         for turn in 1.. {
             let create_began = Instant::now();
             let (wanted, options) = wanted(spec, &prepared, routing.clone());
             let id = options.id;
-            let mut sandbox =
-                self.provider.create(cx, &wanted, options).await.map_err(|error| told(error, &tried))?;
+            let mut sandbox = match self.provider.create(cx, &wanted, options).await {
+                Ok(sandbox) => sandbox,
+                // That nobody else can take it is less of an answer than why the first one failed.
+                Err(error) => return Err(told(failure.unwrap_or(error), &tried)),
+            };
             times.create = milliseconds(create_began);
             let given = input.take().unwrap_or(RunInput::Empty);
             input = again(&given);
@@ -80,6 +84,7 @@ impl Runner {
                 error.kind().code().clone_into(&mut last.outcome);
             }
             routing.get_or_insert_default().exclude_providers.push(place.info.name);
+            failure = Some(error);
         }
         Err(Error::new(ErrorKind::Internal, "a run had no place"))
     }

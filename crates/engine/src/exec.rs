@@ -7,16 +7,16 @@ mod blame;
 mod clock;
 mod follower;
 mod guest;
-mod input;
-mod side;
 mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use sandstorm_agent::protocol::{PayloadWalls, Tag, TerminalSize, ToAgent};
-use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, TtySize};
+use sandstorm_agent::protocol::{Tag, ToAgent};
+use sandstorm_agent_client::program::terminal_size;
+use sandstorm_agent_client::{AgentError, TaskHandle, TaskInput, lost};
+use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId};
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +29,6 @@ pub(crate) use start::{start, start_copy};
 /// What the tasks that follow programs are called.
 const FOLLOWING: &str = "exec";
 
-use crate::agent::{AgentError, TaskHandle, TaskInput};
 use crate::journal::ExecJournal;
 use crate::living::Living;
 
@@ -165,23 +164,4 @@ impl Sent {
 
 fn tag_of(exec: ExecId) -> Tag {
     exec.bits().to_be_bytes()
-}
-
-fn terminal_size(size: TtySize) -> TerminalSize {
-    TerminalSize { rows: size.rows, columns: size.cols }
-}
-
-fn check_walls(walls: &PayloadWalls) -> Result<()> {
-    if walls.capabilities == 0 && walls.no_new_privs && walls.seccomp_mode == 2 {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
-        .with("measured", format!("{walls:?}")))
-}
-
-pub(crate) fn lost(error: AgentError) -> Error {
-    if error == AgentError::TooLong {
-        return Error::new(ErrorKind::InvalidRequest, "arguments, variables and files are too long together");
-    }
-    Error::new(ErrorKind::Provider, "the sandbox cannot be reached").with_source(error)
 }

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 
 use sandstorm_agent::Giver;
 use sandstorm_agent::protocol::{Guest, PayloadWalls, Program};
+use sandstorm_agent_client::AgentClient;
 
-pub(crate) use self::near::{Heard, Near, Outlets};
-use crate::agent::AgentClient;
+pub(crate) use self::near::{Heard, Near};
 
 /// A job up to this is taken by an empty socket as a whole or not at all.
 const AT_ONCE: usize = 8 * 1024;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use sandstorm_agent_client::AgentClient;
 use sandstorm_jail::OnMemory;
 use sandstorm_jail::cgroup::{Counters, Extent};
 use sandstorm_jail::launcher::{EndCause as JailEnd, Ended};
@@ -14,7 +15,6 @@ use sandstorm_types::{
 };
 use tokio::sync::watch;
 
-use crate::agent::AgentClient;
 use crate::exec::{Blame, Tally};
 use crate::guest::WaitingGuest;
 use crate::launcher::{LauncherClient, LauncherError};
@@ -222,6 +222,11 @@ impl Living {
         tracing::info!(event = "sandbox_state", sandbox = %self.id, from = %state, to = %next, reason, "sandbox state changed");
         *state = next;
         true
+    }
+
+    /// Its agent, if there is anybody who would answer.
+    pub(crate) fn reach(&self) -> Result<&AgentClient> {
+        self.check_ready().map(|()| &self.agent)
     }
 
     pub(crate) fn check_ready(&self) -> Result<()> {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_agent_client::files;
 use sandstorm_jail::Tree;
 use sandstorm_jail::cgroup::Extent;
 use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
@@ -30,12 +31,12 @@ use sandstorm_types::{
 };
 
 use self::execs::{Execs, Reserved};
+use crate::exec;
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::living::{Living, usage_of};
 use crate::network::Surroundings;
 use crate::plan::Planner;
 use crate::pool::{Key, Maker, Pool, PoolConfig, Zygotes};
-use crate::{connect, exec, files};
 
 /// What the provider is made from.
 #[derive(Debug)]
@@ -329,7 +330,8 @@ impl Provider for LocalProvider {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<ByteStream> {
-        let opened = cx.run("read_file", async { files::read(&*self.living(id)?, path, range).await }).await;
+        let opened =
+            cx.run("read_file", async { files::read(self.living(id)?.reach()?, path, range).await }).await;
         self.told("read_file", opened)
     }
 
@@ -340,12 +342,12 @@ impl Provider for LocalProvider {
         path: &GuestPath,
         body: ByteStream,
     ) -> Result<()> {
-        let work = async { files::write(&*self.living(id)?, path, body).await };
+        let work = async { files::write(self.living(id)?.reach()?, path, body).await };
         self.told("write_file", cx.run("write_file", work).await)
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
-        let work = async { files::operate(&*self.living(id)?, op).await };
+        let work = async { files::operate(self.living(id)?.reach()?, op).await };
         self.told("files", cx.run("files", work).await)
     }
 
@@ -356,12 +358,13 @@ impl Provider for LocalProvider {
         path: &GuestPath,
         opts: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        let work = async { files::watch(&*self.living(id)?, path, opts).await };
+        let work = async { files::watch(self.living(id)?.reach()?, path, opts).await };
         self.told("watch", cx.run("watch", work).await)
     }
 
     async fn connect(&self, cx: &OpContext, id: &SandboxId, port: u16) -> Result<Duplex> {
-        let work = async { connect::connect(&*self.living(id)?, port, &self.tasks).await };
+        let work =
+            async { sandstorm_agent_client::connect(self.living(id)?.reach()?, port, &self.tasks).await };
         self.told("connect", cx.run("connect", work).await)
     }
 

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, OpContext, Placement, Provider, ProviderEvent, ProviderInfo,
@@ -171,9 +171,12 @@ impl Provider for Fleet {
     /// A fork is where its source is.
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
         let (place, provider) = self.holder(cx, id).await?;
-        let new = opts.create.id;
+        let (new, can) = (opts.create.id, provider.capabilities());
+        let spec = portable::spec(can, &opts.spec, &opts.create).into_owned();
+        let create = portable::options(can, &opts.create);
         self.homes.trying(new, place);
-        let forked = provider.fork(cx, id, opts).await?;
+        let mut forked = provider.fork(cx, id, ForkOptions { spec, create, ..opts }).await?;
+        forked.sandbox.placement = Some(found(provider.info(), !can.host_trees));
         self.homes.settle(new, place);
         for exec in &forked.carried {
             self.homes.note_exec(*exec, new, place);
@@ -208,16 +211,18 @@ impl Provider for Fleet {
         }
     }
 
-    /// One that is well is enough.
+    /// One that is well is enough, and nobody waits for the others.
     async fn health(&self, cx: &OpContext) -> Result<()> {
-        let all = join_all(self.members.iter().map(|member| member.provider.health(cx))).await;
-        let mut failures: Vec<Error> = all.into_iter().filter_map(Result::err).collect();
-        match failures.len() < self.members.len() {
-            true => Ok(()),
-            false => Err(failures
-                .pop()
-                .unwrap_or_else(|| Error::new(ErrorKind::Capacity, "there are no providers"))),
+        let mut all: FuturesUnordered<_> =
+            self.members.iter().map(|member| member.provider.health(cx)).collect();
+        let mut last = Error::new(ErrorKind::Capacity, "there are no providers");
+        while let Some(answer) = all.next().await {
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error,
+            }
         }
+        Err(last)
     }
 }
 

@@ -26,6 +26,8 @@ pub struct FleetSettings {
     pub hedge: Option<HedgeRules>,
     /// What probes of our own are made from.
     pub probe: SandboxSpec,
+    /// Younger ones may be on their way to be known: they are no orphans yet.
+    pub orphan_age: Duration,
 }
 
 impl Default for FleetSettings {
@@ -37,6 +39,7 @@ impl Default for FleetSettings {
             patience: Duration::from_secs(60),
             hedge: None,
             probe: SandboxSpec::default(),
+            orphan_age: Duration::from_secs(120),
         }
     }
 }

@@ -30,6 +30,11 @@ impl Placing<'_> {
     /// The plan for the first two places, where it is worth it.
     pub(crate) fn hedge(&self) -> Option<HedgePlan> {
         let rules = self.fleet.settings.hedge?;
+        // Two at a time are for those to whom time is worth more than money.
+        let weights = self.request.objective.weights();
+        if weights.latency() <= weights.cost() {
+            return None;
+        }
         let [first, second, ..] = self.decision.ranked.as_slice() else { return None };
         let candidate = self.candidates.iter().find(|candidate| candidate.provider == second.provider)?;
         HedgePlan::new(self.request, first, second, candidate, &rules)

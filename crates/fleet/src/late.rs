@@ -120,7 +120,9 @@ impl Provider for Late {
     fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
         match self.0.there.get() {
             Some(there) => there.admits(spec),
-            None => Err(vec![Unmet::new("connection", "reached", "not reached yet", self.trouble().clone())]),
+            None => {
+                Err(vec![Unmet::new(Unmet::CONNECTION, "reached", "not reached yet", self.trouble().clone())])
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use sandstorm_catalog::{ProviderEntry, Usd};
 use sandstorm_provider::layers::CapabilityCheck;
 use sandstorm_provider::{CreateOptions, Provider};
 use sandstorm_router::{Candidate, Load};
-use sandstorm_types::SandboxSpec;
+use sandstorm_types::{SandboxSpec, Unmet};
 
 use crate::portable;
 
@@ -49,6 +49,15 @@ impl Member {
         &self.provider.info().name
     }
 
+    /// Why it cannot hold such a sandbox. Of one that is not reached yet nothing else is known.
+    fn unmet(&self, spec: &SandboxSpec) -> Vec<Unmet> {
+        let mut unmet = self.provider.admits(spec).err().unwrap_or_default();
+        if unmet.iter().any(|one| one.feature == Unmet::CONNECTION) {
+            unmet.retain(|one| one.feature == Unmet::CONNECTION);
+        }
+        unmet
+    }
+
     /// As the router sees it, for this sandbox.
     pub(crate) fn candidate(&self, spec: &SandboxSpec, options: &CreateOptions, in_use: u32) -> Candidate {
         let can = self.provider.capabilities();
@@ -56,7 +65,7 @@ impl Member {
         let mut candidate = Candidate::new(self.name(), can, Arc::clone(&self.entry));
         candidate.region.clone_from(&self.provider.info().region);
         candidate.area.clone_from(&self.area);
-        candidate.unmet = self.provider.admits(&spec).err().unwrap_or_default();
+        candidate.unmet = self.unmet(&spec);
         candidate.load = Load { in_use, limit: self.most };
         candidate.free_credit = self.free_credit;
         candidate.budget = self.budget;

@@ -26,27 +26,24 @@ pub(crate) fn fits(decision: &Decision) -> Error {
 
 /// All that were asked failed; `reasons` has what each of them said.
 pub(crate) fn worked(last: Option<Error>, reasons: &[String]) -> Error {
-    match last {
-        // One alone speaks for itself.
-        Some(error) if reasons.len() == 1 => error,
-        Some(error) => {
-            // That all of them failed is nobody's mistake but theirs.
-            let kind = match error.kind() {
-                kind if ErrorFamily::of(kind).is_some() => ErrorKind::Capacity,
-                kind => kind,
-            };
-            let mut all = Error::new(kind, "no provider could make the sandbox")
-                .with("tried", reasons.join(" | "))
-                .with_retry(error.retry())
-                .with_operation("route");
-            if let Some(span) = error.retry_after() {
-                all = all.with_retry_after(span);
-            }
-            all.with_source(error)
-        }
-        None => Error::new(ErrorKind::Capacity, "every provider is being tried by somebody else already")
-            .with_operation("route"),
+    let Some(error) = last else {
+        let message = "every provider is being tried by somebody else already";
+        return Error::new(ErrorKind::Capacity, message).with_operation("route");
+    };
+    // What is wrong with the request is the answer; that all providers failed is nobody's mistake but theirs.
+    if ErrorFamily::of(error.kind()).is_none() {
+        return error;
     }
+    // Its causes may name addresses, which are not the caller's business.
+    tracing::warn!(%error, "no provider could make a sandbox");
+    let mut all = Error::new(ErrorKind::Capacity, "no provider could make the sandbox")
+        .with("tried", reasons.join(" | "))
+        .with_retry(error.retry())
+        .with_operation("route");
+    if let Some(span) = error.retry_after() {
+        all = all.with_retry_after(span);
+    }
+    all
 }
 
 /// When the first of them may be asked again.

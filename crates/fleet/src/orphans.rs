@@ -19,8 +19,6 @@ const SWEEPS: [Duration; 5] = [
 ];
 /// How long one removal and one list may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Younger ones may be on their way to be known.
-const YOUNG: Duration = Duration::from_secs(120);
 
 /// A sandbox at a member that the fleet does not know of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +65,7 @@ impl Fleet {
                     }
                 };
                 let age = SystemTime::now().duration_since(sandbox.created_at).unwrap_or_default();
-                if age >= YOUNG && !self.homes.all_of(&sandbox.id).contains(&place) {
+                if age >= self.settings.orphan_age && !self.homes.all_of(&sandbox.id).contains(&place) {
                     found.push(Orphan { provider: member.name().to_owned(), sandbox: sandbox.id });
                 }
             }

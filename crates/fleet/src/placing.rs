@@ -85,7 +85,7 @@ impl<'a> Placing<'a> {
                     let next = self.next(&error, self.so_far(done, 1));
                     failure = Some(error);
                     if matches!(next, Next::GiveUp { .. }) {
-                        return Err(nowhere::worked(failure, &self.reasons));
+                        return Err(self.failed(failure));
                     }
                 }
             }
@@ -114,11 +114,19 @@ impl<'a> Placing<'a> {
                         };
                         self.cx.run("create", pause).await?;
                     }
-                    Next::GiveUp { .. } => return Err(nowhere::worked(failure, &self.reasons)),
+                    Next::GiveUp { .. } => return Err(self.failed(failure)),
                 }
             }
         }
-        Err(nowhere::worked(failure, &self.reasons))
+        Err(self.failed(failure))
+    }
+
+    /// The answer when nothing worked. Whoever gave up hears just that.
+    fn failed(&self, failure: Option<Error>) -> Error {
+        match (self.cx.check("create"), failure) {
+            (Err(_), Some(error)) => error,
+            (_, failure) => nowhere::worked(failure, &self.reasons),
+        }
     }
 
     /// Remembers what was tried and gives what came of it.

@@ -17,6 +17,7 @@ mod mounts;
 pub mod network;
 pub mod packet;
 mod pid1;
+pub mod pod;
 mod privileges;
 mod procfs;
 mod report;

@@ -111,6 +111,8 @@ struct Content {
     pacer: Option<u64>,
     pacers: u64,
     ended: bool,
+    /// Whether something was written that nobody heard or counted.
+    missed: bool,
     /// Why there will be no more events, though the program may live.
     failure: Option<String>,
 }
@@ -131,6 +133,7 @@ impl Content {
             pacer: None,
             pacers: 0,
             ended: from.ended,
+            missed: false,
             failure: None,
         }
     }
@@ -185,7 +188,8 @@ impl Content {
 
     fn truncated(&self) -> PerStream<bool> {
         let (written, kept) = (self.written, self.kept);
-        PerStream { stdout: written.stdout > kept.stdout, stderr: written.stderr > kept.stderr }
+        let cut = |written, kept| self.missed || written > kept;
+        PerStream { stdout: cut(written.stdout, kept.stdout), stderr: cut(written.stderr, kept.stderr) }
     }
 }
 
@@ -321,6 +325,11 @@ impl ExecLog {
         content.ended = true;
         let end = ExecEnd { written: content.written, truncated: content.truncated(), ..end };
         self.add(content, ExecEvent::Exited(end))
+    }
+
+    /// Output may have been lost on the way here, nobody knows how much: in the end both streams are called truncated.
+    pub fn miss(&self) {
+        self.content().missed = true;
     }
 
     /// Closes the log without an end: listeners hear an error after what there is.

@@ -102,3 +102,52 @@ pub enum FileChange {
     /// Changes came faster than they could be told; some below `path` are missing.
     Lost,
 }
+
+/// Whether a name fits a pattern of `*` and `?`. On a mismatch only the last star is tried again, which is
+/// enough and keeps the work at length times length.
+pub fn name_fits(name: &str, pattern: &str) -> bool {
+    let (name, pattern): (Vec<char>, Vec<char>) = (name.chars().collect(), pattern.chars().collect());
+    let (mut at, mut want) = (0, 0);
+    let mut star = None;
+    while at < name.len() {
+        match pattern.get(want) {
+            Some('*') => {
+                star = Some((want, at));
+                want += 1;
+            }
+            Some(c) if *c == '?' || *c == name[at] => {
+                at += 1;
+                want += 1;
+            }
+            _ => match star {
+                Some((star_at, from)) => {
+                    star = Some((star_at, from + 1));
+                    (want, at) = (star_at + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[want..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (name, pattern, wanted) in [
+            ("a.py", "*.py", true),
+            ("a.pyc", "*.py", false),
+            ("abc", "a?c", true),
+            ("abc", "*", true),
+            ("", "", true),
+            ("abcbc", "a*bc", true),
+            ("abc", "a*d", false),
+            ("ab", "ab?", false),
+        ] {
+            assert_eq!(name_fits(name, pattern), wanted, "{name} {pattern}");
+        }
+    }
+}

@@ -34,7 +34,9 @@ pub use exec::{
 };
 pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored};
 pub use ext::{Collected, ProviderExt};
-pub use files::{FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, WatchOptions};
+pub use files::{
+    FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, WatchOptions, name_fits,
+};
 pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{

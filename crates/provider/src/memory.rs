@@ -2,7 +2,7 @@
 //!
 //! It has a file tree with quotas, programs that run, wait, take signals and end, pauses and snapshots, but
 //! no isolation and no real programs: a handful of commands under their usual paths (`echo`, `cat`,
-//! `sleep`, `printf`, `pwd`, `test`, `stty size`, `true`, `false`) and as much of `sh -c` as to combine them.
+//! `chmod`, `sleep`, `printf`, `pwd`, `test`, `stty size`, `true`, `false`) and as much of `sh -c` as to combine them.
 //! It shows what each method of the trait means, and tests of what lies above need no machine.
 
 mod archive;

@@ -63,7 +63,11 @@ pub enum Exclusion {
 impl Exclusion {
     /// Whether it may be over soon: what then is left to say to a caller is when to come again, not that it never works.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Unhealthy { .. } | Self::TooSlow { .. })
+        match self {
+            Self::Full { .. } | Self::Unhealthy { .. } | Self::TooSlow { .. } => true,
+            Self::Unmet { unmet } => unmet.feature == Unmet::CONNECTION,
+            _ => false,
+        }
     }
 }
 

@@ -106,6 +106,9 @@ pub struct Unmet {
 }
 
 impl Unmet {
+    /// The feature of a provider that is not reached yet: all else that it lacks may be there then.
+    pub const CONNECTION: &str = "connection";
+
     pub fn new(
         feature: impl Into<String>,
         wanted: impl Into<String>,

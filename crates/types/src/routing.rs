@@ -149,7 +149,7 @@ mod tests {
         for (json, word) in [
             (r#"{"objective": "best"}"#, "best"),
             (r#"{"max_cost": "-1"}"#, "max_cost"),
-            (r#"{"max_latency": -1}"#, "negative"),
+            (r#"{"max_latency": -1}"#, "-1"),
             (r#"{"order": [""]}"#, "order"),
             (r#"{"require": {"capabilities": ["flying"]}}"#, "flying"),
             (r#"{"require": {"isolation": "air"}}"#, "air"),

@@ -33,6 +33,13 @@ const ROWS: &[Row] = &[
     Row { folder: "egress", may: &["types"], tests_may: &["jail"], never: &[] },
     Row { folder: "language", may: &["types"], tests_may: &[], never: &["tokio"] },
     Row { folder: "provider", may: &["types"], tests_may: &[], never: &[] },
+    Row { folder: "agent-client", may: &["agent", "provider", "types"], tests_may: &[], never: &["axum"] },
+    Row {
+        folder: "kubernetes",
+        may: &["agent", "agent-client", "provider", "types"],
+        tests_may: &[],
+        never: &["axum", "sqlx", "rusqlite"],
+    },
     Row { folder: "config", may: &["types"], tests_may: &[], never: &["tokio"] },
     Row { folder: "catalog", may: &["types"], tests_may: &[], never: &["tokio", "reqwest"] },
     // Pure: time and chance are handed to it.
@@ -50,7 +57,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "engine",
-        may: &["jail", "agent", "egress", "language", "provider", "types"],
+        may: &["jail", "agent", "agent-client", "egress", "language", "provider", "types"],
         tests_may: &["sys"],
         never: &[],
     },
@@ -64,7 +71,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         folder: "dialect/e2b",
-        may: &["control", "provider", "types"],
+        may: &["control", "e2b-wire", "provider", "types"],
         tests_may: &["language", "store"],
         never: &["sqlx", "rusqlite"],
     },
@@ -86,11 +93,13 @@ const ROWS: &[Row] = &[
         tests_may: &["catalog", "language", "store"],
         never: &["sqlx", "rusqlite"],
     },
+    // What both sides of E2B's API have in common: data only.
+    Row { folder: "e2b-wire", may: &[], tests_may: &[], never: &["tokio", "axum", "hyper", "reqwest"] },
     Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx", "rusqlite"] },
     Row {
         folder: "providers",
-        may: &["client", "provider", "types"],
-        tests_may: &["catalog", "control", "fleet", "gateway", "language", "router", "store"],
+        may: &["client", "e2b-wire", "provider", "types"],
+        tests_may: &["catalog", "control", "dialect-e2b", "fleet", "gateway", "language", "router", "store"],
         never: &["axum", "sqlx", "rusqlite"],
     },
     Row {
@@ -109,6 +118,7 @@ const ROWS: &[Row] = &[
             "fleet",
             "gateway",
             "jail",
+            "kubernetes",
             "language",
             "provider",
             "providers",

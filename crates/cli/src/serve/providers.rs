@@ -1,5 +1,8 @@
 //! The providers of a server: one line for each kind, and from the configuration to a fleet.
 
+mod e2b;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod sandstorm;
 
 use std::sync::Arc;
@@ -20,7 +23,12 @@ use super::Home;
 type Connector = fn(&Wanted<'_>) -> anyhow::Result<Connect>;
 
 /// Every kind that is configured by name. This machine is not among them: it is there anyway.
-const KINDS: &[(ProviderKind, Connector)] = &[(ProviderKind::Sandstorm, sandstorm::connector)];
+const KINDS: &[(ProviderKind, Connector)] = &[
+    (ProviderKind::Sandstorm, sandstorm::connector),
+    (ProviderKind::E2b, e2b::connector),
+    #[cfg(feature = "kubernetes")]
+    (ProviderKind::Kubernetes, kubernetes::connector),
+];
 
 /// How long a server waits for its providers before it begins without them.
 const PATIENCE: Duration = Duration::from_secs(5);

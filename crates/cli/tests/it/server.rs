@@ -11,6 +11,7 @@ mod lifecycle;
 mod links;
 mod pool;
 mod postgres;
+mod providers;
 mod routing;
 pub mod socket;
 pub mod tenants;

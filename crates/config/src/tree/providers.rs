@@ -145,7 +145,8 @@ pub struct RoutingSettings {
     #[serde(with = "form::span")]
     #[schemars(with = "form::Span")]
     pub patience: Duration,
-    /// What a second creation beside a slow one may cost at most, in US dollars; its loser is destroyed. `0`: there is none.
+    /// What a second creation beside a slow one may cost at most, in US dollars, where time counts more than money; its
+    /// loser is destroyed. `0`: there is none.
     #[schemars(with = "form::Dollars")]
     pub hedge_max_cost: Usd,
     /// Small creations of our own for each hour that find out whether another provider has become better. `0` with

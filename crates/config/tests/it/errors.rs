@@ -348,3 +348,27 @@ proptest::proptest! {
         let _ = Case::new(&text).load();
     }
 }
+
+#[test]
+fn providers_that_cannot_be_are_refused() {
+    for (text, word) in [
+        ("providers: {Office: {kind: sandstorm, url: 'http://a'}}\n", "a-z"),
+        ("providers: {office: {kind: sandstorm}}\n", "the address of the other server"),
+        ("providers: {office: {kind: local}}\n", "which is this machine"),
+        ("providers: {office: {kind: sandstrom, url: 'http://a'}}\n", "sandstorm"),
+        ("providers: {office: {kind: sandstorm, url: 'http://u:p@a'}}\n", "credentials"),
+        ("providers: {office: {kind: sandstorm, url: 'http://a', key: hunter2}}\n", "env:"),
+        ("providers: {office: {kind: sandstorm, url: 'http://a', concurrency: 0}}\n", "at least 1"),
+        ("providers: {local: {kind: local, url: 'http://a'}}\n", "this machine has none"),
+        ("providers: {local: {kind: local, price: {vcpu_hour: 1}}}\n", "model"),
+        ("providers: {local: {kind: local, price: {model: allocated, vcpu_second: 1}}}\n", "gib_second"),
+        ("providers: {local: {kind: local, enabled: false}}\n", "one that is enabled"),
+        ("routing: {weights: {latency: -1}}\n", "0 or more"),
+        ("routing: {objective: best}\n", "cheapest"),
+        ("routing: {hedge_max_cost: much}\n", "dollars"),
+    ] {
+        let error = Case::new(text).load().unwrap_err().to_string();
+        assert!(error.contains(word), "{text}: {error}");
+        assert!(!error.contains("hunter2") && !error.contains("u:p"), "{error}");
+    }
+}

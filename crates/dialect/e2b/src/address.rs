@@ -2,13 +2,11 @@
 
 use http::request::Parts;
 use http::{HeaderMap, header};
+pub(crate) use sandstorm_e2b_wire::{PORT_HEADER, SANDBOX_HEADER};
 use sandstorm_types::SandboxId;
 
 use crate::refusal::Refusal;
 use crate::state::Dialect;
-
-pub(crate) const SANDBOX_HEADER: &str = "e2b-sandbox-id";
-pub(crate) const PORT_HEADER: &str = "e2b-sandbox-port";
 
 /// Where a request wants to go.
 #[derive(Debug, Clone, PartialEq, Eq)]

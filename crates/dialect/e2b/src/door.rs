@@ -11,6 +11,8 @@ use axum::{Json, Router};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use sandstorm_control::server::Caller;
+pub(crate) use sandstorm_e2b_wire::ACCESS_TOKEN;
+use sandstorm_e2b_wire::{ENVD_PORT, INTERPRETER_PORT};
 use sandstorm_types::{ErrorKind, Phase, SandboxId, Timestamp};
 use serde_json::json;
 use subtle::ConstantTimeEq;
@@ -28,10 +30,6 @@ use crate::{envd, files, interpreter, leftovers};
 pub(crate) const ENVD: &str = "e2b envd";
 pub(crate) const TRAFFIC: &str = "e2b traffic";
 
-const ENVD_PORT: u16 = 49983;
-const INTERPRETER_PORT: u16 = 49999;
-
-pub(crate) const ACCESS_TOKEN: &str = "x-access-token";
 const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 
 /// Whose request it is, and for which sandbox.

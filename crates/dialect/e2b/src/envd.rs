@@ -35,14 +35,14 @@ async fn variables(
     Ok(Json(view.spec.env.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
 }
 
-/// The latest reading.
+/// A reading of now.
 async fn usage(
     State(dialect): State<Dialect>,
     Extension(guest): Extension<Guest>,
 ) -> Result<Json<Value>, Refusal> {
     let view = dialect.control.sandbox(&guest.caller, guest.sandbox).await?;
-    let samples = dialect.control.metrics(&guest.caller, guest.sandbox, None, None).await?;
-    let last = metrics::metrics(&view, &samples).pop().unwrap_or_else(|| json!({}));
+    let now = dialect.control.sandbox_usage(&guest.caller, guest.sandbox).await?;
+    let last = metrics::metrics(&view, &[now]).pop().unwrap_or_else(|| json!({}));
     let number = |name: &str| last[name].as_u64().unwrap_or(0);
     let limits = &view.spec.limits;
     Ok(Json(json!({

@@ -11,6 +11,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::HeaderMap;
+use sandstorm_e2b_wire::process::{Selected, Selector, SignalRequest, UpdateRequest};
 use sandstorm_provider::ExecSignal;
 use serde_json::{Value, json};
 
@@ -18,7 +19,6 @@ use crate::door::Guest;
 use crate::rpc::{self, Code, RpcError, RpcResult};
 use crate::state::Dialect;
 use known::Known;
-use wire::{Selected, SignalRequest, UpdateRequest};
 
 pub(crate) async fn call(
     State(dialect): State<Dialect>,
@@ -54,7 +54,7 @@ impl Dialect {
                 let asked: UpdateRequest = rpc::message(headers, content).await?;
                 let known = self.running(guest, asked.process.as_ref()).await?;
                 if let Some(pty) = asked.pty {
-                    self.signal(guest, &known, ExecSignal::Resize(pty.size()?)).await?;
+                    self.signal(guest, &known, ExecSignal::Resize(wire::size(pty)?)).await?;
                 }
             }
             "SendInput" => {
@@ -64,7 +64,7 @@ impl Dialect {
             "SendSignal" => {
                 let asked: SignalRequest = rpc::message(headers, content).await?;
                 let known = self.running(guest, asked.process.as_ref()).await?;
-                let signal = asked.signal()?;
+                let signal = wire::signal(asked.signal);
                 self.signal(guest, &known, signal).await?;
                 if signal == ExecSignal::Kill {
                     // Nothing survives that, and who kills it once more is told that it is gone.
@@ -100,7 +100,7 @@ impl Dialect {
     }
 
     /// The program that is meant, if it runs.
-    async fn running(&self, guest: &Guest, selector: Option<&wire::Selector>) -> RpcResult<Known> {
+    async fn running(&self, guest: &Guest, selector: Option<&Selector>) -> RpcResult<Known> {
         let known = self.meant(guest, selector).await?;
         // It may have ended while nobody listened.
         let view = self.control.exec_view(&guest.caller, guest.sandbox, known.exec).await?;
@@ -112,10 +112,10 @@ impl Dialect {
     }
 
     /// The program that is meant; one that ended is known for a while.
-    async fn meant(&self, guest: &Guest, selector: Option<&wire::Selector>) -> RpcResult<Known> {
+    async fn meant(&self, guest: &Guest, selector: Option<&Selector>) -> RpcResult<Known> {
         let selector = selector.ok_or_else(|| RpcError::invalid("process is missing"))?;
         match selector {
-            wire::Selector::Pid(pid) => {
+            Selector::Pid(pid) => {
                 if let Some(known) = self.processes.get(guest.sandbox, *pid) {
                     return Ok(known);
                 }
@@ -124,7 +124,7 @@ impl Dialect {
                 let exec = exec.filter(|exec| exec.context.is_none()).ok_or_else(|| not_found(*pid))?;
                 Ok(self.processes.adopt(guest.sandbox, &exec))
             }
-            wire::Selector::Tag(tag) => {
+            Selector::Tag(tag) => {
                 let known = self.processes.tagged(guest.sandbox, tag);
                 let shown: String = tag.chars().take(64).collect();
                 known.ok_or_else(|| {

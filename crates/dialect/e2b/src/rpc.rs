@@ -10,6 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
+use sandstorm_e2b_wire::{STREAM, TIMEOUT, UNARY};
 use sandstorm_types::User;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,8 +22,6 @@ use crate::refusal::Refusal;
 
 pub(crate) type RpcResult<T> = Result<T, RpcError>;
 
-const UNARY: &str = "application/json";
-const STREAM: &str = "application/connect+json";
 /// Largest message of a call, which carries input for a program at most.
 const LARGEST: usize = 8 << 20;
 
@@ -39,9 +38,9 @@ pub(crate) async fn first_message<T: DeserializeOwned>(headers: &HeaderMap, cont
     let bytes = body::whole(content, LARGEST).await.map_err(too_long)?;
     let mut decoder = envelope::Decoder::new(LARGEST);
     decoder.push(&bytes);
-    match decoder.next()? {
-        Some(message) => read(&message),
-        None => Err(RpcError::invalid("the stream ends before its first message")),
+    match decoder.next_frame()? {
+        Some(envelope::Frame::Message(message)) => read(&message),
+        _ => Err(RpcError::invalid("the stream ends before its first message")),
     }
 }
 
@@ -80,7 +79,7 @@ pub(crate) fn failed_stream(error: &RpcError) -> Response {
 
 /// How long a call may take.
 pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("connect-timeout-ms")?.to_str().ok()?;
+    let text = headers.get(TIMEOUT)?.to_str().ok()?;
     text.parse().ok().filter(|millis| *millis > 0).map(Duration::from_millis)
 }
 

@@ -10,11 +10,42 @@ pub(crate) mod network;
 pub(crate) mod templates;
 pub(crate) mod view;
 
+use axum::Extension;
+use axum::extract::{FromRequestParts, Path};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use sandstorm_control::server::{Caller, SandboxView};
 use sandstorm_types::{Phase, SandboxId};
 
 use crate::refusal::Refusal;
 use crate::state::Dialect;
+
+/// The sandbox that an address names, and who asks for it.
+#[derive(Debug)]
+pub(crate) struct Meant {
+    pub(crate) dialect: Dialect,
+    pub(crate) caller: Caller,
+    pub(crate) id: String,
+}
+
+impl FromRequestParts<Dialect> for Meant {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, dialect: &Dialect) -> Result<Self, Response> {
+        let caller = Extension::from_request_parts(parts, dialect).await;
+        let Extension(caller) = caller.map_err(IntoResponse::into_response)?;
+        let id = Path::from_request_parts(parts, dialect).await;
+        let Path(id) = id.map_err(IntoResponse::into_response)?;
+        Ok(Self { dialect: dialect.clone(), caller, id })
+    }
+}
+
+impl Meant {
+    /// It, if it has not ended.
+    pub(crate) async fn living(&self) -> Result<SandboxView, Refusal> {
+        self.dialect.living(&self.caller, &self.id).await
+    }
+}
 
 /// The id in an address. Older clients put `-` and another id behind it.
 pub(crate) fn sandbox_id(text: &str) -> Result<SandboxId, Refusal> {

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use sandstorm_agent::protocol::Held;
+use sandstorm_agent_client::program::check_walls;
+use sandstorm_agent_client::{Feeding, TaskHandle, of_found};
 use sandstorm_provider::{
     EndCause, ExecEnd, ExecEvent, ExecLog, ExecStatus, Journal, Restored, Tasks, Usage,
 };
 use sandstorm_types::{ExecId, LimitSet, PerStream};
 
-use super::input::{self, Feeding};
-use super::{FOLLOWING, Followed, check_walls, tag_of};
-use crate::agent::TaskHandle;
+use super::{FOLLOWING, Followed, tag_of};
 use crate::journal::ExecJournal;
 use crate::living::Living;
 
@@ -70,7 +70,7 @@ impl Found {
                 waiting.push((id, Program { journal, known: None }));
                 continue;
             };
-            let (input, channel, feeding) = input::of_found(about.input, about.channel);
+            let (input, channel, feeding) = of_found(about.input, about.channel);
             let log = ExecLog::restored(about.keep(), Box::new(journal.clone()), restored);
             let followed = Followed::new(
                 living,
@@ -131,7 +131,7 @@ fn first(living: &Arc<Living>, journal: ExecJournal) -> io::Result<(Restored, Fo
     let about = journal.about();
     journal.append(0, &ExecEvent::Started)?;
     let restored = journal.restored().unwrap_or_default();
-    let (input, channel, feeding) = input::of_found(about.input, about.channel);
+    let (input, channel, feeding) = of_found(about.input, about.channel);
     let log = ExecLog::restored(about.keep(), Box::new(journal.clone()), restored);
     Ok((
         restored,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use sandstorm_agent::protocol::{Ending, Stream as AgentStream, ToAgent};
+use sandstorm_agent_client::program::check_walls;
+use sandstorm_agent_client::{TaskEvent, TaskHandle};
 use sandstorm_jail::cgroup::Extent;
 use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Usage};
 use sandstorm_types::{LimitName, PerStream, Stream};
@@ -14,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use super::blame::{Memory, Tally};
 use super::clock::WallClock;
 use super::{Followed, Sent};
-use crate::agent::{TaskEvent, TaskHandle};
 use crate::living::{Living, limit_of, limits_hit, usage_of};
 
 /// How long an agent may take to report the end of a program that was killed.
@@ -106,7 +107,7 @@ impl Follower {
                 let message = format!("{}\n", io::Error::from_raw_os_error(failure.errno));
                 self.log.write(Stream::Stderr, Bytes::from(message))
             }
-            TaskEvent::Started(walls) => super::check_walls(&walls).map_err(io::Error::other),
+            TaskEvent::Started(walls) => check_walls(&walls).map_err(io::Error::other),
             TaskEvent::Closed => Ok(()),
         };
         if let Err(error) = kept {

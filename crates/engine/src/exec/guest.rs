@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandstorm_agent::protocol::Program;
+use sandstorm_agent_client::AgentError;
 use sandstorm_provider::Tasks;
 use tokio::sync::oneshot;
 
-use crate::agent::AgentError;
 use crate::guest::WaitingGuest;
 use crate::launcher::LauncherError;
 use crate::living::{Joinable, Living};

@@ -4,41 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, StartFailure, Tag, Task};
+use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, Tag, Task};
+use sandstorm_agent_client::program::{self, WORKSPACE, check_walls, start_failure};
+use sandstorm_agent_client::{AgentError, Feeding, TaskEvent, TaskHandle, lost, of_request};
 use sandstorm_provider::{
     ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, Keep, Result, Stdin, Tasks,
 };
-use sandstorm_types::{ByteSize, ErrorKind, ExecId, User};
-use serde_bytes::ByteBuf;
+use sandstorm_types::{ByteSize, ErrorKind, ExecId};
 
 use super::attended::Attended;
 use super::before::Before;
 use super::guest::{self, Way};
-use super::input::{self, Feeding};
-use super::{FOLLOWING, Followed, Tally, check_walls, lost, tag_of, terminal_size};
-use crate::agent::{AgentError, TaskEvent, TaskHandle};
-use crate::files;
+use super::{FOLLOWING, Followed, Tally, tag_of};
 use crate::guest::{Given, Heard, Job, WaitingGuest};
 use crate::journal::{About, ExecJournal};
 use crate::living::{Living, limit_of};
 
-/// Bytes of files that travel in the message that starts a program.
-const FILES_WITH_PROGRAM: usize = 128 * 1024;
-
-/// Where programs work unless the caller says otherwise.
-const WORKSPACE: &str = "/workspace";
-
 /// How long a sandbox may outlive its last program before what that left is ended.
 const SOON: Duration = Duration::from_millis(10);
-
-/// What every program starts with, unless the caller says otherwise.
-const ENVIRONMENT: [(&str, &str); 5] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("HOME", "/home/user"),
-    ("USER", "user"),
-    ("LOGNAME", "user"),
-    ("LANG", "C.UTF-8"),
-];
 
 /// Starts a program. Dropping the future before it resolves ends what was started.
 pub(crate) async fn start(
@@ -48,10 +31,10 @@ pub(crate) async fn start(
 ) -> Result<(Exec, Followed)> {
     living.check_ready()?;
     living.agent.ready().await.map_err(lost)?;
-    lay_out_large(living, &mut request).await?;
-    let program = program(living, &mut request);
+    program::lay_out_large(&living.agent, &mut request).await?;
+    let program = program::program(&living.spec, &mut request);
     let plan = Plan::of(living, &request);
-    let (input, channel, mut feeding) = input::of_request(request.stdin, request.channel);
+    let (input, channel, mut feeding) = of_request(request.stdin, request.channel);
     let guest = guest::for_program(living, &program, tasks).await;
     let before = Before::ask(living);
     let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
@@ -91,7 +74,7 @@ pub(crate) async fn start_copy(
     let journal = source.journal.as_ref().ok_or_else(unkept)?;
     let plan = Plan::like(id, journal);
     let stdin = if plan.streams_input { Stdin::Stream } else { Stdin::Empty };
-    let (input, channel, mut feeding) = input::of_request(stdin, plan.channel);
+    let (input, channel, mut feeding) = of_request(stdin, plan.channel);
     let program =
         Program { side_channel: plan.channel, guest: Some(Guest::Transplanted(guest)), ..Program::default() };
     let starting = match plan
@@ -392,18 +375,6 @@ async fn wait_for_start(living: &Living, handle: &mut TaskHandle) -> Result<(), 
     }
 }
 
-fn start_failure(failure: &StartFailure) -> Error {
-    let cause = std::io::Error::from_raw_os_error(failure.errno);
-    let kind = match failure.step.as_str() {
-        "execute" | "working directory" | "arguments" | "program" => ErrorKind::InvalidRequest,
-        "files" => ErrorKind::FileSystem,
-        // A guest that ended over its program before that began, as it does where there is no memory for it.
-        "fork" | "streams" | "status pipe" | "guest" => ErrorKind::Capacity,
-        _ => ErrorKind::Isolation,
-    };
-    Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause)
-}
-
 fn unwritten(error: std::io::Error) -> Error {
     let kind = match error.kind() {
         std::io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
@@ -411,49 +382,4 @@ fn unwritten(error: std::io::Error) -> Error {
         _ => ErrorKind::Internal,
     };
     Error::new(kind, "the journal of the exec cannot be written").with_source(error)
-}
-
-/// Its files are taken out of the request.
-fn program(living: &Living, request: &mut ExecRequest) -> Program {
-    Program {
-        argv: request.argv(),
-        env: environment(living, request),
-        cwd: request.cwd.as_ref().map_or_else(|| WORKSPACE.to_owned(), |cwd| cwd.as_str().to_owned()),
-        root: request.user.unwrap_or(living.spec.user) == User::Root,
-        terminal: request.tty.map(terminal_size),
-        side_channel: request.channel,
-        last: request.last,
-        files: std::mem::take(&mut request.files)
-            .into_iter()
-            .map(|(path, content)| {
-                (ByteBuf::from(path.as_str().as_bytes()), ByteBuf::from(Vec::from(content)))
-            })
-            .collect(),
-        guest: None,
-    }
-}
-
-/// Each variable once: as the request says, else as the sandbox does, else as is usual. In the order of their names, which
-/// is how a guest has rehearsed the usual ones.
-fn environment(living: &Living, request: &ExecRequest) -> Vec<(String, String)> {
-    let (of_sandbox, of_request) = (&living.spec.env, &request.env);
-    let term = request.tty.map(|_| ("TERM", "xterm-256color"));
-    let usual = ENVIRONMENT.into_iter().chain(term);
-    let usual = usual.filter(|(name, _)| of_sandbox.get(name).is_none());
-    let below = usual.chain(of_sandbox.iter()).filter(|(name, _)| of_request.get(name).is_none());
-    let all = below.chain(of_request.iter()).map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let mut env: Vec<(String, String)> = all.collect();
-    env.sort_unstable();
-    env
-}
-
-/// Files that fit travel with the program; larger ones go before it.
-async fn lay_out_large(living: &Living, request: &mut ExecRequest) -> Result<()> {
-    let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
-    if total > FILES_WITH_PROGRAM {
-        for (path, content) in std::mem::take(&mut request.files) {
-            Box::pin(files::write(living, &path, content.into())).await?;
-        }
-    }
-    Ok(())
 }

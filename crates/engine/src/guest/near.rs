@@ -11,14 +11,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::RecvFlags;
 use sandstorm_agent::Word;
 use sandstorm_agent::protocol::{PayloadWalls, StartFailure, Stream};
-
-use crate::agent::TaskEvent;
-use crate::socket::Socket;
+use sandstorm_agent_client::socket::Socket;
+use sandstorm_agent_client::{Outlets, TaskEvent};
 
 /// How long a program may take until its agent follows it.
 const MOMENT: Duration = Duration::from_millis(5);
@@ -31,21 +29,6 @@ const MOST: usize = 1 << 20;
 
 /// The read position of what has none.
 const NO_OFFSET: u64 = u64::MAX;
-
-/// The ends from which the output and the errors of a guest are read.
-#[derive(Debug)]
-pub(crate) struct Outlets([OwnedFd; 2]);
-
-impl Outlets {
-    /// `None`: they are something else.
-    pub(crate) fn checked(descriptors: Vec<OwnedFd>) -> Option<Self> {
-        let outlets: [OwnedFd; 2] = descriptors.try_into().ok()?;
-        let is_pipe = |fd: &OwnedFd| {
-            rustix::fs::fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
-        };
-        outlets.iter().all(is_pipe).then_some(Self(outlets))
-    }
-}
 
 /// Such a guest.
 #[derive(Debug)]
@@ -118,7 +101,7 @@ impl Near {
 
     /// What there is in its pipes.
     fn written(&self) -> rustix::io::Result<[Bytes; 2]> {
-        let [output, error] = &self.outlets.0;
+        let [output, error] = self.outlets.ends();
         Ok([read_all(output)?, read_all(error)?])
     }
 }
@@ -224,7 +207,7 @@ pub(super) mod tests {
         assert!(matches!(near.listen().await, Heard::GoesOn));
         let (mut word, mut bytes) = ([0; 64], [0; 64]);
         assert_eq!(rustix::net::recv(&near.side, &mut word[..], RecvFlags::DONTWAIT).unwrap().1, 7);
-        assert_eq!(read_now(&near.outlets.0[0], &mut bytes), Ok(5));
+        assert_eq!(read_now(&near.outlets.ends()[0], &mut bytes), Ok(5));
         // Neither is its end without one.
         drop(played);
         assert!(matches!(near.listen().await, Heard::GoesOn));
@@ -243,7 +226,7 @@ pub(super) mod tests {
     async fn nobody_can_have_this_process_wait_or_read_on() {
         // The pipe waits by itself, as one who shares it could have it do.
         let (near, mut played) = played();
-        for outlet in &near.outlets.0 {
+        for outlet in near.outlets.ends() {
             rustix::io::ioctl_fionbio(outlet, false).unwrap();
         }
         played.side.write_all(&last_word(0)).unwrap();

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sandstorm_agent_client::socket::Socket;
 use sandstorm_jail::cgroup::{Counters, Meter};
 use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request, TransplantReport};
 use sandstorm_jail::packet;
@@ -12,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Listed;
 use crate::guest::WaitingGuest;
-use crate::socket::Socket;
 
 /// Ends of jails that nobody here knows, kept for whoever asks.
 const UNHEARD: usize = 4096;

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use sandstorm_agent_client::AgentClient;
+use sandstorm_agent_client::lost;
 use sandstorm_jail::OnMemory;
 use sandstorm_jail::launcher::EndCause;
 use sandstorm_provider::{Error, ProviderEvent, Result};
 use sandstorm_types::{ErrorKind, SandboxId};
 
 use super::{LocalProvider, names, refused};
-use crate::agent::AgentClient;
 use crate::cookie::Cookie;
-use crate::exec::{Found, Waiting, lost};
+use crate::exec::{Found, Waiting};
 use crate::launcher::{Adoption, Listed};
 use crate::living::{Birth, Living};
 use crate::network::Egress;

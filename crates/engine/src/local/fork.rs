@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use sandstorm_agent_client::files::carry;
+use sandstorm_agent_client::lost;
 use sandstorm_jail::launcher::RefusalKind;
 use sandstorm_provider::{
     CreateOptions, Error, Expected, ForkOptions, Forked, NotCarried, OpContext, Result,
@@ -18,8 +20,7 @@ use tracing::Instrument;
 
 use super::execs::Reserved;
 use super::{LocalProvider, refused};
-use crate::exec::{self, Followed, lost};
-use crate::files::carry;
+use crate::exec::{self, Followed};
 use crate::launcher::LauncherError;
 use crate::living::{Joinable, Living};
 
@@ -61,7 +62,7 @@ impl LocalProvider {
                 Err(error) => leave(&mut left, from, error, partial)?,
             }
         }
-        let files = carry::export(&source)?;
+        let files = carry::export(&source.agent)?;
         let create = CreateOptions { expects: self.expected_by(&source, &carrying), ..create };
         let making = tracing::debug_span!("make the jail");
         let made = self.make(cx.tenant(), &spec, create).instrument(making).await?;
@@ -88,7 +89,7 @@ impl LocalProvider {
     ) -> Result<(Vec<ExecId>, Vec<NotCarried>)> {
         let living = self.living(new)?;
         living.agent.ready().await.map_err(lost)?;
-        let importing = carry::import(files, &living).instrument(tracing::debug_span!("copy files"));
+        let importing = carry::import(files, &living.agent).instrument(tracing::debug_span!("copy files"));
         let copying = carrying.iter().map(|carried| {
             self.carry(source, carried, &living, living.take_guest().map(|guest| guest.number))
         });

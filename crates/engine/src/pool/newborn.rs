@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use sandstorm_agent_client::AgentClient;
+use sandstorm_agent_client::lost;
 use sandstorm_jail::launcher::Ended;
 use sandstorm_jail::{JailSpec, Report};
 use sandstorm_provider::{Error, Result, Tasks};
@@ -14,8 +16,6 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::stock::Entry;
 use super::zygotes::Zygotes;
-use crate::agent::AgentClient;
-use crate::exec::lost;
 use crate::guest::WaitingGuest;
 use crate::launcher::LauncherClient;
 use crate::local::refused;

@@ -1,6 +1,7 @@
 //! What a member gets that has none of this machine's trees.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sandstorm_catalog::Catalog;
@@ -58,7 +59,8 @@ fn far(takes_code: bool) -> (Arc<Fleet>, Arc<Altered<Far>>) {
     let far = Arc::new(Altered(far));
     let entry = Arc::new(Catalog::embedded().get("sandstorm").unwrap().clone());
     let member = Member::new(Arc::clone(&far) as Arc<dyn Provider>, entry);
-    (Fleet::new(vec![member], FleetSettings::default(), 7, Tasks::default()), far)
+    let settings = FleetSettings { orphan_age: Duration::ZERO, ..FleetSettings::default() };
+    (Fleet::new(vec![member], settings, 7, Tasks::default()), far)
 }
 
 fn options() -> CreateOptions {
@@ -110,4 +112,19 @@ async fn what_would_have_to_be_compiled_is_refused_by_name() {
     let refused = fleet.exec(&cx(), &made.id, portable(None)).await.err().unwrap();
     assert_eq!(refused.reasons()[0].feature, "exec_code");
     assert!(refused.is_not_started() && far.begun.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_here_knows_of_is_found_and_ended() {
+    let (fleet, far) = far(true);
+    let spec = SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() };
+    let known = fleet.create(&cx(), &spec, CreateOptions::default()).await.unwrap();
+    let stray = far.inner.create(&cx(), &spec, CreateOptions::default()).await.unwrap();
+    let orphans = fleet.orphans().await;
+    assert_eq!(orphans.iter().map(|orphan| orphan.sandbox).collect::<Vec<_>>(), [stray.id]);
+    fleet.end_orphan(&orphans[0]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(far.inner.get(&cx(), &stray.id).await.is_err());
+    assert!(fleet.get(&cx(), &known.id).await.is_ok());
+    assert_eq!(fleet.orphans().await, []);
 }

@@ -43,6 +43,8 @@ async fn a_member_that_comes_late_is_used_from_then_on() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let error = fleet.create(&cx(), &spec(), CreateOptions::default()).await.unwrap_err();
     assert!(error.to_string().contains("nobody is at home"), "{error}");
+    assert!(!error.to_string().contains("template_host"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Capacity, "it may be there soon");
     assert!(fleet.list(&cx(), ListFilter::default()).next().await.unwrap().is_err());
     assert!(late.wait(Duration::from_secs(10)).await);
     let made = fleet.create(&cx(), &spec(), CreateOptions::default()).await.unwrap();
@@ -57,7 +59,11 @@ async fn a_slow_creation_is_joined_by_another_and_the_loser_is_destroyed() {
         ..FleetSettings::default()
     };
     let (fleet, all) = fleet_with(settings, &[("a", Mood::Hangs), ("b", Mood::Fine)]);
-    let routing = sandstorm_types::Routing { order: vec!["a".to_owned()], ..Default::default() };
+    let routing = sandstorm_types::Routing {
+        objective: Some(sandstorm_types::Objective::Fastest),
+        order: vec!["a".to_owned()],
+        ..Default::default()
+    };
     let options = CreateOptions { routing: Some(Box::new(routing)), ..CreateOptions::default() };
     let made = fleet.create(&cx(), &spec(), options).await.unwrap();
     let placement = made.placement.unwrap();
@@ -67,4 +73,17 @@ async fn a_slow_creation_is_joined_by_another_and_the_loser_is_destroyed() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(all[0].inner.list(&cx(), ListFilter::default()).count().await, 0);
     assert_eq!(all[1].inner.list(&cx(), ListFilter::default()).count().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_nobody_uses_are_probed_and_nothing_is_left() {
+    let settings = FleetSettings { probe: spec(), ..FleetSettings::default() };
+    let (fleet, all) = fleet_with(settings, &[("a", Mood::Fine), ("b", Mood::Fine)]);
+    fleet.start_probing();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let asked: usize = all.iter().map(|one| one.asked()).sum();
+    assert!((1..=32).contains(&asked), "{asked} probes in ten minutes");
+    for one in &all {
+        assert_eq!(one.inner.list(&cx(), ListFilter::default()).count().await, 0);
+    }
 }

@@ -184,3 +184,14 @@ async fn what_could_not_be_kept_is_not_heard() {
     let events: Vec<_> = log.events(AttachFrom::START).1.collect().await;
     assert!(matches!(&events[..], [Ok(ExecEvent::Started), Ok(_), Err(_)]), "{events:?}");
 }
+
+#[tokio::test]
+async fn what_was_missed_is_told_in_the_end() {
+    let log = ExecLog::new(Keep::UpTo(ByteSize::mib(1)));
+    log.write(Stream::Stdout, Bytes::from_static(b"heard")).unwrap();
+    log.miss();
+    log.end(end()).unwrap();
+    let events: Vec<_> = log.events(AttachFrom::START).1.collect().await;
+    let Some(Ok(ExecEvent::Exited(end))) = events.last() else { panic!("{events:?}") };
+    assert_eq!((end.truncated, end.written.stdout), (PerStream { stdout: true, stderr: true }, 5));
+}

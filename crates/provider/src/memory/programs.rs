@@ -13,7 +13,8 @@ use super::world::World;
 use crate::{ExecLog, ExecStatus, InputFrame, TtySize};
 
 const PIECE: usize = 16 * 1024;
-const NAMES: [&str; 10] = ["cat", "echo", "false", "printf", "pwd", "sh", "sleep", "stty", "test", "true"];
+const NAMES: [&str; 11] =
+    ["cat", "chmod", "echo", "false", "printf", "pwd", "sh", "sleep", "stty", "test", "true"];
 
 /// The program at a path, if there is one.
 pub(super) fn name_of(path: &str) -> Option<&'static str> {
@@ -43,6 +44,7 @@ impl Program {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         match name_of(name) {
             Some("cat") => self.cat(&args).await,
+            Some("chmod") => self.chmod(&args).await,
             Some("echo") => self.print(format!("{}\n", args.join(" "))).await,
             Some("false") => ExecStatus::Code(1),
             Some("printf") => self.print(formatted(&args)).await,
@@ -100,6 +102,21 @@ impl Program {
             }
         }
         status
+    }
+
+    async fn chmod(&mut self, args: &[&str]) -> ExecStatus {
+        let [mode, name] = args else { return self.complain("chmod: which mode, which file?").await };
+        let changed =
+            u32::from_str_radix(mode, 8).ok().zip(self.resolve(name)).is_some_and(|(mode, path)| {
+                self.world.change_tree(&self.sandbox, |tree| tree.set_mode(&path, mode)).is_ok()
+            });
+        match changed {
+            true => ExecStatus::Code(0),
+            false => {
+                self.complain(&format!("chmod: {name}: cannot be changed")).await;
+                ExecStatus::Code(1)
+            }
+        }
     }
 
     async fn sleep(&mut self, args: &[&str]) -> ExecStatus {

@@ -242,7 +242,6 @@ fn request(req: &ExecRequest) -> (NewExec, ExecInput, Option<mpsc::Receiver<Inpu
         timeout: req.timeout,
         id: Some(req.id),
         output: req.output,
-        ..NewExec::default()
     };
     (new, input, frames)
 }

@@ -1,22 +1,19 @@
 //! Files of a sandbox there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use sandstorm_client::{Download, FileInfo as Theirs, FileKind as TheirKind};
 use sandstorm_provider::{
-    ByteStream, Error, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, OpContext, ReadRange,
-    Result, WatchOptions,
+    ByteStream, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, OpContext, ReadRange, Result,
+    WatchOptions,
 };
-use sandstorm_types::{ByteSize, ErrorKind, GuestPath};
-use tokio_util::sync::CancellationToken;
+use sandstorm_types::{ByteSize, GuestPath};
 
 use super::client::Far;
 use super::error::{of, senseless};
 use super::places::Place;
 use super::view::moment;
+use crate::bodies::{Sent, until};
 
 /// The most that one list or search of theirs gives, and the deepest that it looks.
 const MOST_ENTRIES: usize = 10_000;
@@ -183,53 +180,4 @@ fn bounded(content: Download, most: Option<u64>) -> impl Stream<Item = Result<By
         };
         Some((Ok(piece), Some((content, left))))
     })
-}
-
-/// The stream until somebody cancels it, which is its last word.
-fn until<T: Send + 'static>(
-    cancel: CancellationToken,
-    inner: impl Stream<Item = Result<T>> + Send + 'static,
-) -> impl Stream<Item = Result<T>> + Send + 'static {
-    stream::unfold(Some((Box::pin(inner), cancel)), |state| async move {
-        let (mut inner, cancel) = state?;
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => {
-                Some((Err(Error::new(ErrorKind::Cancelled, "the caller gave up")), None))
-            }
-            item = inner.next() => item.map(|item| (item, Some((inner, cancel)))),
-        }
-    })
-}
-
-/// What became of a body on its way out: how long it was, and why it broke off, if it did.
-#[derive(Debug, Clone, Default)]
-struct Sent(Arc<(AtomicU64, Mutex<Option<Error>>)>);
-
-impl Sent {
-    fn of(body: ByteStream) -> (impl Stream<Item = std::io::Result<Bytes>> + Send + 'static, Self) {
-        let sent = Self::default();
-        let seen = sent.clone();
-        let body = body.map(move |piece| match piece {
-            Ok(piece) => {
-                seen.0.0.fetch_add(piece.len() as u64, Ordering::AcqRel);
-                Ok(piece)
-            }
-            Err(error) => {
-                let told = std::io::Error::other(error.to_string());
-                *seen.0.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                Err(told)
-            }
-        });
-        (body, sent)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.0.load(Ordering::Acquire)
-    }
-
-    /// Why the body broke off: that is what the caller has to hear, not what came of it.
-    fn failure(&self) -> Option<Error> {
-        self.0.1.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }

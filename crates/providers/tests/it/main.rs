@@ -5,6 +5,7 @@
 
 mod answers;
 mod conformance;
+mod e2b;
 mod outages;
 mod ports;
 mod proxy;

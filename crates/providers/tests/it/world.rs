@@ -8,7 +8,9 @@ use futures_util::TryStreamExt;
 use sandstorm_client::Client;
 use sandstorm_control::server::{Control, KeyForm, NewKey, Quota, Scopes, Settings, Setup, testing};
 use sandstorm_control::{Runner, Tools};
-use sandstorm_gateway::{Gateway, GatewaySettings, Listener, ServeLimits, ServeOptions, router, serve};
+use sandstorm_gateway::{
+    Foreign, Gateway, GatewaySettings, Listener, ServeLimits, ServeOptions, router, serve,
+};
 use sandstorm_language::Roots;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{CreateOptions, ExecRequest, ListFilter, OpContext, Provider, Sandbox};
@@ -44,6 +46,16 @@ impl World {
         provider: Arc<dyn Provider>,
         rules: Settings,
     ) -> Self {
+        Self::serving(memory, provider, rules, |_| Vec::new()).await
+    }
+
+    /// The same with further APIs.
+    pub(crate) async fn serving(
+        memory: Arc<MemoryProvider>,
+        provider: Arc<dyn Provider>,
+        rules: Settings,
+        extra: impl FnOnce(&Control) -> Vec<Foreign>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
         let store = Store::open(&config).await.unwrap();
@@ -66,7 +78,7 @@ impl World {
             settings: gateway,
             metrics: Box::new(String::new),
             languages: Box::new(Vec::new),
-            extra: Vec::new(),
+            extra: extra(&control),
         });
         let options = ServeOptions { limits: ServeLimits::default(), tls: None };
         let work = async move {

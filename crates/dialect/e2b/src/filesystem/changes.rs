@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use http::HeaderMap;
+use sandstorm_e2b_wire::filesystem::{EventType, FilesystemEvent, WatchRequest};
 use sandstorm_provider::{FileChange, FileEvent, Result, WatchOptions};
 use sandstorm_types::GuestPath;
 use serde::Deserialize;
@@ -13,13 +14,6 @@ use crate::door::Guest;
 use crate::paths;
 use crate::rpc::{self, Code, RpcError, RpcResult, stream as answers};
 use crate::state::Dialect;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WatchRequest {
-    path: String,
-    recursive: bool,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -98,17 +92,17 @@ fn told(
 
 /// A renamed file is one that went and one that came, as E2B's clients know it.
 fn events(folder: &GuestPath, change: &FileEvent) -> Vec<Value> {
-    let event = |path: &GuestPath, kind: &str| {
-        let name = path.relative_to(folder).unwrap_or(path.as_str());
-        json!({"name": name, "type": kind})
+    let event = |path: &GuestPath, kind| {
+        let name = path.relative_to(folder).unwrap_or(path.as_str()).to_owned();
+        json!(FilesystemEvent { name, kind })
     };
     let path = &change.path;
     match &change.change {
-        FileChange::Created => vec![event(path, "EVENT_TYPE_CREATE")],
-        FileChange::Modified => vec![event(path, "EVENT_TYPE_WRITE")],
-        FileChange::Removed => vec![event(path, "EVENT_TYPE_REMOVE")],
+        FileChange::Created => vec![event(path, EventType::Create)],
+        FileChange::Modified => vec![event(path, EventType::Write)],
+        FileChange::Removed => vec![event(path, EventType::Remove)],
         FileChange::MovedFrom(from) => {
-            vec![event(from, "EVENT_TYPE_RENAME"), event(path, "EVENT_TYPE_CREATE")]
+            vec![event(from, EventType::Rename), event(path, EventType::Create)]
         }
         FileChange::Lost => Vec::new(),
     }

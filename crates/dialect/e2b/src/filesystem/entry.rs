@@ -1,6 +1,7 @@
 //! What is at a path, as E2B's clients see it.
 
 use sandstorm_control::server::WrittenFile;
+use sandstorm_e2b_wire::filesystem::{EntryInfo, FileType};
 use sandstorm_provider::{FileInfo, FileKind, FileOp, FileReply};
 use sandstorm_types::{ErrorKind, GuestPath, Timestamp};
 use serde_json::{Value, json};
@@ -70,33 +71,33 @@ impl Entry {
     }
 
     /// Type and mode are those of what a link leads to, permissions those of the link.
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn info(&self) -> EntryInfo {
         let shown = self.target.as_ref().unwrap_or(&self.info);
         let kind = match shown.kind {
-            FileKind::File => "FILE_TYPE_FILE",
-            FileKind::Directory => "FILE_TYPE_DIRECTORY",
-            FileKind::Link => "FILE_TYPE_SYMLINK",
-            FileKind::Other => "FILE_TYPE_UNSPECIFIED",
+            FileKind::File => FileType::File,
+            FileKind::Directory => FileType::Directory,
+            FileKind::Link => FileType::Symlink,
+            FileKind::Other => FileType::Unspecified,
         };
         let path = &self.info.path;
         let owner = if owned(path) { "user" } else { "root" };
-        let mut json = json!({
-            "name": path.file_name().unwrap_or("/"),
-            "type": kind,
-            "path": path,
-            "size": shown.size.as_u64().to_string(),
-            "mode": shown.mode,
-            "permissions": permissions(&self.info),
-            "owner": owner,
-            "group": owner,
-            "modifiedTime": Timestamp::from(self.info.modified),
-        });
-        if self.info.kind == FileKind::Link
-            && let Some(target) = &self.target
-        {
-            json["symlinkTarget"] = target.path.to_string().into();
+        let target = self.target.as_ref().filter(|_| self.info.kind == FileKind::Link);
+        EntryInfo {
+            name: path.file_name().unwrap_or("/").to_owned(),
+            kind,
+            path: path.to_string(),
+            size: shown.size.as_u64(),
+            mode: shown.mode,
+            permissions: permissions(&self.info),
+            owner: owner.to_owned(),
+            group: owner.to_owned(),
+            modified_time: Timestamp::from(self.info.modified).to_string(),
+            symlink_target: target.map(|target| target.path.to_string()),
         }
-        json
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!(self.info())
     }
 }
 

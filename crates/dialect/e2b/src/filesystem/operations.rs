@@ -2,9 +2,9 @@
 
 use axum::body::Body;
 use http::HeaderMap;
+use sandstorm_e2b_wire::filesystem::{MoveRequest, PathRequest};
 use sandstorm_provider::{FileOp, FileReply};
 use sandstorm_types::GuestPath;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::door::Guest;
@@ -15,20 +15,6 @@ use crate::state::Dialect;
 /// Most entries of one listing.
 const ENTRIES: usize = 10_000;
 const DEEPEST: u32 = 32;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PathRequest {
-    path: String,
-    depth: u32,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct MoveRequest {
-    source: String,
-    destination: String,
-}
 
 impl Dialect {
     pub(super) async fn file_operation(

@@ -2,8 +2,11 @@
 
 use data_encoding::BASE64;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
+use sandstorm_e2b_wire::process::{Data, End as Told, EventMessage};
+use sandstorm_e2b_wire::signal;
 use sandstorm_types::{ChunkData, End, Event, EventBody, Phase, Status};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::known::{self, Known};
 use crate::door::Guest;
@@ -18,15 +21,15 @@ pub(crate) fn messages(
     events: BoxStream<'static, Event>,
 ) -> impl Stream<Item = RpcResult<Value>> + Send + use<> {
     let (dialect, guest, known) = (dialect.clone(), guest.clone(), known.clone());
-    let start = json!({"event": {"start": {"pid": known::pid_of(known.exec)}}});
+    let start = value(&EventMessage::start(known::pid_of(known.exec)));
     let rest = events.filter_map(move |event| {
         let (dialect, guest, known) = (dialect.clone(), guest.clone(), known.clone());
         async move {
             dialect.processes.heard(guest.sandbox, known.exec, event.seq);
             match event.body {
-                EventBody::Stdout(chunk) if known.tty => Some(Ok(data("pty", &chunk.data))),
-                EventBody::Stdout(chunk) => Some(Ok(data("stdout", &chunk.data))),
-                EventBody::Stderr(chunk) => Some(Ok(data("stderr", &chunk.data))),
+                EventBody::Stdout(chunk) if known.tty => Some(Ok(data(Data::Pty, &chunk.data))),
+                EventBody::Stdout(chunk) => Some(Ok(data(Data::Stdout, &chunk.data))),
+                EventBody::Stderr(chunk) => Some(Ok(data(Data::Stderr, &chunk.data))),
                 EventBody::End(end) => {
                     dialect.processes.ended(guest.sandbox, known.exec);
                     Some(dialect.end(&guest, &end).await)
@@ -38,8 +41,13 @@ pub(crate) fn messages(
     stream::iter([Ok(start)]).chain(rest)
 }
 
-fn data(kind: &str, bytes: &ChunkData) -> Value {
-    json!({"event": {"data": {kind: BASE64.encode(bytes.as_bytes())}}})
+fn data(kind: fn(String) -> Data, bytes: &ChunkData) -> Value {
+    value(&EventMessage::data(kind(BASE64.encode(bytes.as_bytes()))))
+}
+
+/// Texts and numbers are always JSON.
+pub(super) fn value(message: &impl Serialize) -> Value {
+    serde_json::to_value(message).unwrap_or(Value::Null)
 }
 
 impl Dialect {
@@ -58,13 +66,13 @@ impl Dialect {
         }
         match &end.problem {
             Some(problem) => Err(RpcError::new(Code::Internal, problem.detail.clone())),
-            None => Ok(json!({"event": {"end": told(end)}})),
+            None => Ok(value(&EventMessage::end(told(end)))),
         }
     }
 }
 
 /// How a program ended, in the words of Go's `os.ProcessState`, which clients show.
-fn told(end: &End) -> Value {
+fn told(end: &End) -> Told {
     let why = match end.status {
         Status::Memory => " (the sandbox's memory was used up)",
         Status::Cpu => " (the sandbox's processor time was used up)",
@@ -74,45 +82,25 @@ fn told(end: &End) -> Value {
     match (end.signal, end.exit_code) {
         (None, Some(code)) if why.is_empty() => {
             let status = format!("exit status {code}");
-            let mut told = json!({"exitCode": code, "exited": true, "status": status});
-            if code != 0 {
-                told["error"] = status.into();
-            }
-            told
+            let error = (code != 0).then(|| status.clone());
+            Told { exit_code: code, exited: true, status, error }
         }
-        (signal, _) => {
-            let status = format!("signal: {}{why}", signal_name(signal.unwrap_or(9)));
-            json!({"exitCode": -1, "exited": false, "status": status, "error": status})
+        (number, _) => {
+            let status = format!("signal: {}{why}", signal::name_of(number.unwrap_or(9)));
+            Told { exit_code: -1, exited: false, error: Some(status.clone()), status }
         }
     }
-}
-
-fn signal_name(number: i32) -> String {
-    let name = match number {
-        1 => "hangup",
-        2 => "interrupt",
-        3 => "quit",
-        6 => "aborted",
-        7 => "bus error",
-        8 => "floating point exception",
-        9 => "killed",
-        11 => "segmentation fault",
-        13 => "broken pipe",
-        14 => "alarm clock",
-        15 => "terminated",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use sandstorm_types::Metrics;
+    use serde_json::json;
 
     use super::*;
 
     fn end(status: Status, exit_code: Option<i32>, signal: Option<i32>) -> Value {
-        told(&End {
+        value(&told(&End {
             status,
             success: status == Status::Ok,
             exit_code,
@@ -120,7 +108,7 @@ mod tests {
             limits_hit: Vec::new(),
             metrics: Metrics::default(),
             problem: None,
-        })
+        }))
     }
 
     #[test]

@@ -5,12 +5,13 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::HeaderMap;
+use sandstorm_e2b_wire::STREAM;
+use sandstorm_e2b_wire::process::{Input, InputMessage, InputRequest};
 use serde_json::json;
 
 use super::known::Known;
-use super::wire::{Input, InputMessage, InputRequest};
 use crate::door::Guest;
-use crate::rpc::envelope::{self, Decoder};
+use crate::rpc::envelope::{self, Decoder, Frame};
 use crate::rpc::{self, RpcError, RpcResult, stream};
 use crate::state::Dialect;
 
@@ -24,7 +25,8 @@ impl Dialect {
     }
 
     async fn write_input(&self, guest: &Guest, known: &Known, input: Option<&Input>) -> RpcResult<()> {
-        let bytes = input.ok_or_else(|| RpcError::invalid("input is missing"))?.bytes()?;
+        let bytes = input.ok_or_else(|| RpcError::invalid("input is missing"))?.bytes();
+        let bytes = bytes.map_err(|_| RpcError::invalid("the input is not standard base64"))?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -34,7 +36,7 @@ impl Dialect {
 
     pub(super) async fn stream_input(&self, guest: &Guest, headers: &HeaderMap, content: Body) -> Response {
         let taken = async {
-            rpc::expect(headers, "application/connect+json")?;
+            rpc::expect(headers, STREAM)?;
             self.take_input(guest, content).await
         };
         match rpc::in_time(headers, taken).await {
@@ -55,7 +57,7 @@ impl Dialect {
         while let Some(piece) = pieces.next().await {
             let broken = |_| RpcError::new(rpc::Code::Canceled, "the stream of input broke off");
             decoder.push(&piece.map_err(broken)?);
-            while let Some(message) = decoder.next()? {
+            while let Some(Frame::Message(message)) = decoder.next_frame()? {
                 match rpc::read(&message)? {
                     InputMessage::Start(asked) => {
                         program = Some(self.running(guest, asked.process.as_ref()).await?);

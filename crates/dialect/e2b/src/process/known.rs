@@ -8,9 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sandstorm_control::server::ExecView;
+use sandstorm_e2b_wire::process::Config;
 use sandstorm_types::{ExecId, SandboxId};
-
-use super::wire::Config;
 
 /// How long one that ended is known.
 const KEPT: Duration = Duration::from_secs(60);

@@ -4,13 +4,12 @@ use axum::body::Body;
 use axum::response::Response;
 use http::HeaderMap;
 use sandstorm_control::server::{ExecWork, NewExec};
+use sandstorm_e2b_wire::process::{Config, EventMessage, Selected, StartRequest};
 use sandstorm_provider::{Command, FileOp};
 use sandstorm_types::{EnvMap, ErrorKind, GuestPath};
-use serde_json::json;
 
 use super::known::Known;
-use super::wire::{Config, Selected, StartRequest};
-use super::{events, known};
+use super::{events, known, wire};
 use crate::door::Guest;
 use crate::paths;
 use crate::rpc::{self, RpcError, RpcResult, stream};
@@ -30,7 +29,7 @@ impl Dialect {
         if config.cmd.is_empty() {
             return Err(RpcError::invalid("process.cmd is missing"));
         }
-        let tty = asked.pty.map(|pty| pty.size()).transpose()?;
+        let tty = asked.pty.map(wire::size).transpose()?;
         let longest = self.settings.longest_lifetime;
         let new = NewExec {
             work: ExecWork::Command(command(&config)),
@@ -105,5 +104,5 @@ fn command(config: &Config) -> Command {
 }
 
 fn keepalive() -> serde_json::Value {
-    json!({"event": {"keepalive": {}}})
+    events::value(&EventMessage::keepalive())
 }

@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, header};
+use sandstorm_e2b_wire::{KEEPALIVE_INTERVAL, STREAM};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -32,8 +33,7 @@ pub(crate) struct Course {
 
 impl Course {
     pub(crate) fn new(headers: &HeaderMap, keepalive: Value, lasts: Option<Duration>) -> Self {
-        let asked =
-            headers.get("keepalive-ping-interval").and_then(|value| value.to_str().ok()?.parse().ok());
+        let asked = headers.get(KEEPALIVE_INTERVAL).and_then(|value| value.to_str().ok()?.parse().ok());
         let every = asked.map_or(KEEPALIVE, Duration::from_secs).max(SHORTEST);
         let until = lasts.and_then(|span| Instant::now().checked_add(span));
         Self { keepalive, every, until }
@@ -82,7 +82,7 @@ pub(crate) fn answer(
 
 pub(crate) fn response(body: Body) -> Response {
     let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/connect+json"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(STREAM));
     response
 }
 

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use ring::digest::{SHA256, digest};
 use sandstorm_control::server::{Answer, Caller, NewSandbox};
+use sandstorm_e2b_wire::IDEMPOTENCY_KEY;
 use sandstorm_types::{EnvMap, OnEnd, SandboxId, Template};
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,7 +24,6 @@ use crate::refusal::Refusal;
 use crate::settings::INTERPRETER;
 use crate::state::Dialect;
 
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Lifetimes of those who ask for none: older clients send requests of their own to keep a sandbox alive.
 const OLD_TIMEOUT: i64 = 15;
 const TIMEOUT: i64 = 300;

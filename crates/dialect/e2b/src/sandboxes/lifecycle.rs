@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use http::StatusCode;
 use sandstorm_control::server::{Caller, SandboxView};
 use sandstorm_types::{Phase, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::Meant;
 use super::view::is_paused;
 use crate::body::{self, SMALL};
 use crate::refusal::Refusal;
@@ -42,99 +42,73 @@ pub(crate) struct PauseBody {
     memory: Option<bool>,
 }
 
-pub(crate) async fn get(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, Refusal> {
-    let view = dialect.living(&caller, &id).await?;
-    Ok(Json(dialect.detail(&view)))
+pub(crate) async fn get(meant: Meant) -> Result<Json<Value>, Refusal> {
+    Ok(Json(meant.dialect.detail(&meant.living().await?)))
 }
 
-pub(crate) async fn kill(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    let view = dialect.living(&caller, &id).await?;
-    dialect.control.delete_sandbox(&caller, view.id).await?;
+pub(crate) async fn kill(meant: Meant) -> Result<StatusCode, Refusal> {
+    let view = meant.living().await?;
+    meant.dialect.control.delete_sandbox(&meant.caller, view.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Its life ends so many seconds from now, sooner or later than it would have.
-pub(crate) async fn timeout(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<StatusCode, Refusal> {
+pub(crate) async fn timeout(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let asked: TimeoutBody = body::read(body, SMALL).await?;
-    let span = dialect.lifetime(asked.timeout.ok_or_else(|| Refusal::invalid("timeout is missing"))?)?;
-    let view = dialect.living(&caller, &id).await?;
-    dialect.control.extend_sandbox(&caller, view.id, span).await?;
+    let seconds = asked.timeout.ok_or_else(|| Refusal::invalid("timeout is missing"))?;
+    let (view, span) = meant.living_for(seconds).await?;
+    meant.dialect.control.extend_sandbox(&meant.caller, view.id, span).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Keeps it alive, as older clients do it; nothing is ever taken away.
-pub(crate) async fn refresh(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<StatusCode, Refusal> {
+pub(crate) async fn refresh(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let asked: RefreshBody = body::read(body, SMALL).await?;
-    let span = dialect.lifetime(asked.duration.unwrap_or(REFRESH).min(LONGEST_REFRESH))?;
-    let view = dialect.living(&caller, &id).await?;
-    dialect.lengthen(&caller, &view, span).await?;
+    let (view, span) = meant.living_for(asked.duration.unwrap_or(REFRESH).min(LONGEST_REFRESH)).await?;
+    meant.dialect.lengthen(&meant.caller, &view, span).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(crate) async fn pause(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<StatusCode, Refusal> {
+pub(crate) async fn pause(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let asked: PauseBody = body::read(body, SMALL).await?;
     if asked.memory == Some(false) {
         return Err(Refusal::invalid("this server pauses with memory: memory cannot be false"));
     }
-    let view = dialect.living(&caller, &id).await?;
+    let view = meant.living().await?;
     if is_paused(&view) {
-        let message = format!("sandbox {} is already paused", view.id.bare());
-        return Err(Refusal::new(StatusCode::CONFLICT, message));
+        return Err(is_already(&view, "paused"));
     }
-    dialect.control.pause_sandbox(&caller, view.id).await?;
+    meant.dialect.control.pause_sandbox(&meant.caller, view.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Wakes one that sleeps and refuses one that does not, as older clients expect.
-pub(crate) async fn resume(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<Response, Refusal> {
+pub(crate) async fn resume(meant: Meant, body: Body) -> Result<Response, Refusal> {
     let asked: TimeoutBody = body::read(body, SMALL).await?;
-    let span = dialect.lifetime(asked.timeout.unwrap_or(RESUME))?;
-    let view = dialect.living(&caller, &id).await?;
+    let (view, span) = meant.living_for(asked.timeout.unwrap_or(RESUME)).await?;
     if !is_paused(&view) {
-        let message = format!("sandbox {} is already running", view.id.bare());
-        return Err(Refusal::new(StatusCode::CONFLICT, message));
+        return Err(is_already(&view, "running"));
     }
-    dialect.connected(&caller, &id, span).await
+    meant.dialect.connected(&meant.caller, &meant.id, span).await
 }
 
 /// Wakes one that sleeps; the life of one that does not is never shortened.
-pub(crate) async fn connect(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<Response, Refusal> {
+pub(crate) async fn connect(meant: Meant, body: Body) -> Result<Response, Refusal> {
     let asked: TimeoutBody = body::read(body, SMALL).await?;
-    let span = dialect.lifetime(asked.timeout.unwrap_or(CONNECT))?;
-    dialect.connected(&caller, &id, span).await
+    let span = meant.dialect.lifetime(asked.timeout.unwrap_or(CONNECT))?;
+    meant.dialect.connected(&meant.caller, &meant.id, span).await
+}
+
+fn is_already(view: &SandboxView, state: &str) -> Refusal {
+    Refusal::new(StatusCode::CONFLICT, format!("sandbox {} is already {state}", view.id.bare()))
+}
+
+impl Meant {
+    /// It, if it has not ended, and a span of life in seconds that it may have.
+    async fn living_for(&self, seconds: i64) -> Result<(SandboxView, Duration), Refusal> {
+        let span = self.dialect.lifetime(seconds)?;
+        Ok((self.living().await?, span))
+    }
 }
 
 impl Dialect {

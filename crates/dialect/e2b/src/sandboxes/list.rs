@@ -6,6 +6,7 @@ use axum::{Extension, Json};
 use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, HeaderValue, Uri, header};
 use sandstorm_control::server::{Caller, SandboxQuery, SandboxView};
+use sandstorm_e2b_wire::NEXT_TOKEN;
 use sandstorm_types::{Phase, SandboxId, Timestamp};
 use serde_json::Value;
 
@@ -77,7 +78,7 @@ pub(crate) async fn page(
     headers.insert("x-total-running", running.into());
     if let Some(last) = views.last().filter(|_| more) {
         let token = token((last.created_at, last.id));
-        headers.insert("x-next-token", HeaderValue::from_str(&token).expect("base64 is header text"));
+        headers.insert(NEXT_TOKEN, HeaderValue::from_str(&token).expect("base64 is header text"));
     }
     headers.insert(
         header::ACCESS_CONTROL_EXPOSE_HEADERS,

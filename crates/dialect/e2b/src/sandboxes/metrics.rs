@@ -1,12 +1,13 @@
 //! What sandboxes use.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use http::Uri;
 use sandstorm_control::server::{Caller, Sample, SandboxView};
 use sandstorm_types::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::Meant;
 use crate::query::Query;
 use crate::refusal::Refusal;
 use crate::state::Dialect;
@@ -14,12 +15,7 @@ use crate::state::Dialect;
 /// Most sandboxes of one request.
 const MOST: usize = 100;
 
-pub(crate) async fn of_one(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    uri: Uri,
-) -> Result<Json<Vec<Value>>, Refusal> {
+pub(crate) async fn of_one(meant: Meant, uri: Uri) -> Result<Json<Vec<Value>>, Refusal> {
     let query = Query::of(&uri);
     let moment = |seconds: i64| Timestamp::from_millis(seconds.saturating_mul(1000));
     let (from, to) = (query.number("start")?.map(moment), query.number("end")?.map(moment));
@@ -28,8 +24,8 @@ pub(crate) async fn of_one(
     {
         return Err(Refusal::invalid("end is before start"));
     }
-    let view = dialect.living(&caller, &id).await?;
-    let samples = dialect.control.metrics(&caller, view.id, from, to).await?;
+    let view = meant.living().await?;
+    let samples = meant.dialect.control.metrics(&meant.caller, view.id, from, to).await?;
     Ok(Json(metrics(&view, &samples)))
 }
 

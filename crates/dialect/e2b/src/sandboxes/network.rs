@@ -1,14 +1,12 @@
 //! What a sandbox may reach.
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
 use http::StatusCode;
-use sandstorm_control::server::Caller;
 use sandstorm_types::{AllowList, NetworkPolicy, Rule};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::Meant;
 use crate::body::{self, SMALL};
 use crate::refusal::Refusal;
 use crate::state::Dialect;
@@ -87,16 +85,11 @@ fn rule(text: &str) -> Result<Rule, Refusal> {
 }
 
 /// Replaces what a sandbox may reach.
-pub(crate) async fn update(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: Body,
-) -> Result<StatusCode, Refusal> {
+pub(crate) async fn update(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let wish: NetworkWish = body::read(body, SMALL).await?;
-    let view = dialect.living(&caller, &id).await?;
-    let policy = dialect.network(None, Some(wish))?;
-    dialect.control.set_network(&caller, view.id, policy).await?;
+    let view = meant.living().await?;
+    let policy = meant.dialect.network(None, Some(wish))?;
+    meant.dialect.control.set_network(&meant.caller, view.id, policy).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,11 +1,11 @@
 //! Templates: those of the operator's list. None can be built here.
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::{Extension, Json};
 use http::StatusCode;
-use sandstorm_control::server::Caller;
 use serde_json::{Value, json};
 
+use super::Meant;
 use super::view::ENVD_VERSION;
 use crate::refusal::Refusal;
 use crate::state::Dialect;
@@ -44,12 +44,8 @@ pub(crate) async fn build() -> Refusal {
 }
 
 /// Lines of a sandbox's log; programs' output goes to who started them.
-pub(crate) async fn logs(
-    State(dialect): State<Dialect>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, Refusal> {
-    dialect.living(&caller, &id).await?;
+pub(crate) async fn logs(meant: Meant) -> Result<Json<Value>, Refusal> {
+    meant.living().await?;
     Ok(Json(json!({"logs": [], "logEntries": []})))
 }
 

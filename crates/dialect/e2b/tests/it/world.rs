@@ -1,14 +1,12 @@
 //! A server with sandboxes in memory, and a client that needs no network.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::{Extension, Router};
 use http::{HeaderMap, Request, StatusCode};
 use sandstorm_control::server::{
-    Caller, Control, KeyForm, NewKey, NewTenant, Pepper, Quota, Retention, RunCacheLimits, Scope, Scopes,
-    Settings, Setup,
+    Caller, Control, KeyForm, NewKey, NewTenant, Quota, Scope, Scopes, Settings, Setup, testing,
 };
 use sandstorm_control::{Runner, Tools};
 use sandstorm_dialect_e2b::{Dialect, E2bSettings, Forward};
@@ -16,12 +14,11 @@ use sandstorm_language::Roots;
 use sandstorm_provider::Provider;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{ByteSize, Enforcement, Limits};
+use sandstorm_types::Limits;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-const DAY: Duration = Duration::from_secs(86_400);
 pub(crate) const ENVD: &str = "49983";
 pub(crate) const INTERPRETER: &str = "49999";
 
@@ -79,29 +76,8 @@ impl World {
 }
 
 fn server() -> Settings {
-    Settings {
-        limits: Limits::default(),
-        ceiling: Limits { memory: ByteSize::gib(16), disk: ByteSize::gib(16), ..Limits::default() },
-        // The memory provider enforces few limits.
-        enforcement: Enforcement::BestEffort,
-        quota: Quota {
-            sandboxes: 4,
-            cpu_milli: 1_000_000,
-            memory_bytes: 1 << 40,
-            runs_per_minute: 1000,
-            requests_per_second: 1000,
-            open_streams: 100,
-        },
-        admission_memory: ByteSize::gib(1024),
-        admission_wait: Duration::from_secs(1),
-        admission_queue: 10,
-        idle_timeout: None,
-        paused_for: DAY,
-        longest_lifetime: DAY,
-        retention: Retention { runs: DAY, events: DAY, audit: DAY },
-        run_cache: RunCacheLimits::default(),
-        pepper: Pepper([3; 32]),
-    }
+    let settings = testing::settings();
+    Settings { quota: Quota { sandboxes: 4, ..settings.quota }, ..settings }
 }
 
 #[derive(Clone)]

@@ -1,0 +1,359 @@
+//! File operations, done by the agent inside the sandbox and carried over its streams.
+
+pub mod carry;
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use sandstorm_agent::frame::Decoder;
+use sandstorm_agent::protocol::{
+    Change, ChangeKind, Ending, Entry, EntryKind, FileError, FileTask, Stream, Task, ToAgent,
+};
+use sandstorm_provider::{
+    ByteStream, Error, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, Result,
+    WatchOptions,
+};
+use sandstorm_types::{ByteSize, ErrorKind, GuestPath};
+use serde_bytes::ByteBuf;
+
+use crate::{AgentClient, AgentError, TaskEvent, TaskHandle, lost};
+
+/// Bytes of structured answers that are read at most: a listing's limit bounds it long before.
+const MOST_ANSWERS: usize = 64 << 20;
+
+pub async fn read(agent: &AgentClient, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
+    let task = FileTask::Read { path: bytes(path), offset: range.offset, length: range.length };
+    content(start(agent, task)?).await
+}
+
+pub async fn write(agent: &AgentClient, path: &GuestPath, body: ByteStream) -> Result<()> {
+    let handle = start(agent, FileTask::Write { path: bytes(path), mode: 0o644 })?;
+    upload(handle, body).await
+}
+
+pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
+    let task = match op {
+        FileOp::Stat { path } => {
+            let entries = answers(start(agent, FileTask::Stat { path: bytes(&path) })?).await?;
+            let entry = entries.first().ok_or_else(|| lost(AgentError::Protocol("no answer")))?;
+            return Ok(FileReply::Info(info(&path, entry)));
+        }
+        FileOp::List { path, depth, limit } => {
+            // One more than asked for tells whether there is more.
+            let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
+            let task = FileTask::List { path: bytes(&path), depth, limit: most };
+            let mut entries = listed(&path, answers(start(agent, task)?).await?);
+            let more = entries.len() > limit;
+            entries.truncate(limit);
+            return Ok(FileReply::List { entries, more });
+        }
+        FileOp::Search { root, pattern, limit } => {
+            let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
+            let task = FileTask::Search { path: bytes(&root), pattern: ByteBuf::from(pattern), limit: most };
+            let found = listed(&root, answers(start(agent, task)?).await?);
+            let more = found.len() > limit;
+            let paths = found.into_iter().take(limit).map(|found| found.path).collect();
+            return Ok(FileReply::Found { paths, more });
+        }
+        FileOp::Pack { path } => {
+            let task = FileTask::Pack { path: bytes(&path), exclude: Vec::new() };
+            return Ok(FileReply::Archive(content(start(agent, task)?).await?));
+        }
+        FileOp::Unpack { path, archive } => {
+            let handle = start(agent, FileTask::Unpack { path: bytes(&path) })?;
+            upload(handle, archive).await?;
+            return Ok(FileReply::Done);
+        }
+        FileOp::SetMode { mode, .. } if mode > 0o777 => {
+            return Err(
+                Error::new(ErrorKind::InvalidRequest, "only permission bits can be set").with("mode", mode)
+            );
+        }
+        FileOp::SetMode { path, mode } => FileTask::SetMode { path: bytes(&path), mode },
+        FileOp::MakeDir { path } => FileTask::MakeDirectory { path: bytes(&path), mode: 0o755 },
+        FileOp::Move { from, to } => FileTask::Move { from: bytes(&from), to: bytes(&to) },
+        FileOp::Remove { path, recursive } => FileTask::Remove { path: bytes(&path), recursive },
+    };
+    answers(start(agent, task)?).await?;
+    Ok(FileReply::Done)
+}
+
+/// Changes below a path. Resolves when the watch is in place.
+pub async fn watch(
+    agent: &AgentClient,
+    path: &GuestPath,
+    options: WatchOptions,
+) -> Result<BoxStream<'static, Result<FileEvent>>> {
+    let handle = start(agent, FileTask::Watch { path: bytes(path), recursive: options.recursive })?;
+    let mut watching = Watching {
+        handle,
+        decoder: Decoder::default(),
+        errors: Decoder::default(),
+        top: path.clone(),
+        from: None,
+    };
+    match watching.next().await {
+        Some(Ok(None)) => {}
+        Some(Ok(Some(_))) | None => return Err(lost(AgentError::Protocol("a watch that did not begin"))),
+        Some(Err(error)) => return Err(error),
+    }
+    let events = stream::unfold(watching, |mut watching| async move {
+        loop {
+            match watching.next().await? {
+                Ok(Some(event)) => return Some((Ok(event), watching)),
+                Ok(None) => {}
+                Err(error) => return Some((Err(error), watching)),
+            }
+        }
+    });
+    Ok(events.boxed())
+}
+
+fn start(agent: &AgentClient, task: FileTask) -> Result<TaskHandle> {
+    agent.start(Task::File(task), None).map_err(lost)
+}
+
+fn bytes(path: &GuestPath) -> ByteBuf {
+    ByteBuf::from(path.as_str().as_bytes())
+}
+
+/// What a file task said on its error stream, and how it ended.
+#[derive(Default)]
+struct Verdict {
+    errors: Decoder,
+}
+
+impl Verdict {
+    /// `Some` when the task is over.
+    fn hear(&mut self, event: TaskEvent) -> Option<Result<()>> {
+        match event {
+            TaskEvent::Output { stream: Stream::Error, bytes } => {
+                self.errors.push(&bytes);
+                None
+            }
+            TaskEvent::Failed(failure) => {
+                let cause = std::io::Error::from_raw_os_error(failure.errno);
+                Some(Err(Error::new(ErrorKind::Provider, "the file operation could not be started")
+                    .with_source(cause)))
+            }
+            TaskEvent::Exited { ending: Ending::Code(0), .. } => Some(Ok(())),
+            TaskEvent::Exited { .. } => Some(Err(match self.errors.take::<FileError>() {
+                Ok(Some(error)) => file_error(&error),
+                _ => Error::new(ErrorKind::FileSystem, "the file operation was ended"),
+            })),
+            TaskEvent::Started(_) | TaskEvent::Closed | TaskEvent::Output { .. } => None,
+        }
+    }
+}
+
+pub(crate) fn file_error(error: &FileError) -> Error {
+    // The message comes from inside the sandbox and may say anything: bounded and on one line.
+    let message: String =
+        error.message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect();
+    let cause = std::io::Error::from_raw_os_error(error.errno);
+    let kind = match cause.kind() {
+        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+        _ => ErrorKind::FileSystem,
+    };
+    Error::new(kind, message).with_source(cause).with("errno", error.errno)
+}
+
+/// The output stream as bytes. Resolves when the first of them is there or the operation failed; one that fails later
+/// ends the stream with its error.
+async fn content(handle: TaskHandle) -> Result<ByteStream> {
+    let mut content = Content { handle, verdict: Verdict::default(), over: false };
+    let first = content.next().await;
+    if let Some(Err(error)) = first {
+        return Err(error);
+    }
+    let rest = stream::unfold(content, |mut content| async move {
+        let piece = content.next().await?;
+        Some((piece, content))
+    });
+    Ok(ByteStream::new(stream::iter(first).chain(rest)))
+}
+
+struct Content {
+    handle: TaskHandle,
+    verdict: Verdict,
+    over: bool,
+}
+
+impl Content {
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        while !self.over {
+            match self.handle.next().await {
+                Some(TaskEvent::Output { stream: Stream::Output, bytes }) => return Some(Ok(bytes)),
+                Some(event) => match self.verdict.hear(event) {
+                    Some(Ok(())) => self.over = true,
+                    Some(Err(error)) => {
+                        self.over = true;
+                        return Some(Err(error));
+                    }
+                    None => {}
+                },
+                None => {
+                    self.over = true;
+                    return Some(Err(lost(AgentError::Gone)));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Sends a body and waits for the verdict. A body that fails midway ends the task before it changed anything.
+async fn upload(mut handle: TaskHandle, mut body: ByteStream) -> Result<()> {
+    let input = handle.input.clone();
+    let sending = async {
+        while let Some(piece) = body.next().await {
+            let piece: Bytes = piece?;
+            // The task may have failed already; its verdict says why.
+            if input.write(&piece).await.is_err() {
+                break;
+            }
+        }
+        let _ = input.close();
+        Ok(())
+    };
+    let hearing = async {
+        let mut verdict = Verdict::default();
+        while let Some(event) = handle.next().await {
+            if let Some(over) = verdict.hear(event) {
+                return over;
+            }
+        }
+        Err(lost(AgentError::Gone))
+    };
+    tokio::pin!(sending, hearing);
+    let sent: Result<()> = tokio::select! {
+        verdict = &mut hearing => return verdict,
+        sent = &mut sending => sent,
+    };
+    match sent {
+        Ok(()) => hearing.await,
+        Err(error) => {
+            let _ = input.say(ToAgent::Signal { id: input.id, signal: 9 });
+            let _ = hearing.await;
+            Err(error)
+        }
+    }
+}
+
+/// All entries that a task answered with.
+async fn answers(mut handle: TaskHandle) -> Result<Vec<Entry>> {
+    let (mut decoder, mut verdict) = (Decoder::default(), Verdict::default());
+    let (mut entries, mut size) = (Vec::new(), 0);
+    while let Some(event) = handle.next().await {
+        if let TaskEvent::Output { stream: Stream::Output, bytes } = &event {
+            size += bytes.len();
+            if size > MOST_ANSWERS {
+                return Err(lost(AgentError::Protocol("an answer without end")));
+            }
+            decoder.push(bytes);
+            while let Some(entry) =
+                decoder.take().map_err(|_| lost(AgentError::Protocol("a malformed answer")))?
+            {
+                entries.push(entry);
+            }
+        }
+        if let Some(over) = verdict.hear(event) {
+            return over.map(|()| entries);
+        }
+    }
+    Err(lost(AgentError::Gone))
+}
+
+/// Entries whose names can be written as guest paths, in the order of their paths.
+fn listed(top: &GuestPath, entries: Vec<Entry>) -> Vec<FileInfo> {
+    let mut listed: Vec<FileInfo> = entries
+        .iter()
+        .filter_map(|entry| {
+            let name = std::str::from_utf8(&entry.name).ok()?;
+            let path: GuestPath = format!("{}/{name}", top.as_str().trim_end_matches('/')).parse().ok()?;
+            Some(info(&path, entry))
+        })
+        .collect();
+    listed.sort_by(|a, b| a.path.as_str().cmp(b.path.as_str()));
+    listed
+}
+
+fn info(path: &GuestPath, entry: &Entry) -> FileInfo {
+    FileInfo {
+        path: path.clone(),
+        kind: match entry.kind {
+            EntryKind::File => FileKind::File,
+            EntryKind::Directory => FileKind::Directory,
+            EntryKind::Symlink => FileKind::Link,
+            EntryKind::Other => FileKind::Other,
+        },
+        size: ByteSize::bytes(entry.size),
+        mode: entry.mode & 0o777,
+        modified: u64::try_from(entry.modified)
+            .ok()
+            .and_then(|nanos| SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos)))
+            .unwrap_or(SystemTime::UNIX_EPOCH),
+        target: entry.target.as_ref().map(|target| String::from_utf8_lossy(target).into_owned()),
+    }
+}
+
+struct Watching {
+    handle: TaskHandle,
+    decoder: Decoder,
+    errors: Decoder,
+    top: GuestPath,
+    /// The first half of a rename.
+    from: Option<GuestPath>,
+}
+
+impl Watching {
+    /// The next event; `Ok(None)` is one that is not told. The end of the stream is the end of the sandbox.
+    async fn next(&mut self) -> Option<Result<Option<FileEvent>>> {
+        loop {
+            match self.decoder.take::<Change>() {
+                Ok(Some(change)) => return Some(Ok(self.translate(&change))),
+                Ok(None) => {}
+                Err(_) => return Some(Err(lost(AgentError::Protocol("a malformed change")))),
+            }
+            match self.handle.next().await? {
+                TaskEvent::Output { stream: Stream::Output, bytes } => self.decoder.push(&bytes),
+                TaskEvent::Output { stream: Stream::Error, bytes } => self.errors.push(&bytes),
+                TaskEvent::Exited { .. } | TaskEvent::Failed(_) => {
+                    return match self.errors.take::<FileError>() {
+                        Ok(Some(error)) => Some(Err(file_error(&error))),
+                        _ => None,
+                    };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn translate(&mut self, change: &Change) -> Option<FileEvent> {
+        let name = std::str::from_utf8(&change.name).ok()?;
+        let path: GuestPath = format!("{}/{name}", self.top.as_str().trim_end_matches('/')).parse().ok()?;
+        let change = match change.kind {
+            ChangeKind::Watching => return None,
+            ChangeKind::Created => FileChange::Created,
+            ChangeKind::Modified | ChangeKind::Attributes => FileChange::Modified,
+            ChangeKind::Removed => FileChange::Removed,
+            ChangeKind::RenamedFrom => {
+                self.from = Some(path);
+                return None;
+            }
+            ChangeKind::RenamedTo => match self.from.take() {
+                Some(from) => FileChange::MovedFrom(from),
+                None => FileChange::Created,
+            },
+            ChangeKind::Overflow => FileChange::Lost,
+        };
+        Some(FileEvent { path, change })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.handle.input.say(ToAgent::Signal { id: self.handle.id, signal: 9 });
+    }
+}

@@ -1,0 +1,217 @@
+//! What connects the reader of a socket with the tasks that wait for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandstorm_agent::frame;
+use sandstorm_agent::protocol::{
+    Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW, cost,
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::AgentError;
+use crate::input::Gate;
+use crate::outbox::Outbox;
+use crate::outlets::Outlets;
+use crate::task::{TaskEvent, TaskHandle};
+
+/// Events beside output that a task may send: its start, a failure, the end of each stream and its own.
+const WORDS: u32 = 16;
+
+/// Tasks that an agent may say an earlier host left it.
+pub(crate) const MOST_HELD: u32 = 4096;
+
+/// Guests of which an agent may tell without anybody having taken them.
+const MOST_GUESTS: usize = 256;
+
+/// What an agent told of guests, by their numbers.
+pub(crate) type Guests = HashMap<u32, Result<PayloadWalls, StartFailure>>;
+
+/// Shared by the two ends of one connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    slots: Mutex<HashMap<TaskId, Slot>>,
+    /// Tasks of an earlier host that nobody has taken over yet.
+    held: Mutex<Vec<(Held, TaskHandle)>>,
+    outbox: Outbox,
+    /// Guests that wait for a program, and those that failed.
+    pub(crate) guests: watch::Sender<Guests>,
+    /// The outlets of guests that nobody has taken yet.
+    outlets: Mutex<HashMap<u32, Outlets>>,
+    /// Set once: by `Ready`, or by the reason why there will be none.
+    pub(crate) state: watch::Sender<LinkState>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LinkState {
+    Starting,
+    /// The agent is up and has yet to tell of this many tasks.
+    Telling(u32),
+    Ready,
+    Lost(AgentError),
+}
+
+/// One running task, as the socket's reader sees it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// What the windows of its streams let through, and a few words: bounded without a bound of its own, so that no task
+    /// ever holds up another.
+    events: mpsc::UnboundedSender<TaskEvent>,
+    /// Cost of what the agent sent and nobody has acknowledged yet.
+    unacknowledged: [u32; 3],
+    words: u32,
+    gates: [Arc<Gate>; 2],
+}
+
+impl Slot {
+    /// A task of which an earlier host has no credit back for this much input.
+    pub(crate) fn new(events: mpsc::UnboundedSender<TaskEvent>, pending: [u32; 2]) -> Self {
+        let gates = pending.map(|pending| Arc::new(Gate::new(pending)));
+        Self { events, unacknowledged: [0; 3], words: 0, gates }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(outbox: Outbox) -> Self {
+        let state = watch::Sender::new(LinkState::Starting);
+        let guests = watch::Sender::new(Guests::new());
+        let (slots, held, outlets) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { slots, held, outbox, guests, outlets, state }
+    }
+
+    /// Sends what waits for room, until the connection is over.
+    pub(crate) async fn empty_outbox(&self) {
+        self.outbox.empty().await;
+    }
+
+    /// The agent told of a guest.
+    pub(crate) fn met(&self, guest: u32, told: Result<PayloadWalls, StartFailure>) -> Result<(), AgentError> {
+        let mut fits = true;
+        self.guests.send_if_modified(|guests| {
+            fits = guests.len() < MOST_GUESTS || guests.contains_key(&guest);
+            if fits {
+                guests.insert(guest, told);
+            }
+            fits
+        });
+        if fits { Ok(()) } else { Err(AgentError::Protocol("guests without end")) }
+    }
+
+    /// The agent lends the outlets of a guest of which it is about to tell.
+    pub(crate) fn lent(&self, guest: u32, outlets: Outlets) {
+        self.outlets().insert(guest, outlets);
+    }
+
+    pub(crate) fn take_outlets(&self, guest: u32) -> Option<Outlets> {
+        self.outlets().remove(&guest)
+    }
+
+    fn outlets(&self) -> MutexGuard<'_, HashMap<u32, Outlets>> {
+        self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a guest. `false`: it does not wait.
+    pub(crate) fn take_guest(&self, guest: u32) -> bool {
+        let mut waits = false;
+        self.guests.send_if_modified(|guests| {
+            waits = guests.remove(&guest).is_some_and(|told| told.is_ok());
+            false
+        });
+        waits
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<TaskId, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a task. `false`: there is one of that number.
+    pub(crate) fn insert(&self, id: TaskId, slot: Slot) -> bool {
+        self.slots().insert(id, slot).is_none()
+    }
+
+    /// Forgets a task. Whoever still waits to write to it hears that it is gone.
+    pub(crate) fn remove(&self, id: TaskId) {
+        if let Some(slot) = self.slots().remove(&id) {
+            slot.gates.iter().for_each(|gate| gate.close());
+        }
+    }
+
+    /// Passes an event on. A task that nobody listens to any more is not an error: its handle was dropped. One that says
+    /// more than it was asked for is: such an agent is not ours any more.
+    pub(crate) fn deliver(&self, id: TaskId, event: TaskEvent) -> Result<(), AgentError> {
+        let mut slots = self.slots();
+        let Some(slot) = slots.get_mut(&id) else { return Ok(()) };
+        match &event {
+            TaskEvent::Output { stream, bytes } => {
+                let waiting = &mut slot.unacknowledged[*stream as usize];
+                *waiting = waiting.saturating_add(cost(bytes.len()));
+                if *waiting > WINDOW {
+                    return Err(AgentError::Protocol("more output than was asked for"));
+                }
+            }
+            _ => {
+                slot.words += 1;
+                if slot.words > WORDS {
+                    return Err(AgentError::Protocol("a task without end of words"));
+                }
+            }
+        }
+        let _ = slot.events.send(event);
+        Ok(())
+    }
+
+    /// Sends a message. One that does not fit into a frame is refused here, where somebody waits for it.
+    pub(crate) fn say(&self, message: &ToAgent) -> Result<(), AgentError> {
+        self.say_all(std::slice::from_ref(message))
+    }
+
+    /// Sends several in one go.
+    pub(crate) fn say_all(&self, messages: &[ToAgent]) -> Result<(), AgentError> {
+        let mut frames = Vec::new();
+        for message in messages {
+            frame::append(message, &mut frames).map_err(|_| AgentError::TooLong)?;
+        }
+        self.outbox.send(&frames)
+    }
+
+    /// Gives credit back for output that was dealt with.
+    pub(crate) fn consumed(&self, id: TaskId, stream: Stream, cost: u32) {
+        if let Some(slot) = self.slots().get_mut(&id) {
+            let waiting = &mut slot.unacknowledged[stream as usize];
+            *waiting = waiting.saturating_sub(cost);
+        }
+        let _ = self.say(&ToAgent::Credit { id, stream, bytes: cost });
+    }
+
+    pub(crate) fn gate(&self, id: TaskId, to: InputStream) -> Option<Arc<Gate>> {
+        self.slots().get(&id).map(|slot| Arc::clone(&slot.gates[to as usize]))
+    }
+
+    /// The agent told of a task that an earlier host left.
+    pub(crate) fn hold(&self, held: Held, handle: TaskHandle) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push((held, handle));
+    }
+
+    pub(crate) fn take_held(&self) -> Vec<(Held, TaskHandle)> {
+        std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The connection is over: every task hears it.
+    pub(crate) fn lose(&self, error: AgentError) {
+        let slots: Vec<Slot> = self.slots().drain().map(|(_, slot)| slot).collect();
+        for slot in slots {
+            slot.gates.iter().for_each(|gate| gate.close());
+        }
+        // A handle that lies here would keep this link alive for ever.
+        drop(self.take_held());
+        self.outlets().clear();
+        self.outbox.close();
+        self.state.send_if_modified(|state| {
+            let first = !matches!(state, LinkState::Lost(_));
+            if first {
+                *state = LinkState::Lost(error);
+            }
+            first
+        });
+    }
+}

@@ -1,0 +1,249 @@
+//! The agent in a container that somebody else built, such as that of a pod.
+//!
+//! There is no launcher there. Whoever executes this program with `pod join` speaks over its standard input and output with
+//! the agent of the container, which is started when there is none. A *keeper* stands in for the launcher: it listens at a
+//! socket in the container's file system and hands each that comes to the agent through its door. The newest is the host.
+//!
+//! The container's runtime put up the walls. What every program still gets here is what it gets everywhere: no capabilities,
+//! `no_new_privs`, its limits and the payload's filter.
+
+mod counters;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{env, fs};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::Resource;
+use sandstorm_agent::protocol::{Init, Rlimit, ToAgent, VERSION};
+use sandstorm_sys::fork::{Forked, exit_now, fork};
+
+use crate::seccomp::{self, Arch};
+
+/// The word by which this program is told that it stands in a pod.
+pub const WORD: &str = "pod";
+
+const BUFFER: usize = 64 * 1024;
+
+/// What it was told to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Order {
+    /// Speak with the agent at this socket. One that has to be started gives its programs these limits.
+    Join { socket: PathBuf, limits: Limits },
+    /// Try whether an address can be reached.
+    Reach { address: SocketAddr, within: Duration },
+    /// Tell what the kernel counted for the container, and how full the file system at a path is.
+    Count { scratch: PathBuf },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Limits {
+    processes: u64,
+    open_files: u64,
+}
+
+/// `pod join SOCKET PROCESSES OPEN_FILES`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
+pub fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(2).collect();
+    let done = match order(&words) {
+        Some(Order::Join { socket, limits }) => join(&socket, &limits),
+        Some(Order::Reach { address, within }) => TcpStream::connect_timeout(&address, within).map(drop),
+        Some(Order::Count { scratch }) => counters::tell(&scratch, &mut io::stdout()),
+        None => return ExitCode::from(2),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn order(words: &[String]) -> Option<Order> {
+    match words {
+        [word, socket, processes, open_files] if word == "join" => {
+            let limits = Limits { processes: processes.parse().ok()?, open_files: open_files.parse().ok()? };
+            Some(Order::Join { socket: socket.into(), limits })
+        }
+        [word, address, within] if word == "reach" => {
+            let within = Duration::from_millis(within.parse().ok().filter(|millis| *millis > 0)?);
+            Some(Order::Reach { address: address.parse().ok()?, within })
+        }
+        [word, scratch] if word == "count" => Some(Order::Count { scratch: scratch.into() }),
+        _ => None,
+    }
+}
+
+fn join(socket: &Path, limits: &Limits) -> io::Result<()> {
+    sandstorm_sys::process::reset_signals();
+    sandstorm_sys::process::ignore_broken_pipes();
+    relay(&connect(socket, limits)?)
+}
+
+/// The connection to the agent, which is started when nobody listens.
+fn connect(socket: &Path, limits: &Limits) -> io::Result<UnixStream> {
+    if let Ok(connected) = UnixStream::connect(socket) {
+        return Ok(connected);
+    }
+    let lock = fs::File::create(socket.with_extension("lock"))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+    // Another one may have started it while this one waited.
+    if let Ok(connected) = UnixStream::connect(socket) {
+        return Ok(connected);
+    }
+    let _ = fs::remove_file(socket);
+    let listener = UnixListener::bind(socket)?;
+    match fork()? {
+        Forked::Child => {
+            drop(lock);
+            let _ = keep(listener, limits);
+            exit_now(1)
+        }
+        Forked::Parent { .. } => UnixStream::connect(socket),
+    }
+}
+
+/// The keeper: starts the agent and hands it whoever comes, for as long as it lives.
+fn keep(listener: UnixListener, limits: &Limits) -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::process::chdir("/")?;
+    leave_streams()?;
+    let (init, control) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let (door, inside) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let introduction =
+        sandstorm_agent::frame::encode(&ToAgent::Init(introduction(limits))).map_err(io::Error::other)?;
+    let agent = match fork()? {
+        Forked::Child => {
+            drop((init, door, listener));
+            let _ = serve(control, inside);
+            exit_now(1)
+        }
+        Forked::Parent { pid } => pid,
+    };
+    drop((control, inside));
+    // With nobody at the other end any more, the agent waits at its door.
+    fs::File::from(init).write_all(&introduction)?;
+    loop {
+        let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&door, PollFlags::empty())];
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        }
+        if !fds[1].revents().is_empty() {
+            return sandstorm_sys::process::reap(agent).map(drop);
+        }
+        let (host, _) = listener.accept()?;
+        sandstorm_agent::knock(door.as_fd(), host.as_fd())?;
+    }
+}
+
+/// Whoever executed this program waits for the ends of its streams, which are the relay's.
+fn leave_streams() -> io::Result<()> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
+    for stream in 0..3 {
+        sandstorm_sys::process::place_descriptor(null.as_fd(), stream)?;
+    }
+    Ok(())
+}
+
+/// The agent. Programs whose parents end become its children.
+fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    rustix::thread::set_no_new_privs(true)?;
+    sandstorm_agent::prepare();
+    sandstorm_agent::serve(control, door)
+}
+
+/// What every program gets. The container's own user is the only one that it can be.
+fn introduction(limits: &Limits) -> Init {
+    let at_most = |resource: Resource, wanted: u64| {
+        rustix::process::getrlimit(resource).maximum.map_or(wanted, |have| have.min(wanted))
+    };
+    let rlimits = [
+        (Rlimit::Core, at_most(Resource::Core, 1)),
+        (Rlimit::OpenFiles, at_most(Resource::Nofile, limits.open_files)),
+        // Keeper, agent and relay are processes of the same user.
+        (Rlimit::Processes, at_most(Resource::Nproc, limits.processes.saturating_add(3))),
+        (Rlimit::MessageQueues, 0),
+        (Rlimit::Nice, 0),
+        (Rlimit::RealTimePriority, 0),
+        (Rlimit::PendingSignals, at_most(Resource::Sigpending, 4096)),
+    ];
+    Init {
+        version: VERSION,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        filter: seccomp::payload(Arch::host(), false).bytes(),
+        rlimits: rlimits.into_iter().map(|(limit, most)| (limit, most, most)).collect(),
+    }
+}
+
+/// Passes bytes on in both directions until the agent closes.
+fn relay(agent: &UnixStream) -> io::Result<()> {
+    let (stdin, mut stdout) = (rustix::stdio::stdin(), io::stdout().lock());
+    let (mut sending, mut buffer) = (true, vec![0; BUFFER]);
+    loop {
+        let mut fds = vec![PollFd::new(agent, PollFlags::IN)];
+        if sending {
+            fds.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready.get(1) == Some(&true) {
+            match rustix::io::read(stdin, &mut buffer)? {
+                0 => {
+                    sending = false;
+                    agent.shutdown(Shutdown::Write)?;
+                }
+                n => (&*agent).write_all(&buffer[..n])?,
+            }
+        }
+        if ready[0] {
+            match (&*agent).read(&mut buffer)? {
+                0 => return Ok(()),
+                n => {
+                    stdout.write_all(&buffer[..n])?;
+                    stdout.flush()?;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Option<Order> {
+        order(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn orders_are_read_strictly() {
+        let limits = Limits { processes: 64, open_files: 1024 };
+        assert_eq!(words("join /run/x 64 1024"), Some(Order::Join { socket: "/run/x".into(), limits }));
+        let reach =
+            Order::Reach { address: "10.0.0.1:443".parse().unwrap(), within: Duration::from_millis(5) };
+        assert_eq!(words("reach 10.0.0.1:443 5"), Some(reach));
+        for wrong in
+            ["", "join", "join /run/x 64", "join /run/x -1 1", "reach h:1 5", "reach 10.0.0.1:443 0", "x"]
+        {
+            assert_eq!(words(wrong), None, "{wrong}");
+        }
+    }
+}

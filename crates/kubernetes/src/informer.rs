@@ -1,0 +1,308 @@
+//! What the cluster says about our pods, as it happens.
+//!
+//! All of them are listed once, then changes are followed from there on. A connection that is lost is made again from where it
+//! was; where the cluster remembers that place no more (410), everything is listed anew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Error as KubeError};
+use sandstorm_types::SandboxId;
+use tokio::sync::watch;
+
+use crate::config::Owner;
+use crate::marks;
+
+/// Pods of one answer, and answers of one list.
+const PAGE: u32 = 500;
+const MOST_PAGES: usize = 1000;
+
+/// How long the cluster lets one connection be, and how long nothing may come on it: marks come about every minute.
+const WATCH_SECONDS: u32 = 240;
+const SILENCE: Duration = Duration::from_secs(270);
+
+/// How long to wait after a failure, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Our pods as they were last seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pods: Mutex<HashMap<SandboxId, Arc<Pod>>>,
+    changes: watch::Sender<u64>,
+}
+
+/// A pod that was there is not what it was: `None` is gone.
+pub(crate) type Change = (SandboxId, Option<Arc<Pod>>);
+
+impl Seen {
+    fn pods(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Pod>>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Pod>> {
+        self.pods().get(id).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(SandboxId, Arc<Pod>)> {
+        self.pods().iter().map(|(id, pod)| (*id, Arc::clone(pod))).collect()
+    }
+
+    /// Something else is seen from now on when this changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn put(&self, id: SandboxId, pod: Arc<Pod>) {
+        self.pods().insert(id, pod);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Takes a pod out, unless another one has its place.
+    pub(crate) fn remove(&self, id: &SandboxId, uid: Option<&str>) {
+        let mut pods = self.pods();
+        if pods.get(id).is_some_and(|pod| uid.is_none() || pod.metadata.uid.as_deref() == uid) {
+            pods.remove(id);
+        }
+        drop(pods);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Replaces everything, and says what is gone.
+    fn replace(&self, all: HashMap<SandboxId, Arc<Pod>>) -> Vec<SandboxId> {
+        let before = std::mem::replace(&mut *self.pods(), all.clone());
+        self.changes.send_modify(|count| *count += 1);
+        before.into_keys().filter(|id| !all.contains_key(id)).collect()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Informer {
+    pub(crate) pods: Api<Pod>,
+    pub(crate) owner: Owner,
+    pub(crate) seen: Arc<Seen>,
+}
+
+/// Why a connection is over.
+enum Over {
+    /// It goes on from here.
+    Resume,
+    /// It failed; a little later it may not.
+    Pause,
+    /// The cluster does not know the place any more.
+    Relist,
+}
+
+impl Informer {
+    /// Lists everything; gives the place from which changes are to be followed, and every change that this is.
+    pub(crate) async fn list(&self) -> Result<(String, Vec<Change>), KubeError> {
+        let mut params = ListParams::default().labels(&marks::selector(&self.owner)).limit(PAGE);
+        let mut all = HashMap::new();
+        for _ in 0..MOST_PAGES {
+            let page = self.pods.list(&params).await?;
+            let pods = page.items.into_iter().filter_map(|pod| self.ours(pod));
+            all.extend(pods);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => {
+                    let place = page.metadata.resource_version.unwrap_or_default();
+                    let mut changes: Vec<Change> =
+                        all.iter().map(|(id, pod)| (*id, Some(Arc::clone(pod)))).collect();
+                    changes.extend(self.seen.replace(all).into_iter().map(|id| (id, None)));
+                    return Ok((place, changes));
+                }
+            }
+        }
+        Err(KubeError::LinesCodecMaxLineLengthExceeded)
+    }
+
+    /// Follows changes from a place on, for ever.
+    pub(crate) async fn follow(self, mut place: String, mut tell: impl FnMut(Change) + Send) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let over = self.watch(&mut place, &mut tell, &mut pause).await;
+            let relisted = match over {
+                Over::Resume => continue,
+                Over::Pause => false,
+                Over::Relist => match self.list().await {
+                    Ok((from, changes)) => {
+                        place = from;
+                        changes.into_iter().for_each(&mut tell);
+                        true
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the pods of a cluster cannot be listed");
+                        place.clear();
+                        false
+                    }
+                },
+            };
+            if !relisted {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    async fn watch(
+        &self,
+        place: &mut String,
+        tell: &mut (impl FnMut(Change) + Send),
+        pause: &mut Duration,
+    ) -> Over {
+        if place.is_empty() {
+            return Over::Relist;
+        }
+        let params = WatchParams::default().labels(&marks::selector(&self.owner)).timeout(WATCH_SECONDS);
+        let events = match self.pods.watch(&params, place).await {
+            Ok(events) => events,
+            Err(KubeError::Api(status)) if status.code == 410 => return Over::Relist,
+            Err(error) => {
+                tracing::warn!(%error, "the pods of a cluster cannot be watched");
+                return Over::Pause;
+            }
+        };
+        let mut events = std::pin::pin!(events);
+        loop {
+            let event = match tokio::time::timeout(SILENCE, events.next()).await {
+                Ok(Some(Ok(event))) => event,
+                // The end of its time, or of a connection; what comes next is asked for from here.
+                Ok(None) | Err(_) => return Over::Resume,
+                Ok(Some(Err(error))) => {
+                    tracing::debug!(%error, "a watch broke off");
+                    return Over::Pause;
+                }
+            };
+            *pause = FIRST_PAUSE;
+            match event {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                    advance(place, pod.metadata.resource_version.as_ref());
+                    if let Some((id, pod)) = self.ours(pod) {
+                        self.seen.put(id, Arc::clone(&pod));
+                        tell((id, Some(pod)));
+                    }
+                }
+                WatchEvent::Deleted(pod) => {
+                    advance(place, pod.metadata.resource_version.as_ref());
+                    if let Some((id, pod)) = self.ours(pod) {
+                        self.seen.remove(&id, pod.metadata.uid.as_deref());
+                        tell((id, None));
+                    }
+                }
+                WatchEvent::Bookmark(mark) => advance(place, Some(&mark.metadata.resource_version)),
+                WatchEvent::Error(status) if status.code == 410 => return Over::Relist,
+                WatchEvent::Error(status) => {
+                    tracing::warn!(code = status.code, "a watch was refused");
+                    return Over::Pause;
+                }
+            }
+        }
+    }
+
+    fn ours(&self, pod: Pod) -> Option<(SandboxId, Arc<Pod>)> {
+        let id = marks::id_of(&self.owner, &pod.metadata)?;
+        Some((id, Arc::new(pod)))
+    }
+}
+
+fn advance(place: &mut String, version: Option<&String>) {
+    if let Some(version) = version.filter(|version| !version.is_empty()) {
+        place.clone_from(version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A cluster that gives these answers, one after the other, and then none any more.
+    fn cluster(answers: Vec<String>) -> (Informer, mpsc::UnboundedReceiver<String>) {
+        let (asked, questions) = mpsc::unbounded_channel();
+        let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let _ = asked.send(request.uri().query().unwrap_or_default().to_owned());
+            async move {
+                match answer {
+                    Some(answer) => {
+                        Ok::<_, std::convert::Infallible>(Response::new(Body::from(answer.into_bytes())))
+                    }
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let pods = Api::namespaced(Client::new(service, "default"), "default");
+        let informer = Informer { pods, owner: "me".parse().unwrap(), seen: Arc::default() };
+        (informer, questions)
+    }
+
+    fn pod(id: SandboxId, version: &str) -> Value {
+        let labels = json!({ marks::OWNER: "me", marks::SANDBOX: id.bare() });
+        json!({ "metadata": { "name": marks::name_of(id), "resourceVersion": version, "labels": labels } })
+    }
+
+    fn list(version: &str, pods: &[Value]) -> String {
+        json!({ "kind": "PodList", "apiVersion": "v1", "metadata": { "resourceVersion": version }, "items": pods })
+            .to_string()
+    }
+
+    fn event(kind: &str, object: &Value) -> String {
+        format!("{}\n", json!({ "type": kind, "object": object }))
+    }
+
+    #[tokio::test]
+    async fn it_goes_on_where_it_was_and_begins_anew_where_that_is_forgotten() {
+        let (first, second) = (SandboxId::from_bits(1), SandboxId::from_bits(2));
+        let gone = json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "old" });
+        let (informer, mut questions) = cluster(vec![
+            list("10", &[pod(first, "9")]),
+            // A connection that ends is made again from the last thing heard.
+            event("ADDED", &pod(second, "11")),
+            event(
+                "BOOKMARK",
+                &json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "resourceVersion": "20" } }),
+            ),
+            event("ERROR", &gone),
+            list("50", &[pod(second, "40")]),
+        ]);
+        let seen = Arc::clone(&informer.seen);
+        let (place, changes) = informer.list().await.unwrap();
+        assert_eq!((place.as_str(), changes.len()), ("10", 1));
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let following = informer.follow(place, move |(id, pod)| {
+            let _ = tell.send((id, pod.is_some()));
+        });
+        let hearing = async {
+            assert_eq!(told.recv().await, Some((second, true)));
+            assert_eq!(told.recv().await, Some((second, true)), "listed anew");
+            assert_eq!(told.recv().await, Some((first, false)), "gone meanwhile");
+            let mut asked = Vec::new();
+            for _ in 0..6 {
+                asked.push(questions.recv().await.unwrap());
+            }
+            let from = |question: &String| {
+                let version = question.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+                version.unwrap_or("list").to_owned()
+            };
+            let from: Vec<_> = asked.iter().map(from).collect();
+            assert_eq!(from, ["list", "10", "11", "20", "list", "50"]);
+        };
+        tokio::select! {
+            () = following => {}
+            () = hearing => {}
+        }
+        assert_eq!(seen.all().len(), 1);
+    }
+}

@@ -1,0 +1,63 @@
+//! A pod as a sandbox.
+
+use std::time::SystemTime;
+
+use k8s_openapi::api::core::v1::Pod;
+use sandstorm_provider::Sandbox;
+use sandstorm_types::{LimitName, LimitSet, SandboxId, SandboxSpec, State};
+
+use crate::config::{Config, Scratch};
+use crate::marks;
+use crate::verdict::{Standing, standing};
+
+/// The sandbox that a pod is; `None`: what it says about itself cannot be read.
+pub(crate) fn sandbox(config: &Config, id: SandboxId, pod: &Pod) -> Option<Sandbox> {
+    let spec = marks::spec_of(&pod.metadata)?;
+    Some(Sandbox {
+        id,
+        state: state(pod),
+        template: spec.template,
+        limits: spec.limits,
+        labels: spec.labels,
+        isolation: config.isolation,
+        // The walls are the cluster's, which nobody here can measure.
+        walls: None,
+        created_at: created_at(pod),
+        expires_at: marks::expiry_of(&pod.metadata),
+        region: config.region.clone(),
+        placement: None,
+    })
+}
+
+pub(crate) fn created_at(pod: &Pod) -> SystemTime {
+    let created = pod.metadata.creation_timestamp.as_ref();
+    created.map_or(SystemTime::UNIX_EPOCH, |time| SystemTime::from(time.0))
+}
+
+fn state(pod: &Pod) -> State {
+    match standing(pod) {
+        Standing::Coming | Standing::NoRoom(_) => State::Creating,
+        Standing::Ready => State::Ready,
+        Standing::Going => State::Terminating,
+        Standing::Hopeless(error) => State::Failed { reason: error.to_string() },
+        Standing::Over(ended) => State::Failed { reason: ended.reason },
+    }
+}
+
+/// The limits that hold.
+pub(crate) fn limits(config: &Config) -> LimitSet {
+    let exact =
+        [LimitName::Wall, LimitName::Cpus, LimitName::Memory, LimitName::OpenFiles, LimitName::Output];
+    let on_disk =
+        [LimitName::Disk].into_iter().filter(|_| config.scratch == Scratch::Memory || config.loose_limits);
+    let loose = [LimitName::Processes, LimitName::Inodes].into_iter().filter(|_| config.loose_limits);
+    exact.into_iter().chain(on_disk).chain(loose).collect()
+}
+
+/// Whether two sandboxes differ only in what is not the pod's.
+pub(crate) fn fits(pool: &crate::config::WarmPool, spec: &SandboxSpec) -> bool {
+    let limits = &spec.limits;
+    spec.template == sandstorm_types::Template::Host
+        && (limits.cpus, limits.memory, limits.disk) == (pool.cpus, pool.memory, pool.disk)
+        && spec.network == pool.network
+}

@@ -1,0 +1,340 @@
+//! A real node: pods that run. Started by `make test-k8s`, as root.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use sandstorm_kubernetes::{Enforced, KubernetesProvider, WarmPool};
+use sandstorm_provider::conformance::{self, Outcome};
+use sandstorm_provider::{
+    CreateOptions, EndCause, ExecEvent, ExecRequest, ExecStatus, Provider, ProviderEvent, ProviderExt,
+    ReadRange,
+};
+use sandstorm_types::{
+    ByteSize, Enforcement, ErrorKind, LimitName, MilliCpus, SandboxId, SandboxSpec, State,
+};
+use serde_json::{Value, json};
+
+use crate::world::{Kind, World, cx, from, spec};
+
+const PYTHON: &str = "/usr/bin/python3";
+
+async fn world() -> World {
+    World::new(Kind::Node).await.expect("run scripts/kubernetes.sh build node")
+}
+
+async fn sandbox(provider: &KubernetesProvider) -> SandboxId {
+    provider.create(&cx(), &spec(), CreateOptions::default()).await.unwrap().id
+}
+
+/// Says what was seen, for the log of the run.
+#[expect(clippy::print_stderr, reason = "the log of a run on a real node is read by people")]
+fn tell(line: &str) {
+    eprintln!("node: {line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn python_streams_from_a_pod_which_is_gone_afterwards() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let begin = Instant::now();
+    let id = sandbox(&provider).await;
+    let pod = world.pod(id).await;
+    tell(&format!(
+        "{} on {} ready after {} ms, user {:?}, image {:?}",
+        pod.metadata.name.as_deref().unwrap(),
+        pod.spec.as_ref().unwrap().node_name.as_deref().unwrap_or("nowhere"),
+        begin.elapsed().as_millis(),
+        pod.spec.as_ref().unwrap().security_context.as_ref().unwrap().run_as_user,
+        pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap(),
+    ));
+    let code = "import sys, time, platform\n\
+                print('python', platform.python_version(), flush=True)\n\
+                for n in range(3):\n    print('line', n, flush=True)\n    time.sleep(0.3)\n\
+                print('to stderr', file=sys.stderr)\nsys.exit(7)\n";
+    let begin = Instant::now();
+    let mut exec = provider.exec(&cx(), &id, ExecRequest::program([PYTHON, "-c", code])).await.unwrap();
+    let (mut arrivals, mut end) = (Vec::new(), None);
+    while let Some(event) = exec.events.next().await {
+        match event.unwrap() {
+            ExecEvent::Started => tell(&format!("{:4} ms started", begin.elapsed().as_millis())),
+            ExecEvent::Output { stream, bytes, .. } => {
+                let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+                tell(&format!("{:4} ms {stream:?}: {text}", begin.elapsed().as_millis()));
+                arrivals.push(begin.elapsed());
+            }
+            ExecEvent::Exited(exited) => {
+                tell(&format!(
+                    "{:4} ms {:?} by {:?}",
+                    begin.elapsed().as_millis(),
+                    exited.status,
+                    exited.cause
+                ));
+                end = Some(exited);
+            }
+            ExecEvent::Channel { .. } => {}
+        }
+    }
+    let end = end.unwrap();
+    assert_eq!((end.status, end.cause), (ExecStatus::Code(7), EndCause::Program));
+    assert!(arrivals.len() >= 4, "the output came in {} pieces", arrivals.len());
+    assert!(arrivals[arrivals.len() - 1] - arrivals[0] > Duration::from_millis(500), "it did not stream");
+    let begin = Instant::now();
+    provider.destroy(&cx(), &id).await.unwrap();
+    tell(&format!(
+        "destroyed after {} ms, {} pods left",
+        begin.elapsed().as_millis(),
+        world.pod_count().await
+    ));
+    assert_eq!(world.pod_count().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn it_keeps_the_contract_of_every_provider() {
+    let world = world().await;
+    let mut config = world.config();
+    // What holds only roughly is not claimed here.
+    config.loose_limits = false;
+    let provider = KubernetesProvider::connect(config).await.unwrap();
+    // Several fit on a small node.
+    let mut base = SandboxSpec { enforcement: Enforcement::BestEffort, ..spec() };
+    base.limits.cpus = MilliCpus::new(250);
+    let mut report = conformance::run_with(&provider, base, "").await;
+    // A pod always has an interface; that nothing passes it is the policy's part, which is tried elsewhere.
+    report.cases.retain(|case| case.name != "none_is_loopback_only");
+    let skipped: Vec<_> = report
+        .cases
+        .iter()
+        .filter(|case| matches!(case.outcome, Outcome::Skipped(_)))
+        .map(|case| format!("{}/{}", case.suite, case.name))
+        .collect();
+    let passed = report.cases.iter().filter(|case| matches!(case.outcome, Outcome::Passed)).count();
+    tell(&format!("conformance: {passed} passed, {} skipped: {}", skipped.len(), skipped.join(" ")));
+    assert!(report.passed(), "{report}");
+    assert_eq!(world.pod_count().await, 0, "pods are left");
+}
+
+/// Runs a program. Who was cut off hears of it a moment later, and is not told whether its program began.
+async fn said(provider: &KubernetesProvider, id: &SandboxId) -> bytes::Bytes {
+    for _ in 0..20 {
+        match provider.exec_collect(&cx(), id, ExecRequest::shell("echo here")).await {
+            Ok(done) => return done.stdout,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Provider, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it is cut off for ever");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn a_server_that_comes_back_goes_on_with_the_pods() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let id = sandbox(&provider).await;
+    let body = bytes::Bytes::from_static(b"kept");
+    provider.write_file(&cx(), &id, &"kept.txt".parse().unwrap(), body.into()).await.unwrap();
+    provider.close().await;
+    drop(provider);
+    let provider = world.provider().await;
+    assert_eq!(provider.get(&cx(), &id).await.unwrap().state, State::Ready);
+    let read =
+        provider.read_file(&cx(), &id, &"kept.txt".parse().unwrap(), ReadRange::default()).await.unwrap();
+    assert_eq!(read.collect(100).await.unwrap(), "kept");
+    // The newest one is the host; what an earlier one still holds is cut off and joins again when it is used.
+    let other = world.provider().await;
+    for provider in [&other, &provider, &other] {
+        assert_eq!(said(provider, &id).await, "here\n");
+    }
+    provider.destroy(&cx(), &id).await.unwrap();
+    assert_eq!(world.pod_count().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn programs_have_no_more_rights_than_they_need() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let id = sandbox(&provider).await;
+    let line = "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; \
+                ls /var/run/secrets 2>&1; touch /root 2>&1; touch /x 2>&1; cat /run/sandstorm/none 2>&1; true";
+    let told = provider.exec_collect(&cx(), &id, ExecRequest::shell(line)).await.unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    tell(&told.replace('\n', " | "));
+    let user: u64 = told.lines().next().unwrap().parse().unwrap();
+    assert!(user >= 1 << 20, "{told}");
+    for wall in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(told.contains(wall), "{told}");
+    }
+    assert!(told.contains("Read-only file system") && told.contains("No such file"), "{told}");
+    provider.destroy(&cx(), &id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn a_network_that_keeps_to_no_policy_is_found_out() {
+    let world = world().await;
+    let mut config = world.config();
+    // The bridge of this node knows no policies, and something listens at the node's address.
+    let listener = std::net::TcpListener::bind("10.88.77.1:0").unwrap();
+    config.enforced = Enforced::Tried(listener.local_addr().unwrap());
+    let provider = KubernetesProvider::connect(config).await.unwrap();
+    let error = provider.create(&cx(), &spec(), CreateOptions::default()).await.unwrap_err();
+    tell(&error.to_string());
+    assert_eq!(error.kind(), ErrorKind::Isolation, "{error}");
+    assert_eq!(world.pod_count().await, 0, "the pod is left");
+    drop(listener);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn no_room_is_capacity_and_classes_are_used() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let mut huge = spec();
+    huge.limits.memory = ByteSize::mib(900_000);
+    let error = provider.create(&cx(), &huge, CreateOptions::default()).await.unwrap_err();
+    tell(&error.to_string());
+    assert_eq!(error.kind(), ErrorKind::Capacity, "{error}");
+    let classes: Api<RuntimeClass> = Api::all(world.admin.clone());
+    let class = json!({ "metadata": { "name": "other" }, "handler": "other" });
+    classes.create(&PostParams::default(), &from(class)).await.unwrap();
+    let mut config = world.config();
+    config.runtime_class = Some("other".to_owned());
+    let classed = KubernetesProvider::connect(config).await.unwrap();
+    let id = sandbox(&classed).await;
+    let used = world.pod(id).await.spec.unwrap().runtime_class_name;
+    assert_eq!(used.as_deref(), Some("other"));
+    classed.destroy(&cx(), &id).await.unwrap();
+    assert_eq!(world.pod_count().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn a_pod_that_is_lost_ends_its_programs_and_is_told() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let mut events = provider.events();
+    let id = sandbox(&provider).await;
+    let exec = provider.exec(&cx(), &id, ExecRequest::program(["/bin/sleep", "100"])).await.unwrap();
+    world
+        .pods()
+        .delete(&format!("sbx-{}", id.bare()), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+    let events_of: Vec<_> =
+        tokio::time::timeout(Duration::from_secs(30), exec.events.try_collect()).await.unwrap().unwrap();
+    let Some(ExecEvent::Exited(end)) = events_of.last() else { panic!("{events_of:?}") };
+    assert_eq!(end.cause, EndCause::Sandbox);
+    let told = tokio::time::timeout(Duration::from_secs(10), events.next()).await.unwrap().unwrap();
+    assert!(matches!(told, ProviderEvent::Ended { sandbox, .. } if sandbox == id), "{told:?}");
+    provider.destroy(&cx(), &id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn the_cluster_ends_what_everybody_forgot() {
+    let world = world().await;
+    let mut config = world.config();
+    config.longest_life = Duration::from_secs(3);
+    let provider = KubernetesProvider::connect(config).await.unwrap();
+    let mut short = spec();
+    short.lifetime.after = Duration::from_secs(2);
+    let id = provider.create(&cx(), &short, CreateOptions::default()).await.unwrap().id;
+    let exec = provider.exec(&cx(), &id, ExecRequest::program(["/bin/sleep", "100"])).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), exec.collect()).await.unwrap().unwrap();
+    assert_eq!(ended.end.cause, EndCause::Limit(LimitName::Wall));
+    let state = provider.get(&cx(), &id).await.unwrap().state;
+    tell(&format!("after its deadline the pod is {state:?}"));
+    assert!(matches!(state, State::Failed { .. }), "{state:?}");
+    provider.destroy(&cx(), &id).await.unwrap();
+    assert_eq!(world.pod_count().await, 0);
+}
+
+fn pool_object(kind: &str, plural: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk("extensions.agents.x-k8s.io", "v1beta1", kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
+}
+
+/// A pool of one pod that is what ours are.
+fn pool_template() -> Value {
+    let resources = json!({ "cpu": "250m", "memory": "256Mi" });
+    let mounts =
+        [("agent", "/run/sandstorm"), ("work", "/workspace"), ("home", "/home/user"), ("tmp", "/tmp")];
+    json!({
+        "networkPolicyManagement": "Unmanaged",
+        "podTemplate": { "spec": {
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": 2_000_000, "fsGroup": 2_000_000,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            },
+            "containers": [{
+                "name": "sandbox",
+                "image": "docker.io/sandstorm/python:1",
+                "imagePullPolicy": "Never",
+                "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"],
+                "resources": { "limits": resources, "requests": resources },
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+                "volumeMounts": mounts.map(|(name, path)| json!({ "name": name, "mountPath": path })),
+            }],
+            "volumes": mounts.map(|(name, _)| json!({ "name": name, "emptyDir": {} })),
+        } },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn a_sandbox_comes_out_of_a_warm_pool() {
+    let world = world().await;
+    let templates = pool_object("SandboxTemplate", "sandboxtemplates");
+    let pools = pool_object("SandboxWarmPool", "sandboxwarmpools");
+    let mut template = DynamicObject::new("python", &templates);
+    template.data = json!({ "spec": pool_template() });
+    let mut pool = DynamicObject::new("warm", &pools);
+    pool.data = json!({ "spec": { "replicas": 1, "sandboxTemplateRef": { "name": "python" } } });
+    let templates: Api<DynamicObject> =
+        Api::namespaced_with(world.admin.clone(), &world.namespace, &templates);
+    let pools: Api<DynamicObject> = Api::namespaced_with(world.admin.clone(), &world.namespace, &pools);
+    templates.create(&PostParams::default(), &template).await.unwrap();
+    pools.create(&PostParams::default(), &pool).await.unwrap();
+    let mut waited = 0;
+    while pools.get("warm").await.unwrap().data["status"]["readyReplicas"] != json!(1) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        waited += 1;
+        assert!(waited < 600, "the pool does not fill: {:?}", pools.get("warm").await.unwrap().data);
+    }
+    let mut wanted = spec();
+    (wanted.limits.cpus, wanted.limits.memory) = (MilliCpus::new(250), ByteSize::mib(256));
+    let mut config = world.config();
+    config.warm_pool = Some(WarmPool {
+        name: "warm".to_owned(),
+        cpus: wanted.limits.cpus,
+        memory: wanted.limits.memory,
+        disk: wanted.limits.disk,
+        network: wanted.network.clone(),
+    });
+    let provider = KubernetesProvider::connect(config).await.unwrap();
+    let begin = Instant::now();
+    let id = provider.create(&cx(), &wanted, CreateOptions::default()).await.unwrap().id;
+    tell(&format!("out of the warm pool after {} ms", begin.elapsed().as_millis()));
+    let done = provider
+        .exec_collect(&cx(), &id, ExecRequest::program([PYTHON, "-c", "print(6 * 7)"]))
+        .await
+        .unwrap();
+    assert_eq!(done.stdout, "42\n");
+    provider.destroy(&cx(), &id).await.unwrap();
+    let claims = pool_object("SandboxClaim", "sandboxclaims");
+    let claims: Api<DynamicObject> = Api::namespaced_with(world.admin.clone(), &world.namespace, &claims);
+    assert!(
+        claims.list(&kube::api::ListParams::default()).await.unwrap().items.is_empty(),
+        "a claim is left"
+    );
+    pools.delete("warm", &DeleteParams::foreground()).await.unwrap();
+}

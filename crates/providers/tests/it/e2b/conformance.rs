@@ -1,0 +1,96 @@
+//! The adapter keeps the contract of every provider.
+
+use sandstorm_provider::conformance::{self, Outcome};
+use sandstorm_provider::layers::CapabilityCheck;
+use sandstorm_provider::{CreateOptions, ExecRequest, ExecSignal, HostMount, Provider};
+use sandstorm_types::{ByteSize, ErrorKind, NetworkPolicy, Retry, SandboxSpec, Template};
+
+use super::world::{adapter, world};
+use crate::world::{cx, sandbox, spec};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_passes() {
+    let world = world().await;
+    let report = conformance::run(&adapter(&world).await).await;
+    assert!(report.passed(), "{report}");
+    // What the API cannot carry, or does not limit; a new skip would be a hole.
+    let skipped: Vec<_> = report
+        .cases
+        .iter()
+        .filter(|case| matches!(case.outcome, Outcome::Skipped(_)))
+        .map(|case| format!("{}/{}", case.suite, case.name))
+        .collect();
+    assert_eq!(
+        skipped,
+        [
+            "lifecycle/refuses_what_it_does_not_admit",
+            "exec_channel/it_carries_bytes_apart_from_output",
+            "exec_channel/it_keeps_its_order_with_output",
+            "exec_channel/later_listeners_hear_the_same_events",
+            "exec_channel/what_is_forgotten_is_gone",
+            "exec_channel/there_is_none_unless_asked_for",
+            "signals/each_signal_is_told_by_its_number",
+            "archives/packed_is_unpacked_the_same",
+            "archives/an_archive_of_others_is_read",
+            "archives/hostile_entries_are_refused",
+            "archives/broken_archives_are_refused",
+            "limits/a_full_disk_refuses_files",
+            "limits/a_full_disk_fails_programs",
+            "limits/too_many_files_are_refused",
+            "limits/cpu_time_ends_a_program",
+            "limits/memory_ends_a_program",
+            "limits/processes_are_counted",
+            "network/a_closed_port_is_refused",
+            "network/an_open_port_is_reached",
+            "snapshots/files_come_back_as_they_were",
+            "snapshots/unknown_ones_are_not_found",
+            "live_fork/files_are_there_and_each_one_its_own",
+            "live_fork/what_cannot_be_carried_is_refused_or_named",
+            "live_fork/the_source_has_to_be_there_and_ready",
+        ]
+    );
+    assert_eq!(world.alive().await, 0, "sandboxes are left on the server");
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_is_refused_and_nothing_is_made() {
+    let world = world().await;
+    let adapter = adapter(&world).await;
+    let mount = HostMount { source: "/opt".into(), target: "/opt".into() };
+    let mounted = CreateOptions { mounts: vec![mount], ..CreateOptions::default() };
+    let error = adapter.create(&cx(), &spec(), mounted).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::InvalidRequest, Retry::Elsewhere));
+    assert!(error.is_not_started() && error.reasons()[0].feature == "mounts", "{error}");
+    let features = |spec: &SandboxSpec| -> Vec<String> {
+        let unmet = adapter.admits(spec).err().unwrap_or_default();
+        unmet.into_iter().map(|unmet| unmet.feature).collect()
+    };
+    let image = SandboxSpec { template: Template::Image("debian".to_owned()), ..spec() };
+    assert_eq!(features(&image), ["template_image", "template"]);
+    let mut large = spec();
+    large.limits.memory = ByteSize::gib(64);
+    assert_eq!(features(&large), ["max_memory", "max_memory"]);
+    let narrow = NetworkPolicy::Allow(
+        sandstorm_types::AllowList::new(vec!["example.com:22".parse().unwrap()]).unwrap(),
+    );
+    assert_eq!(features(&SandboxSpec { network: narrow, ..spec() }), ["network_allow"]);
+    let strict = SandboxSpec::default();
+    assert!(features(&strict).contains(&"memory".to_owned()), "it does not limit memory as asked for");
+    assert_eq!(world.alive().await, 0);
+}
+
+#[tokio::test]
+async fn other_signals_than_two_are_refused() {
+    let world = world().await;
+    let adapter = std::sync::Arc::new(adapter(&world).await);
+    let id = sandbox(&*adapter).await;
+    let exec = adapter.exec(&cx(), &id, ExecRequest::shell("sleep 30")).await.unwrap();
+    let error = adapter.signal(&cx(), &exec.id, ExecSignal::Interrupt).await.unwrap_err();
+    assert_eq!(error.reasons()[0].feature, "exec_signals", "{error}");
+    let checked = CapabilityCheck::new(adapter.clone());
+    assert!(checked.signal(&cx(), &exec.id, ExecSignal::Interrupt).await.is_err());
+    adapter.signal(&cx(), &exec.id, ExecSignal::Terminate).await.unwrap();
+    let end = exec.collect().await.unwrap().end;
+    assert_eq!(end.status, sandstorm_provider::ExecStatus::Signal(15));
+    assert_eq!(end.cause, sandstorm_provider::EndCause::Caller);
+}
