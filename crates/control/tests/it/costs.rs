@@ -190,7 +190,7 @@ async fn many_at_once_do_not_overspend() {
     let caller = world.caller();
     let limits = LimitsPatch { wall: Some(Duration::from_millis(300)), ..LimitsPatch::default() };
     // Their limit of time is shorter than what is usual, so that is what is kept back: 0.3 s each.
-    let tries = (0..300).map(|_| world.control.run(&caller, RunSpec { limits: limits.clone(), ..spec("x") }));
+    let tries = (0..300).map(|_| world.control.run(&caller, RunSpec { limits, ..spec("x") }));
     let results = futures_util::future::join_all(tries).await;
     let refused = results
         .iter()
