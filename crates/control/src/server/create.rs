@@ -46,7 +46,7 @@ impl Control {
         let began = std::time::Instant::now();
         let view = self.0.tasks.complete(async move {
             let id = given.id;
-            let made = inner.create(&caller, &cx, given, new).await;
+            let made = Box::pin(inner.create(&caller, &cx, given, new)).await;
             let made = match made {
                 // Made for somebody who is gone.
                 Ok(_) if gone.is_cancelled() => {

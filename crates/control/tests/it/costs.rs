@@ -8,10 +8,11 @@ use sandstorm_catalog::{Catalog, FeeRules};
 use sandstorm_control::server::{
     AtLimit, Budget, CostQuery, Costs, GroupBy, LedgerSum, NewSandbox, Settings, Window,
 };
+use sandstorm_fleet::{Fleet, FleetSettings, Member};
 use sandstorm_provider::altered::{Alteration, Altered};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
-    CreateOptions, Exec, ExecRequest, OpContext, Placement, Provider, ProviderInfo, Result, Sandbox,
+    CreateOptions, Exec, ExecRequest, OpContext, Placement, Provider, ProviderInfo, Result, Sandbox, Tasks,
 };
 use sandstorm_store::testing::meddle;
 use sandstorm_types::{
@@ -62,7 +63,7 @@ async fn total(world: &World) -> LedgerSum {
     world.control.costs(&world.caller(), CostQuery::default()).await.unwrap().total
 }
 
-/// Programs sleep for a minute, and sandboxes come from somewhere after a failure elsewhere.
+/// Programs sleep for a minute, and sandboxes that stay come from somewhere after failures elsewhere.
 #[derive(Debug, Default)]
 struct Slow(MemoryProvider);
 
@@ -73,7 +74,11 @@ impl Alteration for Slow {
     }
 
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
+        let for_a_run = opts.ephemeral;
         let mut made = self.0.create(cx, spec, opts).await?;
+        if for_a_run {
+            return Ok(made);
+        }
         let attempt = |provider: &str, outcome: &str| Attempt {
             provider: provider.to_owned(),
             outcome: outcome.to_owned(),
@@ -190,7 +195,7 @@ async fn many_at_once_do_not_overspend() {
     let caller = world.caller();
     let limits = LimitsPatch { wall: Some(Duration::from_millis(300)), ..LimitsPatch::default() };
     // Their limit of time is shorter than what is usual, so that is what is kept back: 0.3 s each.
-    let tries = (0..300).map(|_| world.control.run(&caller, RunSpec { limits: limits.clone(), ..spec("x") }));
+    let tries = (0..300).map(|_| world.control.run(&caller, RunSpec { limits, ..spec("x") }));
     let results = futures_util::future::join_all(tries).await;
     let refused = results
         .iter()
@@ -307,4 +312,37 @@ async fn a_crashed_server_leaves_nothing_without_a_bill() {
     world.control.delete_sandbox(&caller, id).await.unwrap();
     let sum = total(&world).await;
     assert!(sum.open == 0 && sum.wall_ms > 0 && sum.cost().is_positive(), "{sum:?}");
+}
+
+#[tokio::test]
+async fn among_several_places_the_bill_is_of_where_it_was() {
+    let json = r#"{"dear": {"like": "local", "price": {"model": "owned", "vcpu_hour": 3600}},
+        "cheap": {"like": "local", "price": {"model": "owned", "vcpu_hour": 360}}}"#;
+    let catalog = Catalog::embedded().with(&serde_json::from_str(json).unwrap()).unwrap();
+    let member = |name: &str| {
+        let provider: Arc<dyn Provider> = Arc::new(MemoryProvider::named(name));
+        Member::new(provider, Arc::new(catalog.get(name).unwrap().clone()))
+    };
+    let members = vec![member("dear"), member("cheap")];
+    let fleet = Fleet::new(members, FleetSettings::default(), 7, Tasks::default());
+    let costs = Costs { budgets: vec![budget(Usd::dollars(1000), AtLimit::Stop)], ..Costs::default() };
+    let world = World::among(fleet, Settings { costs, ..settings() }).await;
+    let caller = world.caller();
+    // Too little for the one place, enough for the other.
+    let capped = RunSpec { max_cost: Some(Usd::dollars(1)), ..spec("x") };
+    let result = world.control.run(&caller, capped).await.unwrap();
+    assert_eq!((result.route.provider.as_str(), result.stopped_by), ("cheap", None));
+    assert!(result.route.cost_usd > 0.0);
+    let too_little = RunSpec { max_cost: Some("0.1".parse().unwrap()), ..spec("x") };
+    assert_eq!(world.control.run(&caller, too_little).await.unwrap_err().kind(), ErrorKind::Billing);
+    let id = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    let held_by = world.control.sandbox(&caller, id).await.unwrap().provider;
+    world.control.delete_sandbox(&caller, id).await.unwrap();
+    let query = CostQuery { group_by: vec![GroupBy::Provider], ..CostQuery::default() };
+    let report = world.control.costs(&caller, query).await.unwrap();
+    assert_eq!((report.total.unpriced, report.total.open), (0, 0));
+    let of = |name: &str| {
+        report.groups.iter().find(|group| group.values[0] == name).map(|group| group.sum.clone())
+    };
+    assert_eq!((of("cheap").unwrap().runs, of(&held_by).unwrap().sandboxes), (1, 1));
 }

@@ -9,6 +9,7 @@ use sandstorm_control::server::{
     NewSandbox, NewTenant, Scopes, Settings, Setup, testing,
 };
 use sandstorm_control::{Runner, Tools};
+use sandstorm_fleet::Fleet;
 use sandstorm_language::Roots;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{Command, Provider};
@@ -49,7 +50,23 @@ impl World {
         Self::over(dir, provider, settings).await
     }
 
+    /// A server that has a choice of places.
+    pub(crate) async fn among(fleet: Arc<Fleet>, settings: Settings) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let provider = Arc::clone(&fleet) as Arc<dyn Provider>;
+        Box::pin(Self::start(dir, provider, settings, Some(fleet))).await
+    }
+
     async fn over(dir: tempfile::TempDir, provider: Arc<dyn Provider>, settings: Settings) -> Self {
+        Box::pin(Self::start(dir, provider, settings, None)).await
+    }
+
+    async fn start(
+        dir: tempfile::TempDir,
+        provider: Arc<dyn Provider>,
+        settings: Settings,
+        fleet: Option<Arc<Fleet>>,
+    ) -> Self {
         let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
         let store = Store::open(&config).await.unwrap();
         // Code in this language is shown instead of run: the provider in memory has no interpreters.
@@ -61,7 +78,10 @@ impl World {
             cache: None,
             layers: None,
         };
-        let runner = Runner::new(tools);
+        let mut runner = Runner::new(tools);
+        if let Some(fleet) = fleet {
+            runner = runner.over(fleet, Arc::new(MemoryProvider::default()));
+        }
         let setup = Setup {
             store: store.clone(),
             provider: Arc::clone(&provider),

@@ -32,6 +32,8 @@ struct State {
     place: Option<(String, Option<String>)>,
     cpu: Duration,
     peak_memory: u64,
+    /// What attempts cost that came to nothing.
+    lost: Usd,
     shares: Vec<Share>,
     own: Option<(SpendFuse, Reservation)>,
     bill: Option<LedgerBill>,
@@ -59,6 +61,7 @@ impl Account {
             place: None,
             cpu: Duration::ZERO,
             peak_memory: 0,
+            lost: Usd::ZERO,
             shares,
             own,
             bill: None,
@@ -136,7 +139,11 @@ impl Account {
         self.state().place = Some((provider.to_owned(), region));
         // The last one is where it is.
         let failed = attempts.split_last().map_or(&[][..], |(_, failed)| failed);
-        failed.iter().zip(1..).filter_map(|(attempt, part)| self.attempt(attempt, part)).collect()
+        let entries: Vec<LedgerEntry> =
+            failed.iter().zip(1..).filter_map(|(attempt, part)| self.attempt(attempt, part)).collect();
+        self.state().lost =
+            entries.iter().filter_map(|entry| entry.bill.as_ref()).map(LedgerBill::total).sum();
+        entries
     }
 
     /// The entry of one attempt; `None` when it cost nothing.
@@ -210,6 +217,7 @@ impl Account {
     pub(super) fn settle(&self, actual: Usd) {
         let mut state = self.state();
         state.own = None;
+        let actual = actual + state.lost;
         let shares = std::mem::take(&mut state.shares);
         drop(state);
         if !shares.is_empty() {
@@ -244,6 +252,7 @@ impl Account {
         };
         let per_second = minute.saturating_sub(so_far).for_each(1, 60);
         let mut state = self.state();
+        let so_far = so_far + state.lost;
         let mut own = During::Continue { ask_again: None };
         if let Some((fuse, reservation)) = &mut state.own {
             own = fuse.during(reservation, so_far, per_second);

@@ -47,7 +47,8 @@ impl Spending {
         let shares = match (&estimate, fuses.is_empty()) {
             (_, true) => Vec::new(),
             (Some(estimate), false) => {
-                self.budgets().read(store, &fuses).await?;
+                // On the heap: few have a budget that was not read yet.
+                Box::pin(self.budgets().read(store, &fuses)).await?;
                 self.budgets().reserve(fuses, &estimate.dearest)?
             }
             (None, false) => return Err(without_a_price()),
