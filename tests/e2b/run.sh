@@ -80,9 +80,10 @@ for program in "${programs[@]}"; do
         -extfile "$work/tls.ext" -out "$work/tls.pem" 2>/dev/null
       chmod 644 "$work/tls.key"
       start domain
-      echo 127.0.0.1 localhost api.sandbox.test >"$work/hosts"
-      unshare --mount --map-root-user sh -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' sh "$work/hosts" \
-        env -u E2B_API_URL -u E2B_SANDBOX_URL E2B_DOMAIN="$domain" SSL_CERT_FILE="$work/ca.pem" \
+      echo nameserver 127.0.0.153 >"$work/resolv.conf"
+      # Only root can have a name server of its own.
+      unshare --mount sh -c 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"' sh "$work/resolv.conf" \
+        env -u E2B_API_URL -u E2B_SANDBOX_URL NAME_SERVER=127.0.0.153 E2B_DOMAIN="$domain" SSL_CERT_FILE="$work/ca.pem" \
         "$python/bin/python" -W ignore tests/e2b/python_domain.py || failed=1
       kill -KILL "$server" && wait "$server" || true
       start

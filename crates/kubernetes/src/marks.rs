@@ -1,4 +1,6 @@
 //! What is written on a pod: whose it is, what it is called here, for whom it is, when it should be gone.
+//!
+//! The names lie in the domain that agent-sandbox lets users of its pools choose from.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -8,13 +10,13 @@ use sandstorm_types::{NetworkPolicy, SandboxId, SandboxSpec, TenantId};
 
 use crate::config::Owner;
 
-pub(crate) const OWNER: &str = "sandstorm/owner";
-pub(crate) const SANDBOX: &str = "sandstorm/sandbox";
-const TENANT: &str = "sandstorm/tenant";
-const EXPIRES: &str = "sandstorm/expires";
-pub(crate) const NETWORK: &str = "sandstorm/network";
-const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "sandstorm");
-const SPEC: &str = "sandstorm/spec";
+pub(crate) const OWNER: &str = "sandstorm.sandbox.users.io/owner";
+pub(crate) const SANDBOX: &str = "sandstorm.sandbox.users.io/sandbox";
+const TENANT: &str = "sandstorm.sandbox.users.io/tenant";
+const EXPIRES: &str = "sandstorm.sandbox.users.io/expires";
+pub(crate) const NETWORK: &str = "sandstorm.sandbox.users.io/network";
+pub(crate) const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "sandstorm");
+const SPEC: &str = "sandstorm.sandbox.users.io/spec";
 
 /// The name of a sandbox's pod and claim.
 pub(crate) fn name_of(id: SandboxId) -> String {
@@ -52,7 +54,6 @@ pub(crate) fn labels(
         (TENANT, tenant[..16].to_owned()),
         (EXPIRES, expires.map_or(0, |at| at.as_secs()).to_string()),
         (NETWORK, network(&spec.network).unwrap_or("none").to_owned()),
-        (MANAGED.0, MANAGED.1.to_owned()),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into()

@@ -42,6 +42,8 @@ pub(crate) fn pod(
         let message = "the variables of the sandbox are too long to be kept with its pod";
         return Err(Error::new(ErrorKind::InvalidRequest, message).with_not_started());
     }
+    let mut labels = marks::labels(&config.owner, opts.id, tenant, spec, SystemTime::now());
+    labels.insert(marks::MANAGED.0.to_owned(), marks::MANAGED.1.to_owned());
     let user = user_of(opts.id);
     let described = json!({
         "apiVersion": "v1",
@@ -49,7 +51,7 @@ pub(crate) fn pod(
         "metadata": {
             "name": marks::name_of(opts.id),
             "namespace": config.namespace,
-            "labels": marks::labels(&config.owner, opts.id, tenant, spec, SystemTime::now()),
+            "labels": labels,
             "annotations": annotations,
         },
         "spec": {

@@ -16,8 +16,8 @@ fn left_behind(owner: &str, id: SandboxId) -> Value {
     json!({
         "metadata": {
             "name": format!("sbx-{}", id.bare()),
-            "labels": { "sandstorm/owner": owner, "sandstorm/sandbox": id.bare(), "sandstorm/expires": "1700000000" },
-            "annotations": { "sandstorm/spec": r#"{"labels": {"a": "b"}}"# },
+            "labels": { "sandstorm.sandbox.users.io/owner": owner, "sandstorm.sandbox.users.io/sandbox": id.bare(), "sandstorm.sandbox.users.io/expires": "1700000000" },
+            "annotations": { "sandstorm.sandbox.users.io/spec": r#"{"labels": {"a": "b"}}"# },
         },
         "spec": {
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
