@@ -212,7 +212,7 @@ impl Store {
 
     /// Everything that has no bill yet, with its labels; for recovery.
     pub async fn open_entries(&self) -> Result<Vec<OpenEntry>> {
-        let open = "SELECT * FROM ledger WHERE ended_at IS NULL AND part = 0 ORDER BY tenant, object";
+        let open = "SELECT * FROM ledger WHERE ended_at IS NULL AND part = 0 ORDER BY object";
         let rows = self.settled().await?.rows(sql(open)).await?;
         let mut entries = rows.iter().map(OpenEntry::read).collect::<Result<Vec<_>>>()?;
         let labels = "SELECT l.tenant, l.object, l.name, l.value FROM ledger_labels l JOIN ledger e

@@ -26,7 +26,8 @@ CREATE TABLE ledger (
     snapshots         BIGINT NOT NULL,
     PRIMARY KEY (tenant, began_at, object, part)
 );
-CREATE INDEX ledger_open ON ledger (tenant, object) WHERE ended_at IS NULL;
+-- Not by tenant first: the key begins with that, and would be searched from there.
+CREATE INDEX ledger_open ON ledger (object) WHERE ended_at IS NULL;
 CREATE INDEX ledger_credits ON ledger (provider, began_at) WHERE credit > 0;
 
 -- Labels of a run or sandbox, for as long as it is in the ledger.

@@ -122,6 +122,11 @@ async fn pages_touch_what_they_show(case: Case) {
                 WHERE tenant = 'x' AND ended_at IS NULL",
             "COVERING INDEX sandboxes_living",
         ),
+        (
+            // Once for each run that takes a while.
+            "UPDATE ledger SET wall_ms = 1 WHERE tenant = 'x' AND object = 'y' AND part = 0 AND ended_at IS NULL",
+            "ledger_open (object=? AND tenant=?)",
+        ),
     ] {
         let plan = plan(&case.store, query).await.unwrap();
         assert!(plan.contains(index) && plan.contains("SEARCH"), "{query}: {plan}");
