@@ -21,7 +21,7 @@ use std::{env, fs};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::Resource;
 use sandstorm_agent::protocol::{Init, Rlimit, ToAgent, VERSION};
 use sandstorm_sys::fork::{Forked, exit_now, fork};
@@ -32,6 +32,10 @@ use crate::seccomp::{self, Arch};
 pub const WORD: &str = "pod";
 
 const BUFFER: usize = 64 * 1024;
+
+/// How often an agent is asked for again, and after which time, where there is one that does not live.
+const TURNS: usize = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What it was told to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,7 +90,27 @@ fn order(words: &[String]) -> Option<Order> {
 fn join(socket: &Path, limits: &Limits) -> io::Result<()> {
     sandstorm_sys::process::reset_signals();
     sandstorm_sys::process::ignore_broken_pipes();
-    relay(&connect(socket, limits)?)
+    for _ in 0..TURNS {
+        let agent = connect(socket, limits)?;
+        if greets(&agent)? {
+            return relay(&agent);
+        }
+        // Its keeper is about to go with an agent that died: after that another one is started.
+        std::thread::sleep(PAUSE);
+    }
+    Err(io::ErrorKind::ConnectionAborted.into())
+}
+
+/// Whether the agent says anything to who comes, as it always does first. What it says stays where it is.
+fn greets(agent: &UnixStream) -> io::Result<bool> {
+    loop {
+        match rustix::net::recv(agent, &mut [0][..], RecvFlags::PEEK) {
+            Ok((_, length)) => return Ok(length > 0),
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// The connection to the agent, which is started when nobody listens.
