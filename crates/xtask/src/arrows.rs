@@ -22,6 +22,8 @@ struct Row {
 const ROWS: &[Row] = &[
     Row { folder: "types", may: &[], tests_may: &[], never: &["tokio", "rustix", "libc"] },
     Row { folder: "sys", may: &[], tests_may: &[], never: &["tokio"] },
+    // What both sides of E2B's API have in common: data only.
+    Row { folder: "e2b-wire", may: &[], tests_may: &[], never: &["tokio", "axum", "hyper", "reqwest"] },
     Row { folder: "agent", may: &["sys"], tests_may: &[], never: &[] },
     Row {
         folder: "jail",
@@ -93,8 +95,6 @@ const ROWS: &[Row] = &[
         tests_may: &["catalog", "language", "store"],
         never: &["sqlx", "rusqlite"],
     },
-    // What both sides of E2B's API have in common: data only.
-    Row { folder: "e2b-wire", may: &[], tests_may: &[], never: &["tokio", "axum", "hyper", "reqwest"] },
     Row { folder: "client", may: &["types"], tests_may: &[], never: &["axum", "sqlx", "rusqlite"] },
     Row {
         folder: "providers",
