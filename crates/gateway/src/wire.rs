@@ -9,6 +9,7 @@ mod exec;
 mod file;
 mod fork;
 mod key;
+mod object;
 mod original;
 mod result;
 mod route;

@@ -37,7 +37,7 @@ impl Wire for RunInSandbox {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct OriginalSpec {
     code: String,
-    #[schema(value_type = LanguageText)]
+    #[schema(value_type = Option<LanguageText>)]
     language: Option<LanguageName>,
     /// Cores.
     #[schema(minimum = 0.1, maximum = 64)]

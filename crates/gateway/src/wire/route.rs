@@ -31,6 +31,7 @@ pub(crate) struct ExplainRoute {
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     requirements: BTreeMap<LanguageName, Vec<Requirement>>,
     #[schema(value_type = Option<RoutingShape>)]
+    #[serde(default, deserialize_with = "super::object::optional")]
     routing: Option<Box<Routing>>,
 }
 

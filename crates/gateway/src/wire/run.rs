@@ -66,8 +66,8 @@ pub(crate) struct StartRun {
     #[schema(value_type = Option<Dollars>)]
     max_cost: Option<MaxCost>,
     /// Where it should go, where the server has a choice.
-    #[serde(default)]
     #[schema(value_type = Option<RoutingShape>)]
+    #[serde(default, deserialize_with = "super::object::optional")]
     routing: Option<Box<Routing>>,
 }
 

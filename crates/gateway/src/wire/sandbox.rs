@@ -58,6 +58,7 @@ pub(crate) struct CreateSandbox {
     max_cost: Option<MaxCost>,
     /// Where it should go, where the server has a choice.
     #[schema(value_type = Option<RoutingShape>)]
+    #[serde(default, deserialize_with = "super::object::optional")]
     routing: Option<Box<Routing>>,
 }
 
