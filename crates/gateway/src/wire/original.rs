@@ -25,7 +25,9 @@ pub(crate) struct RunInSandbox {
     spec: OriginalSpec,
     #[serde(default)]
     #[schema(nullable)]
-    constraints: Option<OriginalConstraints>,
+    #[serde(deserialize_with = "super::object::optional")]
+    #[schema(value_type = Option<OriginalConstraints>)]
+    constraints: Option<Box<OriginalConstraints>>,
 }
 
 impl Wire for RunInSandbox {
@@ -159,7 +161,7 @@ impl RunInSandbox {
     /// The same in our words. `places` are those that this server has: wishes about others mean nothing here.
     pub(crate) fn into_spec(self, places: &[String]) -> ApiResult<RunSpec> {
         let Self { spec, constraints } = self;
-        let constraints = constraints.unwrap_or_default();
+        let constraints = *constraints.unwrap_or_default();
         spec.refuse_what_is_not_there(&constraints)?;
         let known = |names: Vec<String>| names.into_iter().filter(|name| places.contains(name)).collect();
         let exclude_providers: Vec<String> = known(constraints.exclude_providers);
