@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Placement, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Placement, Provider, ProviderEvent,
+    ProviderInfo, ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -209,6 +209,17 @@ impl Provider for Fleet {
                 Ok(())
             }
         }
+    }
+
+    /// By all members that tell. Whoever wants to know it of one asks for that one.
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        let mut all: Option<Vec<Metered>> = None;
+        for told in join_all(self.members.iter().map(|member| member.provider.metered(cx, id))).await {
+            if let Some(told) = told? {
+                all.get_or_insert_default().extend(told);
+            }
+        }
+        Ok(all)
     }
 
     /// One that is well is enough, and nobody waits for the others.

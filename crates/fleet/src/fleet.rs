@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sandstorm_catalog::{Demand, ProviderEntry, Span, Usage, Usd};
-use sandstorm_provider::{CreateOptions, Error, OpContext, Provider, ProviderInfo, Result, Tasks};
+use sandstorm_provider::{CreateOptions, Error, Metered, OpContext, Provider, ProviderInfo, Result, Tasks};
 use sandstorm_router::failover::{AttemptRules, HedgeRules};
 use sandstorm_router::{Candidate, Constraints, Decision, Moment, RouteRequest, Router};
 use sandstorm_types::{Capabilities, ErrorKind, ExecId, Limits, Routing, SandboxId, SandboxSpec};
@@ -136,6 +136,25 @@ impl Fleet {
         if let Some(place) = self.place_named(provider) {
             self.homes.settle(id, place);
         }
+    }
+
+    /// What a member counted for what it had under an id; see [`Provider::metered`]. `None`: it does not tell, or is not a
+    /// member any more.
+    pub async fn metered_at(
+        &self,
+        cx: &OpContext,
+        provider: &str,
+        id: &SandboxId,
+    ) -> Result<Option<Vec<Metered>>> {
+        match self.place_named(provider) {
+            Some(place) => self.members[place].provider.metered(cx, id).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a member is this machine, where whatever is used is measured by ourselves.
+    pub fn is_here(&self, provider: &str) -> bool {
+        self.capabilities_of(provider).is_some_and(|can| can.host_trees)
     }
 
     /// What a sandbox of this size costs there for so long, by the catalogue.

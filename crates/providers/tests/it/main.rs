@@ -6,6 +6,7 @@
 mod answers;
 mod conformance;
 mod e2b;
+mod ledger;
 mod outages;
 mod ports;
 mod proxy;
