@@ -50,8 +50,18 @@ pub struct Fleet {
     pub(crate) homes: Homes,
     pub(crate) settings: FleetSettings,
     pub(crate) tasks: Tasks,
-    router: Mutex<Router>,
-    began: Instant,
+    pub(crate) router: Arc<Mutex<Router>>,
+    pub(crate) clock: Clock,
+}
+
+/// The time of a fleet, from its beginning on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn now(self) -> Moment {
+        Moment::START.after(self.0.elapsed())
+    }
 }
 
 impl fmt::Debug for Fleet {
@@ -65,7 +75,7 @@ impl Fleet {
     /// Members in the order in which they are listed to people; their names differ. `tasks` outlive every request.
     pub fn new(members: Vec<Member>, settings: FleetSettings, seed: u64, tasks: Tasks) -> Arc<Self> {
         let info = ProviderInfo { name: "fleet".to_owned(), kind: "fleet".to_owned(), region: None };
-        let router = Mutex::new(Router::new(settings.router, seed));
+        let router = Arc::new(Mutex::new(Router::new(settings.router, seed)));
         Arc::new(Self {
             info,
             members,
@@ -73,7 +83,7 @@ impl Fleet {
             settings,
             tasks,
             router,
-            began: Instant::now(),
+            clock: Clock(Instant::now()),
         })
     }
 
@@ -174,7 +184,7 @@ impl Fleet {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        Moment::START.after(self.began.elapsed())
+        self.clock.now()
     }
 
     pub(crate) fn place_named(&self, name: &str) -> Option<Place> {
