@@ -56,8 +56,13 @@ fn compared(winner: &Ranked, next: &Ranked) -> String {
     let cost = match (ours.out_of_pocket.as_f64(), theirs.out_of_pocket.as_f64()) {
         (ours, theirs) if (theirs - ours).abs() < ours.max(1e-6) * 0.005 => "costs the same".to_owned(),
         (ours, theirs) if ours <= 0.0 => format!("costs {theirs:.6} USD instead of nothing"),
+        (_, theirs) if theirs <= 0.0 => "costs nothing".to_owned(),
+        (ours, theirs) if theirs < ours * 0.01 => "costs next to nothing".to_owned(),
         (ours, theirs) => format!("costs {:.2} times as much", theirs / ours),
     };
+    if theirs.samples < 1.0 {
+        return format!("the next one, {}, {cost}; how fast it is was not seen lately", name(next));
+    }
     format!("the next one, {}, is {times:.1} times {faster}, failures counted in, and {cost}", name(next))
 }
 

@@ -200,7 +200,14 @@ fn explanation(answer: &Value) -> String {
         ));
     }
     for one in answer["excluded"].as_array().into_iter().flatten() {
-        line(format!("not {}: {}", one["provider"].as_str().unwrap_or("-"), texts(&one["why"]).join("; ")));
+        let provider = one["provider"].as_str().unwrap_or("-");
+        match texts(&one["why"]).as_slice() {
+            [why] => line(format!("not {provider}: {why}")),
+            all => {
+                line(format!("not {provider}:"));
+                all.iter().for_each(|why| line(format!("   {why}")));
+            }
+        }
     }
     told
 }
@@ -230,7 +237,7 @@ mod tests {
         let told = explanation(&answer);
         assert!(told.contains("1. a: ready in 12 ms (1 to 20)"), "{told}");
         assert!(
-            told.contains("not b: the request excludes it; it is full") && !told.contains('\u{1b}'),
+            told.contains("not b:\n   the request excludes it\n   it is full") && !told.contains('\u{1b}'),
             "{told}"
         );
     }
