@@ -223,7 +223,7 @@ impl Inner {
         let tried = self.spending.placed(&made);
         let unsettled: Vec<Part> = Part::attempts(&tried).collect();
         let attempts = tried.into_iter().map(|tried| tried.entry).collect();
-        let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
+        let walls = serde_json::to_value(made.stated_walls()).ok();
         let provider = made.placement.map(|placement| placement.info.name);
         let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {
