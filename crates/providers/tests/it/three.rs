@@ -1,6 +1,7 @@
 //! Three servers behind one router, one of them failing at random: nobody sees a failure, and nothing runs twice.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -51,16 +52,22 @@ impl Alteration for Counting {
 }
 
 /// Three servers, a proxy before each, and a server that routes between them.
-struct Three {
-    servers: Vec<World>,
-    proxies: Vec<Proxy>,
+pub(crate) struct Three {
+    pub(crate) servers: Vec<World>,
+    pub(crate) proxies: Vec<Proxy>,
     begun: Arc<Mutex<HashMap<String, usize>>>,
-    control: Control,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) control: Control,
     _dir: tempfile::TempDir,
 }
 
 impl Three {
     async fn new() -> Self {
+        Self::patient(Duration::from_secs(20)).await
+    }
+
+    /// The router waits so long for an answer.
+    pub(crate) async fn patient(answer_timeout: Duration) -> Self {
         let begun: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
         let mut servers = Vec::new();
         for _ in 0..3 {
@@ -77,7 +84,7 @@ impl Three {
             let mut config = server.config(proxy.address);
             proxies.push(proxy);
             (*name).clone_into(&mut config.name);
-            config.answer_timeout = Duration::from_secs(20);
+            config.answer_timeout = answer_timeout;
             let provider = SandstormProvider::connect(config).await.unwrap();
             members.push(Member::new(Arc::new(provider), Arc::clone(&entry)));
         }
@@ -85,11 +92,12 @@ impl Three {
         // Every request goes to the failing one first: more second attempts than on any real day.
         settings.router.retries = RetryBudgetRules { per_request: 2.0, ..RetryBudgetRules::default() };
         let fleet = Fleet::new(members, settings, 7, Tasks::default());
-        let (control, dir) = router(fleet).await;
-        Self { servers, proxies, begun, control, _dir: dir }
+        let dir = tempfile::tempdir().unwrap();
+        let control = router(Arc::clone(&fleet), dir.path()).await;
+        Self { servers, proxies, begun, fleet, control, _dir: dir }
     }
 
-    fn caller(&self) -> Caller {
+    pub(crate) fn caller(&self) -> Caller {
         self.control.developer()
     }
 }
@@ -99,9 +107,9 @@ fn many(settings: Settings) -> Settings {
     Settings { quota, ..settings }
 }
 
-async fn router(fleet: Arc<Fleet>) -> (Control, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
+/// A server that routes, with its records in a folder.
+pub(crate) async fn router(fleet: Arc<Fleet>, dir: &Path) -> Control {
+    let config = StoreConfig::in_directory(dir, None, AuditKey::from_bytes([5; 32]));
     let store = Store::open(&config).await.unwrap();
     let workshop: Arc<dyn Provider> = Arc::new(MemoryProvider::default());
     let settings = many(World::settings());
@@ -114,10 +122,10 @@ async fn router(fleet: Arc<Fleet>) -> (Control, tempfile::TempDir) {
     };
     let runner = Runner::new(tools).over(Arc::clone(&fleet), workshop);
     let setup = Setup { store, provider: fleet, runner, settings };
-    (Control::start(setup).await.unwrap(), dir)
+    Control::start(setup).await.unwrap()
 }
 
-fn spec(code: &str) -> RunSpec {
+pub(crate) fn spec(code: &str) -> RunSpec {
     RunSpec { enforcement: Some(Enforcement::BestEffort), ..RunSpec::new(bash(), code) }
 }
 
