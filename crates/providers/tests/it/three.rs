@@ -20,7 +20,9 @@ use sandstorm_provider::{Exec, ExecRequest, OpContext, Provider, Result, Tasks};
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_router::failover::RetryBudgetRules;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{Enforcement, EnvMap, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status};
+use sandstorm_types::{
+    ByteSize, Enforcement, EnvMap, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status,
+};
 
 use crate::ledger;
 use crate::proxy::{Fault, Proxy, answer};
@@ -109,10 +111,13 @@ fn many(settings: Settings) -> Settings {
 
 /// A server that routes, with its records in a folder.
 pub(crate) async fn router(fleet: Arc<Fleet>, dir: &Path) -> Control {
+    router_with(fleet, dir, many(World::settings())).await
+}
+
+async fn router_with(fleet: Arc<Fleet>, dir: &Path, settings: Settings) -> Control {
     let config = StoreConfig::in_directory(dir, None, AuditKey::from_bytes([5; 32]));
     let store = Store::open(&config).await.unwrap();
     let workshop: Arc<dyn Provider> = Arc::new(MemoryProvider::default());
-    let settings = many(World::settings());
     let tools = Tools {
         provider: Arc::clone(&workshop),
         limits: settings.limits,
@@ -284,4 +289,27 @@ async fn when_all_are_down_each_is_named() {
     for name in ["flaky", "second", "third"] {
         assert!(error.to_string().contains(name), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_elsewhere_needs_no_memory_here() {
+    let server = World::new().await;
+    let provider = SandstormProvider::connect(server.config(server.address)).await.unwrap();
+    let fleet = Fleet::new(
+        vec![Member::new(Arc::new(provider), ledger::entry())],
+        FleetSettings::default(),
+        7,
+        Tasks::default(),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    // There is room for one, and nobody waits for long.
+    let settings = Settings { admission_memory: ByteSize::mib(600), ..many(World::settings()) };
+    let control = router_with(fleet, dir.path(), settings).await;
+    let caller = control.developer();
+    let new = || NewSandbox { enforcement: Some(Enforcement::BestEffort), ..NewSandbox::default() };
+    for _ in 0..3 {
+        control.create_sandbox(&caller, new()).await.unwrap();
+    }
+    control.run(&caller, spec("x")).await.unwrap();
+    assert_eq!(server.alive().await, 3);
 }
