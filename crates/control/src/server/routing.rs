@@ -103,7 +103,8 @@ impl Inner {
         let mut routing = new.routing.take();
         if new.contexts && self.runner.fleet.is_some() {
             let required = &mut routing.get_or_insert_default().require.capabilities;
-            required.push("exec_channel".to_owned());
+            // What a kernel needs that is spoken to in lines; where there is a channel, there is all of this too.
+            required.extend(["files", "exec_stdin", "exec_background"].map(str::to_owned));
         }
         routing
     }

@@ -217,6 +217,7 @@ async fn sandboxes_live_where_they_were_made_and_say_so() {
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     };
     let result = three.control.exec_to_end(&caller, made.id, exec).await.unwrap();
     assert_eq!((result.stdout.as_str(), result.route.provider.as_str()), ("shown", "third"));

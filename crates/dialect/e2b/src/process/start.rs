@@ -46,6 +46,7 @@ impl Dialect {
             keep_on_disconnect: true,
             id: None,
             output: None,
+            replay: true,
         };
         let attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
         let known = Known::new(attached.view.id, config, asked.tag, tty.is_some());
