@@ -18,7 +18,7 @@ use super::living::{Given, Living};
 use super::steps::Stepped;
 use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
 use crate::layers::{Layer, Site, Wanted};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, Reach};
 
 /// A name that the new sandbox holds: its kind and itself.
 pub(super) type Named = Option<(&'static str, String)>;
@@ -291,9 +291,9 @@ impl Inner {
             let layers =
                 self.runner.layers.as_ref().ok_or_else(|| invalid("this server installs no packages"))?;
             let mut run = RunSpec::new(language.clone(), "");
-            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains)?;
+            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)?;
             run.requirements.clone_from(requirements);
-            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains)?;
+            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)?;
             let recipe = prepared.recipe.ok_or_else(|| invalid("the language has no package manager"))?;
             let wanted = Wanted {
                 recipe,
@@ -327,7 +327,8 @@ impl Inner {
         for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
             let mut run = RunSpec::new(language.clone(), "");
             run.requirements.clone_from(requirements);
-            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains) else {
+            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)
+            else {
                 continue;
             };
             let Some(recipe) = prepared.recipe else { continue };

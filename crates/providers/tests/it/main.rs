@@ -5,9 +5,11 @@
 
 mod answers;
 mod conformance;
+mod contexts;
 mod e2b;
 mod outages;
 mod ports;
+mod programs;
 mod proxy;
 mod restart;
 mod streams;
