@@ -172,7 +172,10 @@ impl Content {
     fn trim(&mut self, journaled: bool) {
         let needless = |content: &Self| match (content.keep, journaled) {
             _ if content.first < content.base => true,
-            (Keep::UntilTaken, _) => content.first < content.taken,
+            // How it ended is for everybody who asks.
+            (Keep::UntilTaken, _) => {
+                content.first < content.taken && !(content.ended && content.events.len() == 1)
+            }
             (_, true) => content.memory > TAIL && (!content.is_paced() || content.first < content.taken),
             (_, false) => false,
         };

@@ -73,6 +73,8 @@ async fn a_flowing_log_keeps_nothing_that_was_taken() {
         last[..],
         [Ok(ExecEvent::Exited(ExecEnd { truncated: PerStream { stdout: false, .. }, .. }))]
     ));
+    let asked = log.events(AttachFrom::End).1.next().await;
+    assert!(matches!(asked, Some(Ok(ExecEvent::Exited(_)))), "how it ended is for everybody");
 }
 
 #[tokio::test]
