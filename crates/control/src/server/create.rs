@@ -6,8 +6,8 @@ use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
 use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
-    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, Routing, RunSpec, SandboxId, SandboxSpec, State,
-    Step, TenantId, Timestamp, Usd,
+    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
+    TenantId, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,7 @@ use super::admission::Promise;
 use super::costs::Opening;
 use super::failure::{invalid, stored};
 use super::living::{Given, Living};
+use super::routing::Wishes;
 use super::steps::Stepped;
 use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
 use crate::layers::{Layer, Site, Wanted};
@@ -80,15 +81,15 @@ impl Inner {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
         let mut new = new;
-        let mut routing = self.wishes(&mut new);
-        let max_cost = self.most(new.max_cost, &mut routing);
+        let mut wishes = self.wishes(&mut new);
+        let max_cost = self.most(new.max_cost, &mut wishes.routing);
         let (spec, idle_timeout) = self.wanted(new)?;
         self.admits(&spec)?;
-        self.check_routing(routing.as_deref(), &spec)?;
+        self.check_routing(wishes.routing.as_deref(), &spec)?;
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
         let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
-        match self.build(cx, &spec, row, promise, given, routing).await {
+        match self.build(cx, &spec, row, promise, given, wishes).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -175,10 +176,10 @@ impl Inner {
         row: SandboxRow,
         promise: Promise,
         given: Given,
-        routing: Option<Box<Routing>>,
+        wishes: Wishes,
     ) -> Result<SandboxRow> {
         let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
-        options.routing = routing;
+        (options.routing, options.not_here) = (wishes.routing, wishes.not_here);
         let made = self.provider.create(cx, &wanted, options).await?;
         self.made(row, made).await
     }

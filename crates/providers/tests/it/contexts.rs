@@ -123,10 +123,10 @@ impl Router {
         self.control.developer()
     }
 
-    async fn sandbox_at(&self, place: &str) -> SandboxId {
+    async fn sandbox_at(&self, place: &str, contexts: bool) -> SandboxId {
         let routing = Routing { order: vec![place.to_owned()], ..Routing::default() };
         let (enforcement, routing) = (Some(Enforcement::BestEffort), Some(Box::new(routing)));
-        let new = NewSandbox { enforcement, routing, ..NewSandbox::default() };
+        let new = NewSandbox { enforcement, routing, contexts, ..NewSandbox::default() };
         self.control.create_sandbox(&self.caller(), new).await.unwrap().id
     }
 
@@ -444,8 +444,13 @@ async fn what_is_not_installed_here_runs_elsewhere() {
     let nowhere = Routing { exclude_providers: vec!["far".to_owned()], ..Routing::default() };
     let refused = run(nowhere).await.unwrap_err();
     assert!(refused.to_string().contains("Bash is not installed"), "{refused}");
+    // A sandbox for contexts goes where their language is.
+    let contexts = router.sandbox_at("near", true).await;
+    assert_eq!(router.control.sandbox(&router.caller(), contexts).await.unwrap().provider, "far");
+    let plain = router.sandbox_at("near", false).await;
+    assert_eq!(router.control.sandbox(&router.caller(), plain).await.unwrap().provider, "near");
     // The same for code in a sandbox that lives there.
-    let sandbox = router.sandbox_at("far").await;
+    let sandbox = router.sandbox_at("far", false).await;
     let work =
         ExecWork::Code { language: "bash".parse().unwrap(), code: "shown".to_owned(), args: Vec::new() };
     let code = NewExec { work, ..cell(ContextId::random(), "") };
