@@ -174,6 +174,15 @@ pub struct NotCarried {
     pub why: String,
 }
 
+/// What a provider counted for one sandbox that has ended, which is what it asks money for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Metered {
+    /// From its creation to its end, without the time that it was paused.
+    pub wall: Duration,
+    pub cpu: Duration,
+    pub peak_memory: ByteSize,
+}
+
 /// What a sandbox or program uses. Zero where the provider cannot tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {

@@ -12,7 +12,7 @@ use sandstorm_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Promise;
-use super::costs::Opening;
+use super::costs::{Opening, Part};
 use super::failure::{invalid, stored};
 use super::living::{Given, Living};
 use super::routing::Wishes;
@@ -165,12 +165,15 @@ impl Inner {
     /// Takes away what is there of a sandbox that could not be made, and says so in its record.
     pub(super) async fn not_made(self: &Arc<Self>, tenant: TenantId, id: SandboxId, error: &Error) {
         self.sandboxes.remove(id);
+        if let Some(account) = self.spending.of_sandbox(id) {
+            account.gave_up(error.attempts());
+        }
         self.fail_surely(tenant, id, told(error)).await;
     }
 
     /// Builds what the row says and takes the step to `ready`.
     async fn build(
-        &self,
+        self: &Arc<Self>,
         cx: &OpContext,
         spec: &SandboxSpec,
         row: SandboxRow,
@@ -216,14 +219,21 @@ impl Inner {
     }
 
     /// Takes the step to `ready` of a sandbox that the provider made.
-    pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
+    pub(super) async fn made(self: &Arc<Self>, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
         let id = row.id;
-        let attempts = self.spending.placed(&made);
+        let tried = self.spending.placed(&made);
+        let unsettled: Vec<Part> = Part::attempts(&tried).collect();
+        let attempts = tried.into_iter().map(|tried| tried.entry).collect();
         let walls = serde_json::to_value(made.stated_walls()).ok();
         let provider = made.placement.map(|placement| placement.info.name);
         let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {
-            Stepped::To(row) => Ok(row),
+            Stepped::To(row) => {
+                if let Some(account) = self.spending.of_sandbox(id) {
+                    self.settle_costs(&account, unsettled);
+                }
+                Ok(row)
+            }
             Stepped::Refused(row) => {
                 // Ended while it was made: whoever ended it may have come before there was anything to destroy.
                 self.provider.destroy(&OpContext::new(row.tenant), &id).await?;

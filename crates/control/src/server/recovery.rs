@@ -296,6 +296,7 @@ fn as_estimated(entry: &LedgerEntry) -> LedgerBill {
         cpu_ms: 0,
         peak_memory_bytes: 0,
         priced: true,
+        metered: false,
         charge: entry.estimate,
         credit: Usd::ZERO,
         margin: Usd::ZERO,

@@ -71,11 +71,20 @@ impl Far {
 
     /// Living sandboxes there that carry this id of ours: one, unless something went wrong.
     pub(super) async fn find(&self, ours: &SandboxId) -> Result<Vec<Theirs>> {
-        let mut query = self.all();
+        let found = self.with_id(ours, self.all()).await?;
+        Ok(found.into_iter().filter(|theirs| !view::is_gone(theirs.state)).collect())
+    }
+
+    /// The same with those that ended.
+    pub(super) async fn find_all(&self, ours: &SandboxId) -> Result<Vec<Theirs>> {
+        self.with_id(ours, SandboxQuery { include_ended: true, ..self.all() }).await
+    }
+
+    async fn with_id(&self, ours: &SandboxId, mut query: SandboxQuery) -> Result<Vec<Theirs>> {
         query.labels.insert(self.owner.id_key(), ours.to_string());
         let page = self.client.sandboxes(&query).await.map_err(of)?;
         let ours = |theirs: &Theirs| view::our_id(&self.owner, theirs) == Some(*ours);
-        Ok(page.items.into_iter().filter(ours).filter(|theirs| !view::is_gone(theirs.state)).collect())
+        Ok(page.items.into_iter().filter(ours).collect())
     }
 
     /// Asks for everything that has our mark.

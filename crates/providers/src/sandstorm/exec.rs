@@ -131,7 +131,7 @@ impl Far {
                     return Err(error.with_not_started());
                 }
                 Err(unknown) if unknown.kind() == ErrorKind::NotFound => {
-                    ended = self.end(place.theirs()).await.is_ok();
+                    ended = self.end(&place.ours(), place.theirs()).await.is_ok();
                     continue;
                 }
                 Err(_) => {}

@@ -7,6 +7,7 @@ mod answers;
 mod conformance;
 mod contexts;
 mod e2b;
+mod ledger;
 mod outages;
 mod ports;
 mod programs;
