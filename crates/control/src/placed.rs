@@ -41,6 +41,8 @@ impl Runner {
         let began = Instant::now();
         let mut times = Times::default();
         let layer = match prepared.recipe {
+            // Where its language is, packages are installed too.
+            Some(_) if prepared.not_here.is_some() => None,
             None => None,
             Some(_) => self.require(cx, spec, &mut prepared, events.as_ref()).await?,
         };
@@ -214,6 +216,7 @@ fn wanted(
         expects: expected(prepared),
         routing,
         elsewhere: Some(Box::new(elsewhere)),
+        not_here: prepared.not_here.clone(),
         ..CreateOptions::default()
     };
     (wanted, options)

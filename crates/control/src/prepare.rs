@@ -26,6 +26,17 @@ pub struct Prepared {
     pub(crate) layers: Vec<HostMount>,
     /// What it was promised on this machine, for whoever finds out that it runs elsewhere.
     pub(crate) memory: Option<Arc<Promise>>,
+    /// Why it can only run elsewhere: its language is not installed here. Its commands have bare names then.
+    pub(crate) not_here: Option<String>,
+}
+
+/// Where a program may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// On this machine, so that its language has to be here.
+    Here,
+    /// Here or elsewhere: a language that is missing here may be there.
+    Anywhere,
 }
 
 impl Prepared {
@@ -35,6 +46,7 @@ impl Prepared {
         main: Option<&str>,
         defaults: &Limits,
         toolchains: &Toolchains,
+        reach: Reach,
     ) -> Result<Self> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidRequest, message);
         spec.validate().map_err(|e| invalid(e.to_string()))?;
@@ -46,7 +58,13 @@ impl Prepared {
         if spec.code.contains('\0') {
             return Err(invalid("the code holds a NUL character; is it a program's text?".to_owned()));
         }
-        let toolchain = toolchains.of(language)?;
+        let (toolchain, not_here) = match toolchains.of(language) {
+            Ok(toolchain) => (toolchain, None),
+            Err(missing) if reach == Reach::Anywhere => {
+                (language.bare_toolchain(), Some(missing.message().to_owned()))
+            }
+            Err(missing) => return Err(missing),
+        };
         let main = main.map_or_else(|| language.main_file_name(&spec.code), str::to_owned);
         let mut names: Vec<String> = Vec::new();
         let workspace = GuestPath::workspace();
@@ -84,6 +102,7 @@ impl Prepared {
             recipe,
             layers: Vec::new(),
             memory: None,
+            not_here,
         })
     }
 

@@ -79,6 +79,8 @@ pub struct CreateOptions {
     pub routing: Option<Box<Routing>>,
     /// The same sandbox for a place without this machine's trees: what it gets by `mounts` here, it requires there.
     pub elsewhere: Option<Box<SandboxSpec>>,
+    /// Why no place with this machine's trees will do, for whoever chooses: what it is for is missing on this machine.
+    pub not_here: Option<String>,
 }
 
 /// An interpreter that the first program of a sandbox will need.
@@ -107,6 +109,7 @@ impl Default for CreateOptions {
             expects: None,
             routing: None,
             elsewhere: None,
+            not_here: None,
         }
     }
 }

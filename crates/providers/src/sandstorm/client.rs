@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use sandstorm_client::{Client, Sandbox as Theirs, SandboxQuery, ServerLimits};
+use sandstorm_client::{Client, Exec as TheirExec, Sandbox as Theirs, SandboxQuery, ServerLimits};
 use sandstorm_provider::{Error, Events, ExecInput, ProviderInfo, Result, Tasks};
 use sandstorm_types::{Capabilities, ErrorKind, ExecId, SandboxId};
 
@@ -107,7 +107,7 @@ impl Far {
         let mut failure = None;
         while let Some((place, view)) = asked.next().await {
             match view {
-                Ok(view) if view.id == *exec => return Ok(self.found(*exec, place, view.running)),
+                Ok(view) if view.id == *exec => return Ok(self.found(*exec, place, &view)),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => failure = Some(of(error)),
@@ -120,11 +120,11 @@ impl Far {
     }
 
     /// A program that an earlier one of us started. Whether it takes input only writing to it tells.
-    fn found(self: &Arc<Self>, exec: ExecId, place: Place, runs: bool) -> Arc<Running> {
-        let output = place.output();
+    fn found(self: &Arc<Self>, exec: ExecId, place: Place, view: &TheirExec) -> Arc<Running> {
+        let output = view.replay.then(|| place.output());
         let (input, frames) = ExecInput::channel(input::WAITING);
         let running = Arc::new(Running::new(exec, place, Some(input), output));
-        match runs {
+        match view.running {
             true => self
                 .tasks
                 .start("feed a program", input::feed(Arc::clone(self), Arc::clone(&running), frames)),

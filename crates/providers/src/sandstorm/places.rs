@@ -68,8 +68,8 @@ pub(super) struct Running {
     pub(super) place: Place,
     /// The way to its input, where it was asked for; unknown for one that was found again.
     pub(super) input: Option<ExecInput>,
-    /// Most bytes of output that it can have kept.
-    pub(super) output: ByteSize,
+    /// Most bytes of output that it can have kept; `None`: they keep nothing that we have forgotten, and have no limit.
+    pub(super) output: Option<ByteSize>,
     /// Whether we sent it a signal.
     pub(super) signalled: AtomicBool,
     /// Events before this number are forgotten.
@@ -80,7 +80,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(id: ExecId, place: Place, input: Option<ExecInput>, output: ByteSize) -> Self {
+    pub(super) fn new(id: ExecId, place: Place, input: Option<ExecInput>, output: Option<ByteSize>) -> Self {
         Self {
             id,
             place,
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(places.begin(id).unwrap_err().kind(), ErrorKind::Conflict);
         let known = places.get(&id).unwrap();
         let exec = ExecId::from_bits(3);
-        places.add_exec(Arc::new(Running::new(exec, known.clone(), None, ByteSize::mib(1))));
+        places.add_exec(Arc::new(Running::new(exec, known.clone(), None, Some(ByteSize::mib(1)))));
         places.forget(&id);
         assert!(known.ended().is_cancelled() && places.exec(&exec).is_none() && places.all().is_empty());
     }

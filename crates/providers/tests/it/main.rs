@@ -6,10 +6,12 @@
 mod answers;
 mod bad_days;
 mod conformance;
+mod contexts;
 mod e2b;
 mod ledger;
 mod outages;
 mod ports;
+mod programs;
 mod proxy;
 mod restart;
 mod streams;
