@@ -283,3 +283,28 @@ async fn a_price_that_changes_is_for_what_comes_after() {
         assert_eq!(charge, Usd::picos(i128::from(millis) * 1_000_000_000 * dollars));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_counts_more_than_can_be_is_not_believed() {
+    let three = Three::patient(Duration::from_secs(5)).await;
+    three.proxies[0].set(|line| {
+        let id = line.strip_prefix("GET /v1/sandboxes/sbx_").and_then(|rest| rest.split_once(' '));
+        let Some((id, _)) = id.filter(|(id, _)| id.len() == 26) else { return Fault::Pass };
+        let body = format!(
+            r#"{{"id": "sbx_{id}", "state": "terminated", "created_at": "2026-01-01T00:00:00.000Z",
+                "metered": {{"wall_ms": 999999999, "cpu_ms": 1, "peak_memory_bytes": 1}}}}"#
+        );
+        answer("200 OK", "content-type: application/json\r\n", &body)
+    });
+    let result = run(&three, "x").await;
+    assert_eq!(result.route.provider, "flaky");
+    eventually("it has ended", || async { three.servers[0].alive().await == 0 }).await;
+    // What was measured from here stays, and stays marked.
+    for _ in 0..10 {
+        let spent = ledger::spent(&three.control, &three.caller()).await;
+        let flaky = &spent["flaky"];
+        assert_eq!((flaky.runs, flaky.estimated), (1, 1));
+        assert!(flaky.wall_ms < 60_000, "{flaky:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
