@@ -52,9 +52,11 @@ enum Order {
 struct Limits {
     processes: u64,
     open_files: u64,
+    /// Of each process by itself: the second line behind whoever counts for all of them.
+    cpu_seconds: Option<u64>,
 }
 
-/// `pod join SOCKET PROCESSES OPEN_FILES`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
+/// `pod join SOCKET PROCESSES OPEN_FILES [CPU_SECONDS]`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
 pub fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(2).collect();
     let done = match order(&words) {
@@ -74,8 +76,12 @@ pub fn main() -> ExitCode {
 
 fn order(words: &[String]) -> Option<Order> {
     match words {
-        [word, socket, processes, open_files] if word == "join" => {
-            let limits = Limits { processes: processes.parse().ok()?, open_files: open_files.parse().ok()? };
+        [word, socket, processes, open_files, cpu @ ..] if word == "join" && cpu.len() <= 1 => {
+            let limits = Limits {
+                processes: processes.parse().ok()?,
+                open_files: open_files.parse().ok()?,
+                cpu_seconds: cpu.first().map(|seconds| seconds.parse()).transpose().ok()?,
+            };
             Some(Order::Join { socket: socket.into(), limits })
         }
         [word, address, within] if word == "reach" => {
@@ -194,6 +200,9 @@ fn introduction(limits: &Limits) -> Init {
     let at_most = |resource: Resource, wanted: u64| {
         rustix::process::getrlimit(resource).maximum.map_or(wanted, |have| have.min(wanted))
     };
+    let cpu = limits
+        .cpu_seconds
+        .map(|seconds| (Rlimit::CpuSeconds, at_most(Resource::Cpu, seconds.saturating_add(2))));
     let rlimits = [
         (Rlimit::Core, at_most(Resource::Core, 1)),
         (Rlimit::OpenFiles, at_most(Resource::Nofile, limits.open_files)),
@@ -209,7 +218,7 @@ fn introduction(limits: &Limits) -> Init {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
         filter: seccomp::payload(Arch::host(), false).bytes(),
-        rlimits: rlimits.into_iter().map(|(limit, most)| (limit, most, most)).collect(),
+        rlimits: rlimits.into_iter().chain(cpu).map(|(limit, most)| (limit, most, most)).collect(),
     }
 }
 
@@ -259,14 +268,24 @@ mod tests {
 
     #[test]
     fn orders_are_read_strictly() {
-        let limits = Limits { processes: 64, open_files: 1024 };
-        assert_eq!(words("join /run/x 64 1024"), Some(Order::Join { socket: "/run/x".into(), limits }));
+        for (line, cpu_seconds) in [("join /run/x 64 1024", None), ("join /run/x 64 1024 7", Some(7))] {
+            let limits = Limits { processes: 64, open_files: 1024, cpu_seconds };
+            assert_eq!(words(line), Some(Order::Join { socket: "/run/x".into(), limits }));
+        }
         let reach =
             Order::Reach { address: "10.0.0.1:443".parse().unwrap(), within: Duration::from_millis(5) };
         assert_eq!(words("reach 10.0.0.1:443 5"), Some(reach));
-        for wrong in
-            ["", "join", "join /run/x 64", "join /run/x -1 1", "reach h:1 5", "reach 10.0.0.1:443 0", "x"]
-        {
+        for wrong in [
+            "",
+            "join",
+            "join /run/x 64",
+            "join /run/x 64 1 x",
+            "join /run/x 64 1 7 7",
+            "join /run/x -1 1",
+            "reach h:1 5",
+            "reach 10.0.0.1:443 0",
+            "x",
+        ] {
             assert_eq!(words(wrong), None, "{wrong}");
         }
     }

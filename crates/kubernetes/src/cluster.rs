@@ -8,13 +8,14 @@ use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config as KubeConfig};
 use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Tasks};
-use sandstorm_types::{Capabilities, ErrorKind, NetworkPolicy, SandboxId, SandboxSpec, Template, Unmet};
+use sandstorm_types::{Capabilities, ErrorKind, SandboxId, SandboxSpec, Template, Unmet};
 
 use crate::claim::Claims;
 use crate::config::{Access, Config, Enforced};
 use crate::error::{no_sandbox, of, senseless};
 use crate::informer::{Change, Informer, Seen};
 use crate::living::Living;
+use crate::network::Lists;
 use crate::places::Places;
 use crate::verdict::{Ended, Standing, standing};
 use crate::{marks, network, view};
@@ -28,6 +29,7 @@ pub(crate) struct Cluster {
     pub(crate) can: Capabilities,
     pub(crate) config: Config,
     pub(crate) pods: Api<Pod>,
+    pub(crate) lists: Lists,
     pub(crate) claims: Option<Claims>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) places: Arc<Places>,
@@ -55,6 +57,8 @@ impl Cluster {
         let seen = Arc::<Seen>::default();
         let informer = Informer { pods: pods.clone(), owner: config.owner.clone(), seen: Arc::clone(&seen) };
         let (place, _) = informer.list().await.map_err(of)?;
+        let lists = Lists::new(policies, config.owner.clone());
+        lists.sweep(|id| seen.get(id).is_some()).await?;
         let info = ProviderInfo {
             name: config.name.clone(),
             kind: "kubernetes".to_owned(),
@@ -66,6 +70,7 @@ impl Cluster {
             can,
             config,
             pods,
+            lists,
             claims,
             seen,
             places: Arc::default(),
@@ -100,13 +105,14 @@ impl Cluster {
     /// Every reason why such a sandbox cannot be had.
     pub(crate) fn unmet(&self, spec: &SandboxSpec) -> Vec<Unmet> {
         let mut unmet = self.can.unmet(spec);
-        if spec.network == NetworkPolicy::None && self.config.enforced == Enforced::No {
+        if self.config.enforced == Enforced::No {
             let why = "nobody says that the cluster's network keeps to policies: set how that is known";
             unmet
                 .iter_mut()
-                .filter(|unmet| unmet.feature == "network_none")
+                .filter(|unmet| matches!(unmet.feature.as_str(), "network_none" | "network_allow"))
                 .for_each(|unmet| why.clone_into(&mut unmet.why));
         }
+        unmet.extend(network::unmet(&spec.network));
         if matches!(&spec.template, Template::Image(image) if image.is_empty() || image.len() > 512) {
             unmet.push(Unmet::new(
                 "template_image",
@@ -171,7 +177,7 @@ async fn client(access: &Access) -> Result<Client> {
 }
 
 fn capabilities(config: &Config) -> Capabilities {
-    let none = config.enforced != Enforced::No;
+    let kept = config.enforced != Enforced::No;
     Capabilities {
         isolation: config.isolation,
         template_host: true,
@@ -189,7 +195,8 @@ fn capabilities(config: &Config) -> Capabilities {
         files_watch: true,
         connect: true,
         usage: true,
-        network_none: none,
+        network_none: kept,
+        network_allow: kept,
         network_open: true,
         warm_start: config.warm_pool.is_some(),
         limits: view::limits(config),

@@ -13,6 +13,7 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Error as KubeError};
 use sandstorm_types::SandboxId;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::Owner;
 use crate::marks;
@@ -89,7 +90,7 @@ pub(crate) struct Informer {
 
 /// Why a connection is over.
 enum Over {
-    /// It goes on from here.
+    /// It goes on from here, after something was heard.
     Resume,
     /// It failed; a little later it may not.
     Pause,
@@ -124,27 +125,23 @@ impl Informer {
     pub(crate) async fn follow(self, mut place: String, mut tell: impl FnMut(Change) + Send) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let over = self.watch(&mut place, &mut tell, &mut pause).await;
-            let relisted = match over {
+            match self.watch(&mut place, &mut tell, &mut pause).await {
                 Over::Resume => continue,
-                Over::Pause => false,
+                Over::Pause => {}
                 Over::Relist => match self.list().await {
                     Ok((from, changes)) => {
                         place = from;
                         changes.into_iter().for_each(&mut tell);
-                        true
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the pods of a cluster cannot be listed");
                         place.clear();
-                        false
                     }
                 },
-            };
-            if !relisted {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
+            // A cluster that ends everything at once is not asked without end.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -167,17 +164,22 @@ impl Informer {
             }
         };
         let mut events = std::pin::pin!(events);
+        let begin = Instant::now();
+        let mut heard = false;
         loop {
             let event = match tokio::time::timeout(SILENCE, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 // The end of its time, or of a connection; what comes next is asked for from here.
-                Ok(None) | Err(_) => return Over::Resume,
+                Ok(None) | Err(_) if heard || begin.elapsed() >= LONGEST_PAUSE => return Over::Resume,
+                Ok(None) | Err(_) => return Over::Pause,
                 Ok(Some(Err(error))) => {
                     tracing::debug!(%error, "a watch broke off");
                     return Over::Pause;
                 }
             };
-            *pause = FIRST_PAUSE;
+            if !matches!(event, WatchEvent::Error(_)) {
+                (heard, *pause) = (true, FIRST_PAUSE);
+            }
             match event {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                     advance(place, pod.metadata.resource_version.as_ref());

@@ -118,7 +118,7 @@ async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<Agen
         max_stdout_buf_size: Some(BUFFER),
         ..AttachParams::default()
     };
-    let command = [
+    let mut command = vec![
         format!("{AGENT_DIR}/agent"),
         "pod".to_owned(),
         "join".to_owned(),
@@ -126,6 +126,7 @@ async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<Agen
         spec.limits.processes.to_string(),
         spec.limits.open_files.to_string(),
     ];
+    command.extend(spec.limits.cpu_time.map(|time| time.as_secs().to_string()));
     let running = cluster.pods.exec(pod, command, &params).await.map_err(refused)?;
     connect(running, &cluster.tasks)
         .map_err(|error| Error::new(ErrorKind::Internal, "no socket could be made").with_source(error))

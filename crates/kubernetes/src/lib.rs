@@ -27,6 +27,7 @@ mod pod;
 mod provider;
 mod verdict;
 mod view;
+mod walls;
 
 pub use config::{Access, Config, Enforced, Owner, OwnerError, Pull, Scratch, WarmPool};
 pub use options::OptionError;

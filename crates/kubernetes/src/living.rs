@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use sandstorm_agent_client::AgentClient;
@@ -10,6 +11,7 @@ use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
+use crate::counters::{self, Counters};
 use crate::join;
 use crate::verdict::Ended;
 
@@ -26,6 +28,8 @@ pub(crate) struct Living {
     ended: watch::Sender<Option<Ended>>,
     /// How many processes the kernel had ended for memory when that was last looked at.
     memory_kills: AtomicU64,
+    /// Microseconds of processor time that had been used before the first program: to bring the agent there takes some.
+    cpu_before: AtomicU64,
 }
 
 impl Living {
@@ -38,6 +42,7 @@ impl Living {
             ending: AtomicBool::new(false),
             ended: watch::Sender::new(None),
             memory_kills: AtomicU64::new(0),
+            cpu_before: AtomicU64::new(0),
         })
     }
 
@@ -55,6 +60,22 @@ impl Living {
         let agent =
             join::join(cluster, &self.pod, &self.spec).await.map_err(|e| e.with("sandbox", self.id))?;
         Ok(present.insert(agent).clone())
+    }
+
+    /// From here on processor time counts, where it is limited. After a restart it counts from the beginning of the pod.
+    pub(crate) async fn begin_counting(&self, cluster: &Cluster) -> Result<()> {
+        if self.spec.limits.cpu_time.is_some() {
+            let used = counters::read(&self.agent(cluster).await?).await?.cpu();
+            self.cpu_before.store(u64::try_from(used.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// How much of its processor time is left; `None`: it is not limited.
+    pub(crate) fn cpu_left(&self, counted: &Counters) -> Option<Duration> {
+        let before = Duration::from_micros(self.cpu_before.load(Ordering::Acquire));
+        let used = counted.cpu().saturating_sub(before);
+        self.spec.limits.cpu_time.map(|budget| budget.saturating_sub(used))
     }
 
     pub(crate) fn set_ending(&self, ending: bool) {
