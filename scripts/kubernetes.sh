@@ -18,6 +18,8 @@ API_PROGRAMS=(kube-apiserver)
 NODE_PROGRAMS=(kube-apiserver kubelet kube-controller-manager kube-scheduler)
 # The node's own address: a kubelet refuses the loopback.
 NODE=10.88.77.1
+# One more that looks like a public one: lists may name only such.
+PUBLIC=223.255.255.1
 # Its bridge, which is also the name of its network and of the table of its policies.
 BRIDGE=sandstorm0
 # Where the plugins of networks keep what they did.
@@ -208,7 +210,7 @@ remove_traces() {
     pod=${note#"$NOTES/$BRIDGE-"}
     rm -f "$note" "$NOTES/cni-loopback-${pod%-eth0}-lo"
   done
-  grep -o " $dir/[^ ]*" /proc/self/mounts | sort -r | while read -r mount; do umount -l "$mount" || true; done
+  { grep -o " $dir/[^ ]*" /proc/self/mounts || true; } | sort -r | while read -r mount; do umount -l "$mount" || true; done
   ip link del "$BRIDGE" 2>/dev/null || true
   find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2>/dev/null || true
   find /var/log/containers -maxdepth 1 -lname "$dir/*" -delete 2>/dev/null || true
@@ -313,6 +315,7 @@ serve_node() {
   remove_traces
   ip link add "$BRIDGE" type bridge
   ip addr add "$NODE/24" dev "$BRIDGE"
+  ip addr add "$PUBLIC/32" dev "$BRIDGE"
   ip link set "$BRIDGE" up
   mkdir -p "$dir/cni"
   cat >"$dir/cni/10-bridge.conflist" <<CNI

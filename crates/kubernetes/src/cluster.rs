@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config as KubeConfig};
-use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Tasks};
-use sandstorm_types::{Capabilities, ErrorKind, SandboxId, SandboxSpec, Template, Unmet};
+use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Sandbox, Tasks};
+use sandstorm_types::{Capabilities, ErrorKind, SandboxId, SandboxSpec, State, Template, Unmet};
 
 use crate::claim::Claims;
 use crate::config::{Access, Config, Enforced};
@@ -17,7 +17,7 @@ use crate::informer::{Change, Informer, Seen};
 use crate::living::Living;
 use crate::network::Lists;
 use crate::places::Places;
-use crate::verdict::{Ended, Standing, standing};
+use crate::verdict::{Ended, Standing, standing, why_gone};
 use crate::{marks, network, view};
 
 /// How long a connection may take to be made.
@@ -90,16 +90,30 @@ impl Cluster {
     }
 
     /// A pod changed. One that ended although nobody asked for it is news.
-    fn hear(&self, (id, pod): &Change) {
-        let ended = match pod.as_deref().map(standing) {
-            Some(Standing::Over(ended)) => ended,
-            None => Ended::because("the pod is gone"),
-            Some(_) => return,
+    fn hear(&self, change: &Change) {
+        let ended = match standing(&change.pod) {
+            Standing::Over(ended) => ended,
+            _ if change.is_gone => why_gone(&change.pod),
+            _ => return,
         };
-        let Some(living) = self.places.get(id) else { return };
+        let Some(living) = self.places.get(&change.id) else { return };
+        living.see(Arc::clone(&change.pod));
         if living.end(ended.clone()) && !living.is_ending() {
-            self.events.tell(ProviderEvent::Ended { sandbox: *id, reason: ended.reason });
+            self.events.tell(ProviderEvent::Ended { sandbox: change.id, reason: ended.reason });
         }
+    }
+
+    /// A sandbox as it is, or as it ended where nobody has removed it yet.
+    pub(crate) fn look(&self, id: &SandboxId) -> Result<Sandbox> {
+        let senseless = || senseless("what the pod is cannot be read");
+        if let Some(pod) = self.seen.get(id) {
+            return view::sandbox(&self.config, *id, &pod).ok_or_else(senseless);
+        }
+        let living = self.places.get(id).filter(|living| !living.is_ending());
+        let ended = living.and_then(|living| Some((living.ended()?, living.last_seen()?)));
+        let (ended, pod) = ended.ok_or_else(|| no_sandbox(id))?;
+        let sandbox = view::sandbox(&self.config, *id, &pod).ok_or_else(senseless)?;
+        Ok(Sandbox { state: State::Failed { reason: ended.reason }, ..sandbox })
     }
 
     /// Every reason why such a sandbox cannot be had.

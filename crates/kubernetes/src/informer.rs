@@ -37,8 +37,14 @@ pub(crate) struct Seen {
     changes: watch::Sender<u64>,
 }
 
-/// A pod that was there is not what it was: `None` is gone.
-pub(crate) type Change = (SandboxId, Option<Arc<Pod>>);
+/// What is heard of a pod.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) id: SandboxId,
+    /// As it is, or as it was when it was last seen.
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) is_gone: bool,
+}
 
 impl Seen {
     fn pods(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Pod>>> {
@@ -74,10 +80,10 @@ impl Seen {
     }
 
     /// Replaces everything, and says what is gone.
-    fn replace(&self, all: HashMap<SandboxId, Arc<Pod>>) -> Vec<SandboxId> {
+    fn replace(&self, all: HashMap<SandboxId, Arc<Pod>>) -> Vec<(SandboxId, Arc<Pod>)> {
         let before = std::mem::replace(&mut *self.pods(), all.clone());
         self.changes.send_modify(|count| *count += 1);
-        before.into_keys().filter(|id| !all.contains_key(id)).collect()
+        before.into_iter().filter(|(id, _)| !all.contains_key(id)).collect()
     }
 }
 
@@ -111,9 +117,9 @@ impl Informer {
                 Some(token) => params = params.continue_token(&token),
                 None => {
                     let place = page.metadata.resource_version.unwrap_or_default();
-                    let mut changes: Vec<Change> =
-                        all.iter().map(|(id, pod)| (*id, Some(Arc::clone(pod)))).collect();
-                    changes.extend(self.seen.replace(all).into_iter().map(|id| (id, None)));
+                    let change = |is_gone| move |(id, pod)| Change { id, pod, is_gone };
+                    let mut changes: Vec<Change> = all.clone().into_iter().map(change(false)).collect();
+                    changes.extend(self.seen.replace(all).into_iter().map(change(true)));
                     return Ok((place, changes));
                 }
             }
@@ -185,14 +191,14 @@ impl Informer {
                     advance(place, pod.metadata.resource_version.as_ref());
                     if let Some((id, pod)) = self.ours(pod) {
                         self.seen.put(id, Arc::clone(&pod));
-                        tell((id, Some(pod)));
+                        tell(Change { id, pod, is_gone: false });
                     }
                 }
                 WatchEvent::Deleted(pod) => {
                     advance(place, pod.metadata.resource_version.as_ref());
                     if let Some((id, pod)) = self.ours(pod) {
                         self.seen.remove(&id, pod.metadata.uid.as_deref());
-                        tell((id, None));
+                        tell(Change { id, pod, is_gone: true });
                     }
                 }
                 WatchEvent::Bookmark(mark) => advance(place, Some(&mark.metadata.resource_version)),
@@ -283,8 +289,8 @@ mod tests {
         let (place, changes) = informer.list().await.unwrap();
         assert_eq!((place.as_str(), changes.len()), ("10", 1));
         let (tell, mut told) = mpsc::unbounded_channel();
-        let following = informer.follow(place, move |(id, pod)| {
-            let _ = tell.send((id, pod.is_some()));
+        let following = informer.follow(place, move |change| {
+            let _ = tell.send((change.id, !change.is_gone));
         });
         let hearing = async {
             assert_eq!(told.recv().await, Some((second, true)));

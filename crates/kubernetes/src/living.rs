@@ -1,10 +1,11 @@
 //! A sandbox that this process has to do with.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
 use sandstorm_agent_client::AgentClient;
 use sandstorm_provider::{Error, Result};
 use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec};
@@ -26,6 +27,8 @@ pub(crate) struct Living {
     /// Set while we end it ourselves.
     ending: AtomicBool,
     ended: watch::Sender<Option<Ended>>,
+    /// Its pod at the end: nobody else has it by then.
+    last: Mutex<Option<Arc<Pod>>>,
     /// How many processes the kernel had ended for memory when that was last looked at.
     memory_kills: AtomicU64,
     /// Microseconds of processor time that had been used before the first program: to bring the agent there takes some.
@@ -41,6 +44,7 @@ impl Living {
             agent: tokio::sync::Mutex::default(),
             ending: AtomicBool::new(false),
             ended: watch::Sender::new(None),
+            last: Mutex::default(),
             memory_kills: AtomicU64::new(0),
             cpu_before: AtomicU64::new(0),
         })
@@ -84,6 +88,15 @@ impl Living {
 
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// Its pod as it ended.
+    pub(crate) fn see(&self, pod: Arc<Pod>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(pod);
+    }
+
+    pub(crate) fn last_seen(&self) -> Option<Arc<Pod>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// It ended. `false`: that is known.

@@ -184,15 +184,14 @@ impl Inner {
         let mut problem = None;
         if end.cause == EndCause::Sandbox {
             result.status = Status::Killed;
-            let deleted = {
-                use sandstorm_types::State;
-                let state = &execution.living.row().state;
-                matches!(state, State::Terminating | State::Terminated)
-            };
-            if !deleted {
-                let detail = "the sandbox ended before its program did".to_owned();
-                problem = Some(Problem { code: ErrorKind::Provider, detail });
+            use sandstorm_types::State;
+            let detail = "the sandbox ended before its program did";
+            problem = match &execution.living.row().state {
+                State::Terminating | State::Terminated => None,
+                State::Failed { reason } => Some(format!("{detail}: {reason}")),
+                _ => Some(detail.to_owned()),
             }
+            .map(|detail| Problem { code: ErrorKind::Provider, detail });
         }
         Ended::new(result, problem)
     }

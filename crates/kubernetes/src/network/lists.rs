@@ -136,6 +136,55 @@ mod tests {
         );
     }
 
+    #[tokio::test]
+    async fn only_old_lists_without_a_pod_are_swept() {
+        let owner: Owner = "me".parse().unwrap();
+        let (old, new) = (
+            "2020-01-01T00:00:00Z".to_owned(),
+            sandstorm_types::Timestamp::from(SystemTime::now()).to_string(),
+        );
+        let (left, lives, tied, fresh) = (
+            SandboxId::from_bits(1),
+            SandboxId::from_bits(2),
+            SandboxId::from_bits(3),
+            SandboxId::from_bits(4),
+        );
+        let item = |id: SandboxId, at: &str, owners: Value| {
+            json!({ "metadata": { "name": marks::name_of(id), "uid": id.bare(), "creationTimestamp": at, "ownerReferences": owners,
+                "labels": { marks::OWNER: "me", marks::SANDBOX: id.bare() } } })
+        };
+        let pod = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y" }]);
+        let none = || json!([]);
+        let items = json!([
+            item(left, &old, none()),
+            item(lives, &old, none()),
+            item(tied, &old, pod),
+            item(fresh, &new, none())
+        ]);
+        let list = json!({ "kind": "NetworkPolicyList", "apiVersion": "networking.k8s.io/v1", "metadata": {}, "items": items });
+        let (asked, mut questions) = tokio::sync::mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let _ = asked.send((request.method().clone(), request.uri().path().to_owned()));
+            let answer = match request.method() {
+                &http::Method::GET => list.to_string(),
+                _ => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" }).to_string(),
+            };
+            async {
+                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
+                    answer.into_bytes(),
+                )))
+            }
+        });
+        let api = Api::namespaced(kube::Client::new(service, "default"), "default");
+        Lists::new(api, owner).sweep(|id| *id == lives).await.unwrap();
+        let mut removed = Vec::new();
+        while let Ok((method, path)) = questions.try_recv() {
+            removed.extend((method == http::Method::DELETE).then_some(path));
+        }
+        assert_eq!(removed.len(), 1, "{removed:?}");
+        assert!(removed[0].ends_with(&marks::name_of(left)), "{removed:?}");
+    }
+
     #[test]
     fn a_list_of_private_addresses_lets_nothing_out() {
         let list = serde_json::from_value(json!({ "allow": ["ip:10.0.0.1", "ip:169.254.169.254"] })).unwrap();
