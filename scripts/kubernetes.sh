@@ -13,6 +13,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VERSION=1.35.8
+# Where the machine's own Go is too old to fetch what the modules ask for.
+GO=1.26.8
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/sandstorm/kubernetes/$VERSION
 API_PROGRAMS=(kube-apiserver)
 NODE_PROGRAMS=(kube-apiserver kubelet kube-controller-manager kube-scheduler)
@@ -41,14 +43,28 @@ retry() {
   "$@"
 }
 
-# Go fetches the version that a module asks for by itself, if it is new enough to know of that.
-check_go() {
-  local minor
-  minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
-  if [[ ${minor:-0} -lt 21 ]]; then
-    echo "kubernetes: building needs Go 1.21 or newer, and here is ${minor:+1.}${minor:-none}" >&2
+# Go from 1.21 on fetches the version that a module asks for by itself. An older one, such as Debian 12's, is asked to fetch it
+# as the module that it is, which is then used in its place.
+use_go() {
+  local minor arch dir
+  if ! command -v go >/dev/null; then
+    echo "kubernetes: Go is missing: run scripts/setup.sh k8s" >&2
     exit 1
   fi
+  minor=$(go env GOVERSION | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+  [[ ${minor:-0} -lt 21 ]] || return 0
+  if [[ ! -x $CACHE/go-$GO/bin/go ]]; then
+    arch=$(go env GOARCH)
+    echo "kubernetes: fetching Go $GO" >&2
+    retry go mod download "golang.org/toolchain@v0.0.1-go$GO.linux-$arch"
+    dir=$(go env GOMODCACHE)/golang.org/toolchain@v0.0.1-go$GO.linux-$arch
+    rm -rf "$CACHE/go.new"
+    cp -r --no-preserve=mode "$dir" "$CACHE/go.new"
+    # An older Go does not know that these are programs.
+    find "$CACHE/go.new/bin" "$CACHE/go.new/pkg/tool" -type f -exec chmod 755 {} +
+    mv "$CACHE/go.new" "$CACHE/go-$GO"
+  fi
+  export PATH=$CACHE/go-$GO/bin:$PATH GOTOOLCHAIN=local
 }
 
 # What a module of tests/kubernetes is made of: what is in the cache is as good as new while this is the same.
@@ -65,7 +81,7 @@ is_built() {
 go_build() {
   local program=$1 module=$2 package=$3 flags=$4
   echo "kubernetes: building $program" >&2
-  check_go
+  use_go
   (
     cd "tests/kubernetes/$module"
     retry go mod download
