@@ -123,7 +123,7 @@ build_agent_sandbox() {
   is_built "$program" agent-sandbox && has_definitions && return
   go_build "$program" agent-sandbox "sigs.k8s.io/agent-sandbox/cmd/$program" ""
   source=$(cd tests/kubernetes/agent-sandbox && go list -m -f '{{.Dir}}' sigs.k8s.io/agent-sandbox)
-  rm -rf "$CACHE/definitions"
+  rm -rf "$CACHE/definitions" "$CACHE/definitions.new"
   mkdir -p "$CACHE/definitions.new"
   for file in "$source"/k8s/crds/*.yaml; do
     sed '/^  conversion:/,$d' "$file" >"$CACHE/definitions.new/$(basename "$file")"

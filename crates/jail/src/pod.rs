@@ -9,9 +9,9 @@
 
 mod counters;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -206,8 +206,8 @@ fn introduction(limits: &Limits) -> Init {
     let rlimits = [
         (Rlimit::Core, at_most(Resource::Core, 1)),
         (Rlimit::OpenFiles, at_most(Resource::Nofile, limits.open_files)),
-        // Keeper, agent and relay are processes of the same user.
-        (Rlimit::Processes, at_most(Resource::Nproc, limits.processes.saturating_add(3))),
+        // Keeper, agent and the two threads of a relay are the same user's.
+        (Rlimit::Processes, at_most(Resource::Nproc, limits.processes.saturating_add(4))),
         (Rlimit::MessageQueues, 0),
         (Rlimit::Nice, 0),
         (Rlimit::RealTimePriority, 0),
@@ -222,37 +222,33 @@ fn introduction(limits: &Limits) -> Init {
     }
 }
 
-/// Passes bytes on in both directions until the agent closes.
+/// Passes bytes on in both directions until the agent closes. Neither waits for the other: who cannot write may be waited for by
+/// somebody who does not read before it could write itself.
 fn relay(agent: &UnixStream) -> io::Result<()> {
-    let (stdin, mut stdout) = (rustix::stdio::stdin(), io::stdout().lock());
-    let (mut sending, mut buffer) = (true, vec![0; BUFFER]);
+    let sending = agent.try_clone()?;
+    std::thread::Builder::new().spawn(move || {
+        // Where that ends with an error, the agent is gone, which the other direction hears of.
+        let _ = pass_on(rustix::stdio::stdin(), &sending);
+        let _ = sending.shutdown(Shutdown::Write);
+    })?;
+    pass_on(agent.as_fd(), rustix::stdio::stdout())
+}
+
+fn pass_on(from: BorrowedFd<'_>, to: impl AsFd) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
     loop {
-        let mut fds = vec![PollFd::new(agent, PollFlags::IN)];
-        if sending {
-            fds.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
-        }
-        match poll(&mut fds, None) {
-            Ok(_) => {}
+        let read = match rustix::io::read(from, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
             Err(Errno::INTR) => continue,
             Err(e) => return Err(e.into()),
-        }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready.get(1) == Some(&true) {
-            match rustix::io::read(stdin, &mut buffer)? {
-                0 => {
-                    sending = false;
-                    agent.shutdown(Shutdown::Write)?;
-                }
-                n => (&*agent).write_all(&buffer[..n])?,
-            }
-        }
-        if ready[0] {
-            match (&*agent).read(&mut buffer)? {
-                0 => return Ok(()),
-                n => {
-                    stdout.write_all(&buffer[..n])?;
-                    stdout.flush()?;
-                }
+        };
+        let mut rest = &buffer[..read];
+        while !rest.is_empty() {
+            match rustix::io::write(&to, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
             }
         }
     }

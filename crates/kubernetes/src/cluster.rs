@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config as KubeConfig};
 use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Sandbox, Tasks};
-use sandstorm_types::{Capabilities, ErrorKind, SandboxId, SandboxSpec, State, Template, Unmet};
+use sandstorm_types::{Capabilities, ErrorKind, Retry, SandboxId, SandboxSpec, State, Template, Unmet};
+use tower::layer::layer_fn;
 
+use crate::bounded::Bounded;
 use crate::claim::Claims;
 use crate::config::{Access, Config, Enforced};
-use crate::error::{no_sandbox, of, senseless};
+use crate::error::{causes, no_sandbox, of, senseless};
 use crate::informer::{Change, Informer, Seen};
 use crate::living::Living;
 use crate::network::Lists;
@@ -20,8 +23,9 @@ use crate::places::Places;
 use crate::verdict::{Ended, Standing, standing, why_gone};
 use crate::{marks, network, view};
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, and how long all that it takes to meet a cluster.
 const CONNECT: Duration = Duration::from_secs(5);
+const MEET: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -40,6 +44,14 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Meets the cluster: reads who we are there, makes the network policies, finds our pods.
     pub(crate) async fn meet(config: Config) -> Result<Arc<Self>> {
+        let late = |_| {
+            let message = "the cluster did not answer in time";
+            Error::new(ErrorKind::Timeout, message).with_retry(Retry::Elsewhere).with_not_started()
+        };
+        tokio::time::timeout(MEET, Self::get_to_know(config)).await.map_err(late)?
+    }
+
+    async fn get_to_know(config: Config) -> Result<Arc<Self>> {
         let client = client(&config.access).await?;
         let namespace = &config.namespace;
         let policies: Api<KubePolicy> = Api::namespaced(client.clone(), namespace);
@@ -173,6 +185,7 @@ async fn client(access: &Access) -> Result<Client> {
     let wrong = |error: Box<dyn std::error::Error + Send + Sync>| {
         Error::new(ErrorKind::InvalidRequest, "there is no way to the cluster that could be used")
             .with_not_started()
+            .with("cause", causes(&*error))
             .with_source(error)
     };
     let mut config = match access {
@@ -187,7 +200,8 @@ async fn client(access: &Access) -> Result<Client> {
     config.connect_timeout = Some(CONNECT);
     // Whoever asks us decides whether to wait or to go elsewhere.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| wrong(error.into()))
+    let client = ClientBuilder::try_from(config).map_err(|error| wrong(error.into()))?;
+    Ok(client.with_layer(&layer_fn(Bounded)).build())
 }
 
 fn capabilities(config: &Config) -> Capabilities {

@@ -83,8 +83,8 @@ impl Counters {
     pub(crate) fn usage(&self, config: &Config) -> Usage {
         // Elsewhere it is the node's whole disk.
         let own_disk = config.scratch == Scratch::Memory;
-        // The waiting shell and its sleep, keeper, agent, relay and whoever counts are ours.
-        let processes = self.processes.saturating_sub(6);
+        // The waiting shell and its sleep, keeper, agent, the two threads of the relay and whoever counts are ours.
+        let processes = self.processes.saturating_sub(7);
         Usage {
             cpu: self.cpu(),
             memory: ByteSize::bytes(self.memory),

@@ -19,8 +19,11 @@ use crate::config::Owner;
 use crate::marks;
 
 /// Pods of one answer, and answers of one list.
-const PAGE: u32 = 500;
+const PAGE: u32 = 100;
 const MOST_PAGES: usize = 1000;
+
+/// How long a list, or the beginning of an answer that goes on, may take.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// How long the cluster lets one connection be, and how long nothing may come on it: marks come about every minute.
 const WATCH_SECONDS: u32 = 240;
@@ -134,13 +137,17 @@ impl Informer {
             match self.watch(&mut place, &mut tell, &mut pause).await {
                 Over::Resume => continue,
                 Over::Pause => {}
-                Over::Relist => match self.list().await {
-                    Ok((from, changes)) => {
+                Over::Relist => match tokio::time::timeout(ANSWER, self.list()).await {
+                    Ok(Ok((from, changes))) => {
                         place = from;
                         changes.into_iter().for_each(&mut tell);
                     }
-                    Err(error) => {
+                    Ok(Err(error)) => {
                         tracing::warn!(%error, "the pods of a cluster cannot be listed");
+                        place.clear();
+                    }
+                    Err(_) => {
+                        tracing::warn!("the pods of a cluster are not listed in time");
                         place.clear();
                     }
                 },
@@ -161,13 +168,14 @@ impl Informer {
             return Over::Relist;
         }
         let params = WatchParams::default().labels(&marks::selector(&self.owner)).timeout(WATCH_SECONDS);
-        let events = match self.pods.watch(&params, place).await {
-            Ok(events) => events,
-            Err(KubeError::Api(status)) if status.code == 410 => return Over::Relist,
-            Err(error) => {
+        let events = match tokio::time::timeout(ANSWER, self.pods.watch(&params, place)).await {
+            Ok(Ok(events)) => events,
+            Ok(Err(KubeError::Api(status))) if status.code == 410 => return Over::Relist,
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "the pods of a cluster cannot be watched");
                 return Over::Pause;
             }
+            Err(_) => return Over::Pause,
         };
         let mut events = std::pin::pin!(events);
         let begin = Instant::now();

@@ -44,16 +44,19 @@ fn state(pod: &Pod) -> State {
     }
 }
 
-/// The limits that hold.
-pub(crate) fn limits(config: &Config) -> LimitSet {
-    let exact =
+/// The limits that hold as they do locally.
+pub(crate) fn exact_limits(config: &Config) -> LimitSet {
+    let always =
         [LimitName::Wall, LimitName::Cpus, LimitName::Memory, LimitName::OpenFiles, LimitName::Output];
-    let on_disk =
-        [LimitName::Disk].into_iter().filter(|_| config.scratch == Scratch::Memory || config.loose_limits);
-    let loose = [LimitName::Processes, LimitName::Inodes, LimitName::CpuTime]
-        .into_iter()
-        .filter(|_| config.loose_limits);
-    exact.into_iter().chain(on_disk).chain(loose).collect()
+    let disk = [LimitName::Disk].into_iter().filter(|_| config.scratch == Scratch::Memory);
+    always.into_iter().chain(disk).collect()
+}
+
+/// The limits that count: those that hold only roughly where the operator lets them.
+pub(crate) fn limits(config: &Config) -> LimitSet {
+    let loose = [LimitName::Disk, LimitName::Processes, LimitName::Inodes, LimitName::CpuTime];
+    let loose = loose.into_iter().filter(|_| config.loose_limits);
+    loose.fold(exact_limits(config), LimitSet::with)
 }
 
 /// Whether two sandboxes differ only in what is not the pod's.

@@ -124,7 +124,8 @@ fn has_own_user(pod: &Pod, spec: &PodSpec) -> bool {
 }
 
 fn limits(config: &Config, wanted: &SandboxSpec) -> LimitsWall {
-    let enforced = view::limits(config);
+    // Whether the others count is the operator's word, which makes them no better.
+    let enforced = view::exact_limits(config);
     let asked = |name: &LimitName| *name != LimitName::CpuTime || wanted.limits.cpu_time.is_some();
     let (held, loose): (Vec<_>, Vec<_>) =
         LimitName::ALL.into_iter().filter(asked).partition(|name| enforced.contains(*name));

@@ -81,6 +81,7 @@ fn the_report_claims_what_the_pod_says_and_names_the_rest() {
     let opts = sandstorm_provider::CreateOptions { id, ..Default::default() };
     let mut config = config();
     config.enforced = Enforced::Declared;
+    config.loose_limits = true;
     let made = crate::pod::pod(&config, &wanted, &opts, sandstorm_types::TenantId::LOCAL).unwrap();
     assert!(check(&config, &made).is_ok(), "our own pods have every wall");
     let walls = report(&config, &wanted, &made);

@@ -148,10 +148,35 @@ async fn a_server_that_comes_back_goes_on_with_the_pods() {
     // The newest one is the host; what an earlier one still holds is cut off and joins again when it is used.
     let other = world.provider().await;
     for provider in [&other, &provider, &other] {
+        let begin = Instant::now();
         assert_eq!(said(provider, &id).await, "here\n");
+        tell(&format!("joined again after {} ms", begin.elapsed().as_millis()));
     }
     provider.destroy(&cx(), &id).await.unwrap();
     assert_eq!(world.pod_count().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn much_goes_both_ways_at_once() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let id = sandbox(&provider).await;
+    let begin = Instant::now();
+    let flood = "head -c 9000000 /dev/zero";
+    let (context, path) = (cx(), "large".parse().unwrap());
+    let large = bytes::Bytes::from(vec![b'x'; 32 << 20]);
+    let (first, second, written) = tokio::join!(
+        provider.exec_collect(&context, &id, ExecRequest::shell(flood)),
+        provider.exec_collect(&context, &id, ExecRequest::shell(flood)),
+        provider.write_file(&context, &id, &path, large.into()),
+    );
+    written.unwrap();
+    assert_eq!((first.unwrap().stdout.len(), second.unwrap().stdout.len()), (9_000_000, 9_000_000));
+    let told = provider.exec_collect(&cx(), &id, ExecRequest::shell("wc -c < large")).await.unwrap();
+    assert_eq!(told.stdout, "33554432\n");
+    tell(&format!("32 MiB in and 18 MB out after {} ms", begin.elapsed().as_millis()));
+    provider.destroy(&cx(), &id).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

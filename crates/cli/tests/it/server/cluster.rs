@@ -1,6 +1,7 @@
 //! A server whose programs run in pods of a real Kubernetes node. Started by `make test-k8s`, as root.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -39,6 +40,10 @@ impl Node {
         assert_eq!(line, "ready\n", "run scripts/kubernetes.sh build node");
         let config = std::fs::read_to_string(dir.join("admin")).unwrap();
         let address = config.split('"').find(|part| part.starts_with("https://")).unwrap().to_owned();
+        // The server is another user by the time that it reads them.
+        for secret in ["pki/sandstorm.key", "pki/sandstorm.crt", "pki/ca.crt", "sandstorm"] {
+            std::fs::set_permissions(dir.join(secret), std::fs::Permissions::from_mode(0o644)).unwrap();
+        }
         let node = Self { dir, address, script };
         node.prepare(&root);
         node
@@ -118,7 +123,7 @@ fn tell(line: &str) {
 }
 
 fn in_the_cluster(code: &str) -> Value {
-    json!({ "language": "python", "code": code, "routing": { "order": ["cluster"] }, "limits": { "wall": "120s" } })
+    json!({ "language": "python", "code": code, "routing": { "exclude_providers": ["local"] }, "limits": { "wall": "120s" } })
 }
 
 #[test]
@@ -137,18 +142,28 @@ fn output_streams_out_of_a_pod(node: &Node, server: &Server) {
                 print(platform.node())\n";
     let begin = Instant::now();
     let mut events = server.stream(server.request("POST", "/v1/runs").json(&in_the_cluster(code)));
-    let (mut lines, mut result) = (Vec::new(), Value::Null);
+    let (mut lines, mut said, mut result) = (Vec::new(), String::new(), Value::Null);
     while let Some(event) = events.next_event() {
         tell(&format!("{:5} ms {}", begin.elapsed().as_millis(), short(&event.data)));
         match event.data["type"].as_str() {
-            Some("stdout") => lines.push(begin.elapsed()),
+            Some("stdout") => {
+                lines.push(begin.elapsed());
+                said.push_str(event.data["text"].as_str().unwrap());
+            }
             Some("end") => result = event.data.clone(),
             _ => {}
         }
     }
-    assert_eq!(result["stdout"], "line 0\nline 1\nline 2\nsandbox\n", "{result}");
+    assert_eq!(
+        (said.as_str(), &result["status"]),
+        ("line 0\nline 1\nline 2\nsandbox\n", &json!("ok")),
+        "{result}"
+    );
     assert!(*lines.last().unwrap() - lines[0] > Duration::from_millis(600), "it did not stream: {lines:?}");
+    let result = server.post("/v1/runs", &in_the_cluster("print(6 * 7)")).expect(200);
+    assert_eq!(result["stdout"], "42\n", "{result}");
     let route = &result["route"];
+    tell(&format!("route: {}", short(route)));
     assert_eq!(
         (&route["provider"], &route["isolator"]),
         (&json!("cluster"), &json!("kubernetes")),
@@ -173,7 +188,7 @@ fn short(value: &Value) -> String {
 }
 
 fn a_pod_that_is_deleted_ends_its_run(node: &Node, server: &Server) {
-    let sandbox = server.sandbox(&json!({ "routing": { "order": ["cluster"] } }));
+    let sandbox = server.sandbox(&json!({ "routing": { "exclude_providers": ["local"] } }));
     let slow = json!({ "command": "echo begun; sleep 100" });
     let mut events = server.stream(server.request("POST", format!("{sandbox}/exec")).json(&slow));
     while events.next_event().is_some_and(|event| event.data["type"] != "stdout") {}
@@ -193,7 +208,7 @@ fn a_pod_that_is_deleted_ends_its_run(node: &Node, server: &Server) {
 }
 
 fn what_a_killed_server_left_is_found(node: &Node, server: &mut Server) {
-    let kept = server.sandbox(&json!({ "routing": { "order": ["cluster"] }, "lifetime": "20m" }));
+    let kept = server.sandbox(&json!({ "routing": { "exclude_providers": ["local"] }, "lifetime": "20m" }));
     server.put(&format!("{kept}/files?path=kept.txt"), b"kept").expect(200);
     let mut events = server.stream(
         server
