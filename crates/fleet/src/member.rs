@@ -66,6 +66,9 @@ impl Member {
         candidate.region.clone_from(&self.provider.info().region);
         candidate.area.clone_from(&self.area);
         candidate.unmet = self.unmet(&spec);
+        if let Some(why) = options.not_here.as_ref().filter(|_| can.host_trees) {
+            candidate.unmet.push(Unmet::new("language", "installed", "not installed", why));
+        }
         candidate.load = Load { in_use, limit: self.most };
         candidate.free_credit = self.free_credit;
         candidate.budget = self.budget;

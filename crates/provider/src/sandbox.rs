@@ -29,6 +29,23 @@ pub struct Sandbox {
     pub placement: Option<Placement>,
 }
 
+impl Sandbox {
+    /// The walls as measured, or what the provider says of them where nobody measured: its boundary, and that this is all.
+    pub fn stated_walls(&self) -> Walls {
+        if let Some(walls) = &self.walls {
+            return walls.clone();
+        }
+        let mut walls = Walls { tier: self.isolation, ..Walls::default() };
+        let place = self.placement.as_ref().map_or("this provider", |placement| &placement.info.name);
+        walls.miss(
+            "walls",
+            format!("{place} says what its boundary is, and nobody measured the walls"),
+            None,
+        );
+        walls
+    }
+}
+
 /// Where a sandbox was made, and what was tried before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
@@ -62,6 +79,8 @@ pub struct CreateOptions {
     pub routing: Option<Box<Routing>>,
     /// The same sandbox for a place without this machine's trees: what it gets by `mounts` here, it requires there.
     pub elsewhere: Option<Box<SandboxSpec>>,
+    /// Why no place with this machine's trees will do, for whoever chooses: what it is for is missing on this machine.
+    pub not_here: Option<String>,
 }
 
 /// An interpreter that the first program of a sandbox will need.
@@ -90,6 +109,7 @@ impl Default for CreateOptions {
             expects: None,
             routing: None,
             elsewhere: None,
+            not_here: None,
         }
     }
 }
@@ -152,6 +172,15 @@ pub struct NotCarried {
     /// Such as `exec exe_…` or `processes`.
     pub what: String,
     pub why: String,
+}
+
+/// What a provider counted for one sandbox that has ended, which is what it asks money for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Metered {
+    /// From its creation to its end, without the time that it was paused.
+    pub wall: Duration,
+    pub cpu: Duration,
+    pub peak_memory: ByteSize,
 }
 
 /// What a sandbox or program uses. Zero where the provider cannot tell.

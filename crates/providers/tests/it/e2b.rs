@@ -7,4 +7,4 @@ mod lifetime;
 mod outages;
 mod restart;
 mod streams;
-mod world;
+pub(crate) mod world;

@@ -5,9 +5,12 @@
 
 mod answers;
 mod conformance;
+mod contexts;
 mod e2b;
+mod ledger;
 mod outages;
 mod ports;
+mod programs;
 mod proxy;
 mod restart;
 mod streams;
