@@ -202,7 +202,8 @@ fn a_pod_that_is_deleted_ends_its_run(node: &Node, server: &Server) {
         last = event.data;
     }
     tell(&format!("evicted: {}", short(&last["problem"])));
-    assert!(last["problem"].to_string().contains("the sandbox ended"), "{last}");
+    let problem = last["problem"].to_string();
+    assert!(problem.contains("the sandbox ended") && problem.contains("EvictionByEvictionAPI"), "{last}");
     let _ = server.delete(&sandbox);
     eventually("no pod is left of it", || node.pods().is_empty());
 }
