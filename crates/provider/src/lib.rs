@@ -41,7 +41,7 @@ pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{
     CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, NotCarried, Placement,
-    ProviderEvent, Sandbox, SnapshotKind, SnapshotOptions, Usage,
+    ProviderEvent, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};
 pub use tasks::{Tasks, then_start};

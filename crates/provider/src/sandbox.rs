@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_types::{
-    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, State, Template,
-    Usd, Walls,
+    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, SnapshotId, State,
+    Template, Usd, Walls,
 };
 
 use crate::ProviderInfo;
@@ -62,6 +62,8 @@ pub struct CreateOptions {
     pub routing: Option<Box<Routing>>,
     /// The same sandbox for a place without this machine's trees: what it gets by `mounts` here, it requires there.
     pub elsewhere: Option<Box<SandboxSpec>>,
+    /// Who has the snapshot that it starts from, for whoever chooses: nobody else can make it.
+    pub snapshot_at: Option<String>,
 }
 
 /// An interpreter that the first program of a sandbox will need.
@@ -90,6 +92,7 @@ impl Default for CreateOptions {
             expects: None,
             routing: None,
             elsewhere: None,
+            snapshot_at: None,
         }
     }
 }
@@ -115,7 +118,18 @@ pub enum ProviderEvent {
 /// Options of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotOptions {
+    /// The id to give, chosen by the caller so that what is left of a failed one can be removed.
+    pub id: SnapshotId,
     pub kind: SnapshotKind,
+    /// A larger one is refused, by whoever can tell its size; `None`: only the provider's own bounds hold.
+    pub most: Option<ByteSize>,
+}
+
+impl SnapshotOptions {
+    /// Files alone, under an id of its own.
+    pub fn files() -> Self {
+        Self { id: SnapshotId::random(), kind: SnapshotKind::Files, most: None }
+    }
 }
 
 /// What a snapshot saves.
@@ -123,6 +137,15 @@ pub struct SnapshotOptions {
 pub enum SnapshotKind {
     Files,
     Memory,
+}
+
+/// A saved sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// What it takes to keep it, where the provider can tell.
+    pub size: Option<ByteSize>,
+    /// What of the sandbox could not be saved.
+    pub left_out: Vec<NotCarried>,
 }
 
 /// Options of a live fork.

@@ -71,6 +71,10 @@ impl Home {
         self.0.join("serve/journal")
     }
 
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.0.join("serve/snapshots")
+    }
+
     pub(crate) fn cache(&self) -> PathBuf {
         self.0.join("serve/cache")
     }

@@ -20,6 +20,13 @@ use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
 use crate::layers::{Layer, Site, Wanted};
 use crate::prepare::Prepared;
 
+/// Where a new sandbox should go, and where it has to.
+struct Bound {
+    routing: Option<Box<Routing>>,
+    /// Who has the snapshot that it starts from.
+    snapshot_at: Option<String>,
+}
+
 /// A name that the new sandbox holds: its kind and itself.
 pub(super) type Named = Option<(&'static str, String)>;
 
@@ -80,6 +87,7 @@ impl Inner {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
         let mut new = new;
+        let snapshot_at = self.start_from(caller.tenant, &mut new).await?;
         let mut routing = self.wishes(&mut new);
         let max_cost = self.most(new.max_cost, &mut routing);
         let (spec, idle_timeout) = self.wanted(new)?;
@@ -88,7 +96,7 @@ impl Inner {
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
         let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
-        match self.build(cx, &spec, row, promise, given, routing).await {
+        match self.build(cx, &spec, row, promise, given, Bound { routing, snapshot_at }).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -175,10 +183,10 @@ impl Inner {
         row: SandboxRow,
         promise: Promise,
         given: Given,
-        routing: Option<Box<Routing>>,
+        bound: Bound,
     ) -> Result<SandboxRow> {
         let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
-        options.routing = routing;
+        (options.routing, options.snapshot_at) = (bound.routing, bound.snapshot_at);
         let made = self.provider.create(cx, &wanted, options).await?;
         self.made(row, made).await
     }

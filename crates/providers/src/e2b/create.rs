@@ -69,9 +69,10 @@ impl Cloud {
             let theirs = self.client.sandbox(&found.id).await.map_err(of)?;
             return self.made(theirs, making, attempt, gone).await;
         }
+        let template = self.template_there(&spec.template).await?;
         // By its key an attempt that is repeated makes nothing twice.
         let key = format!("{}-{}-{attempt}", self.owner, opts.id.bare());
-        let access = match self.client.create(&self.wanted(spec, opts, &attempt), &key).await {
+        let access = match self.client.create(&self.wanted(spec, opts, &template, &attempt), &key).await {
             Ok(access) => access,
             Err(failure) => {
                 let error = refused(failure, opts.id);

@@ -26,13 +26,14 @@ macro_rules! migration {
 }
 
 /// Once released, a migration is never edited: databases remember its checksum.
-const MIGRATIONS: [Migration; 6] = [
+const MIGRATIONS: [Migration; 7] = [
     migration!(1, "0001_core"),
     migration!(2, "0002_work"),
     migration!(3, "0003_tracking"),
     migration!(4, "0004_lists"),
     migration!(5, "0005_fewer_pages"),
     migration!(6, "0006_ledger"),
+    migration!(7, "0007_snapshots"),
 ];
 
 /// The version that this program works with.
