@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# E2B's official SDKs, unmodified, against the debug build: our own programs, in Python and JavaScript.
-# With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter, javascript,
+# E2B's official SDKs, unmodified, against the debug build: our own programs, in Python and TypeScript.
+# With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter, typescript,
 # python_restart, python_older (the SDK before its second API), python_domain (hosts below a domain, TLS).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -8,7 +8,7 @@ target=$(cargo metadata --no-deps --format-version 1 --offline |
   /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 binary=${BINARY:-$target/debug/sandstorm}
 programs=("$@")
-[ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter javascript python_restart
+[ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter typescript python_restart
   python_older python_domain)
 
 python=$target/e2b-python
@@ -19,8 +19,10 @@ older=$target/e2b-python-older
 "$older/bin/pip" install --quiet --disable-pip-version-check 'e2b==2.45.1'
 node=$target/e2b-node
 mkdir -p "$node"
-# The SDK wants a newer Node than some systems have.
-(cd "$node" && npm install --no-audit --no-fund --silent 'node@22.23.3' 'e2b@2.51.0' '@e2b/code-interpreter@2.8.0')
+# Node finds packages beside the programs, so they run from a copy there. The SDK wants a newer Node than some systems have.
+rm -f "$node"/*.ts
+cp tests/e2b/typescript/* "$node"
+(cd "$node" && npm install --no-audit --no-fund --silent && node_modules/.bin/tsc --project .)
 
 work=$(mktemp -d)
 # As root the server becomes another user, who has to get to its folder.
@@ -88,11 +90,7 @@ for program in "${programs[@]}"; do
       kill -KILL "$server" && wait "$server" || true
       start
       ;;
-    javascript)
-      # Node finds packages beside the script, so it runs from a copy there.
-      cp tests/e2b/javascript.mjs "$node"
-      "$node/node_modules/node/bin/node" "$node/javascript.mjs" || failed=1
-      ;;
+    typescript) "$node/node_modules/node/bin/node" "$node/main.ts" ${CASES:-} || failed=1 ;;
     *) "$python/bin/python" -W ignore "tests/e2b/$program.py" ${CASES:-} || failed=1 ;;
   esac
 done

@@ -22,9 +22,9 @@ impl fmt::Display for Stale {
         let Self { provider, figure, source, .. } = self;
         match (self.as_of, self.age_days) {
             (Some(day), Some(age)) => {
-                write!(f, "the {figure} of {provider} is of {day}, {age} days old (from {source})")
+                write!(f, "the {figure} of {provider}: as of {day}, {age} days old (from {source})")
             }
-            _ => write!(f, "the {figure} of {provider} has no date (from {source})"),
+            _ => write!(f, "the {figure} of {provider}: without a date (from {source})"),
         }
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(stale("daytona", "2026-08-01"), [] as [&str; 0]);
         let warned = stale("daytona", "2026-11-15");
         assert!(
-            warned[0].starts_with("the price of daytona is of 2026-05-25, 174 days old (from "),
+            warned[0].starts_with("the price of daytona: as of 2026-05-25, 174 days old (from "),
             "{warned:?}"
         );
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_price_without_a_date_is_always_warned_about() {
         let warned = stale("isorun", "2026-01-01");
-        assert!(warned[0].starts_with("the price of isorun has no date (from "), "{warned:?}");
+        assert!(warned[0].starts_with("the price of isorun: without a date (from "), "{warned:?}");
     }
 
     #[test]

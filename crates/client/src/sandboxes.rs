@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::Method;
 use sandstorm_types::{
-    Enforcement, EnvMap, LanguageName, LimitsPatch, NetworkPolicy, OnEnd, Phase, Requirement, SandboxId,
-    Template, Timestamp, User, duration,
+    Enforcement, EnvMap, LanguageName, LimitsPatch, NetworkPolicy, OnEnd, Phase, Requirement, Routing,
+    SandboxId, Template, Timestamp, User, duration,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -46,6 +46,9 @@ pub struct NewSandbox {
     pub enforcement: Option<Enforcement>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requirements: BTreeMap<LanguageName, Vec<Requirement>>,
+    /// Where it should go, on a server with several places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Box<Routing>>,
 }
 
 /// A sandbox as its owner sees it.

@@ -111,7 +111,7 @@ impl Runner {
             };
             return archive.collect(MOST).await.map(Compiled::Artifact);
         }
-        Ok(Compiled::Refused(executed, Box::new(sandbox.walls.clone().unwrap_or_default())))
+        Ok(Compiled::Refused(executed, Box::new(sandbox.stated_walls())))
     }
 
     /// Puts an artifact into the sandbox that will run it.

@@ -17,7 +17,7 @@ pub(crate) struct Times {
 
 /// The result of a program that ran.
 pub(crate) fn of_run(executed: Executed, sandbox: &Sandbox, info: &ProviderInfo, times: Times) -> RunResult {
-    let walls = sandbox.walls.clone().unwrap_or_default();
+    let walls = sandbox.stated_walls();
     let status = status(&executed);
     let mut result = result(executed, status, walls, info, times);
     if let Some(placement) = &sandbox.placement {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sandstorm_provider::{CreateOptions, OpContext};
 use sandstorm_router::{ArmKey, ErrorFamily, Observed, Probe};
-use sandstorm_types::TenantId;
+use sandstorm_types::{ErrorKind, TenantId};
 
 use crate::fleet::Fleet;
 use crate::portable;
@@ -52,11 +52,12 @@ impl Fleet {
         let after = began.elapsed();
         let observed = match &made {
             Ok(_) => Observed::Ready { after },
-            Err(error) => match ErrorFamily::of(error.kind()) {
-                Some(family) => {
-                    Observed::Failed { family, after: Some(after), retry_after: error.retry_after() }
-                }
-                None => Observed::Nothing,
+            Err(error) if error.kind() == ErrorKind::Cancelled => Observed::Nothing,
+            // What is asked for is known to be right: a place that takes it for wrong fails.
+            Err(error) => Observed::Failed {
+                family: ErrorFamily::of(error.kind()).unwrap_or(ErrorFamily::Failure),
+                after: Some(after),
+                retry_after: error.retry_after(),
             },
         };
         let class = self.settings.usual.class.clone();

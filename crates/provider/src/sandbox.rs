@@ -29,6 +29,23 @@ pub struct Sandbox {
     pub placement: Option<Placement>,
 }
 
+impl Sandbox {
+    /// The walls as measured, or what the provider says of them where nobody measured: its boundary, and that this is all.
+    pub fn stated_walls(&self) -> Walls {
+        if let Some(walls) = &self.walls {
+            return walls.clone();
+        }
+        let mut walls = Walls { tier: self.isolation, ..Walls::default() };
+        let place = self.placement.as_ref().map_or("this provider", |placement| &placement.info.name);
+        walls.miss(
+            "walls",
+            format!("{place} says what its boundary is, and nobody measured the walls"),
+            None,
+        );
+        walls
+    }
+}
+
 /// Where a sandbox was made, and what was tried before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {

@@ -101,6 +101,8 @@ pub struct Probe {
 pub enum ProbeReason {
     /// It failed and may have recovered.
     Recovery,
+    /// Nothing was ever seen of it, so that what is expected of it is a guess.
+    NeverSeen,
     /// It may be better than where users go.
     MayBeBetter,
 }
@@ -111,6 +113,7 @@ const PROBE_WORK: Duration = Duration::from_millis(500);
 const LEAST_USUAL: Usd = Usd::micros(10);
 /// More than any difference of scores.
 const RECOVERY: f64 = 1e6;
+const NEVER_SEEN: f64 = 1e5;
 
 /// Whom to probe for requests such as this one, if anybody.
 pub(crate) fn plan(
@@ -161,13 +164,18 @@ pub(crate) fn plan(
         }
         let pocket = run.expected.saturating_sub(candidate.free_credit);
         let value = score(&request.objective.weights(), drawn, pocket, failure.min(0.5));
-        if value >= to_beat {
+        // A guess is no reason not to look: a place may be a thousand times faster than what one expects of anybody.
+        let never_seen = !knowledge.has_seen(&candidate.provider, candidate.region.as_deref());
+        if value >= to_beat && !never_seen {
             continue;
         }
         // Who would be worth it comes first when it may have recovered: until somebody has asked, users do not go there.
-        let value = if recovers { value - RECOVERY } else { value };
+        let (value, why) = match (recovers, never_seen) {
+            (true, _) => (value - RECOVERY, ProbeReason::Recovery),
+            (false, true) => (value - NEVER_SEEN, ProbeReason::NeverSeen),
+            (false, false) => (value, ProbeReason::MayBeBetter),
+        };
         if best.as_ref().is_none_or(|(other, _)| value < *other) {
-            let why = if recovers { ProbeReason::Recovery } else { ProbeReason::MayBeBetter };
             let (provider, region) = (candidate.provider.clone(), candidate.region.clone());
             best = Some((value, Probe { provider, region, cost: probe.expected, why }));
         }

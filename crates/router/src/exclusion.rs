@@ -85,7 +85,7 @@ impl fmt::Display for Exclusion {
             Self::Capability { name, known: true } => write!(f, "it lacks the capability {name}"),
             Self::Capability { name, known: false } => write!(f, "there is no capability called `{name}`"),
             Self::Isolation { wanted, offered } => {
-                write!(f, "its boundary is {offered:?}, and at least {wanted:?} is required")
+                write!(f, "its boundary is {offered}, and at least {wanted} is required")
             }
             Self::Gpu { wanted } => write!(f, "it has no accelerator `{wanted}`"),
             Self::Region { wanted, offered } => {

@@ -18,7 +18,7 @@ pub(crate) fn sentences(request: &RouteRequest, decision: &Decision) -> Vec<Stri
         time(winner.prediction.ready_ms.high),
         short(winner.prediction.cost.expected),
     )];
-    if winner.prediction.samples < 1.0 {
+    if winner.prediction.samples < 0.5 {
         why.push(format!("little was seen of {} lately, so its time is a guess", name(winner)));
     }
     if winner.prediction.failure > 0.02 {
@@ -56,8 +56,13 @@ fn compared(winner: &Ranked, next: &Ranked) -> String {
     let cost = match (ours.out_of_pocket.as_f64(), theirs.out_of_pocket.as_f64()) {
         (ours, theirs) if (theirs - ours).abs() < ours.max(1e-6) * 0.005 => "costs the same".to_owned(),
         (ours, theirs) if ours <= 0.0 => format!("costs {theirs:.6} USD instead of nothing"),
+        (_, theirs) if theirs <= 0.0 => "costs nothing".to_owned(),
+        (ours, theirs) if theirs < ours * 0.01 => "costs next to nothing".to_owned(),
         (ours, theirs) => format!("costs {:.2} times as much", theirs / ours),
     };
+    if theirs.samples < 0.5 {
+        return format!("the next one, {}, {cost}; how fast it is was not seen lately", name(next));
+    }
     format!("the next one, {}, is {times:.1} times {faster}, failures counted in, and {cost}", name(next))
 }
 

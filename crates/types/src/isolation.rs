@@ -1,5 +1,7 @@
 //! How strongly a sandbox is separated from its host, in ascending order.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The boundary between a sandbox and its host. A request names the least it accepts; nothing weaker
@@ -16,4 +18,15 @@ pub enum Isolation {
     UserKernel,
     /// A virtual machine with a kernel of its own.
     MicroVm,
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Process => "process",
+            Self::Container => "container",
+            Self::UserKernel => "user_kernel",
+            Self::MicroVm => "micro_vm",
+        })
+    }
 }

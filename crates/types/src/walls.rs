@@ -126,7 +126,7 @@ pub enum NetMode {
 /// A wall that is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingWall {
-    /// The field of [`Walls`] that it is about.
+    /// The field of [`Walls`] that it is about; `walls` where none of them was measured.
     pub name: String,
     pub reason: String,
     /// What the operator can do about it.

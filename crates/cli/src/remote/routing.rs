@@ -1,14 +1,18 @@
 //! `sandstorm providers` and `sandstorm route`: where a server's sandboxes go, and why there.
 
+mod flags;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use sandstorm_client::Client;
+use sandstorm_types::Enforcement;
 use serde_json::{Map, Value, json};
 
 use super::table::{Cell, Table};
 use super::{Connection, Output};
-use crate::complaint::{misuse, note, safe};
+use crate::complaint::{note, safe};
+pub(crate) use flags::RoutingFlags;
 
 #[derive(Debug, Args)]
 pub(crate) struct ProvidersCommand {
@@ -32,42 +36,17 @@ pub(crate) enum RouteCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainCommand {
-    /// What is better: `cheapest`, `fastest`, `balanced`, or weights such as `latency=2,cost=1`
-    #[arg(long, value_name = "OBJECTIVE")]
-    objective: Option<String>,
-    /// Most that it may be expected to cost, in US dollars
-    #[arg(long, value_name = "USD")]
-    max_cost: Option<String>,
-    /// Longest time until it is ready, such as `2s`
-    #[arg(long, value_name = "TIME")]
-    max_latency: Option<String>,
-    /// Region to prefer
-    #[arg(long, value_name = "REGION")]
-    region: Option<String>,
-    /// Provider to prefer; may be repeated
-    #[arg(long, value_name = "NAME")]
-    prefer: Vec<String>,
-    /// Provider that must not be used; may be repeated
-    #[arg(long, value_name = "NAME")]
-    exclude: Vec<String>,
-    /// Provider to try next; may be repeated, the first one first
-    #[arg(long, value_name = "NAME")]
-    order: Vec<String>,
-    /// Capability that it must have, such as `exec_tty`; may be repeated
-    #[arg(long, value_name = "NAME")]
-    capability: Vec<String>,
-    /// Weakest boundary: `process`, `container`, `user_kernel` or `micro_vm`
-    #[arg(long, value_name = "GRADE")]
-    isolation: Option<String>,
-    /// Region or area that data may go to; may be repeated
-    #[arg(long, value_name = "REGION")]
-    data_in: Vec<String>,
+    #[command(flatten)]
+    routing: RoutingFlags,
     /// Memory, such as `512M`
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Processors, such as `0.5`
     #[arg(long, value_name = "N")]
     cpus: Option<String>,
+    /// Also where a wall or limit cannot be had
+    #[arg(long)]
+    best_effort: bool,
 }
 
 pub(super) async fn providers(client: Client, output: Output) -> anyhow::Result<ExitCode> {
@@ -93,52 +72,16 @@ pub(super) async fn route(client: Client, output: Output, command: RouteCommand)
 
 impl ExplainCommand {
     fn request(&self) -> anyhow::Result<Value> {
-        let mut routing = Map::new();
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                routing.insert(name.to_owned(), value);
-            }
-        };
-        let list = |names: &[String]| (!names.is_empty()).then(|| json!(names));
-        set("objective", self.objective.as_deref().map(objective).transpose()?);
-        set("max_cost", self.max_cost.as_ref().map(|text| json!(text)));
-        set("max_latency", self.max_latency.as_ref().map(|text| json!(text)));
-        set("preferred_region", self.region.as_ref().map(|text| json!(text)));
-        set("preferred_providers", list(&self.prefer));
-        set("exclude_providers", list(&self.exclude));
-        set("order", list(&self.order));
-        let mut require = Map::new();
-        for (name, value) in [
-            ("capabilities", list(&self.capability)),
-            ("isolation", self.isolation.as_ref().map(|text| json!(text))),
-            ("regions", list(&self.data_in)),
-        ] {
-            require.extend(value.map(|value| (name.to_owned(), value)));
-        }
-        set("require", (!require.is_empty()).then_some(Value::Object(require)));
         let mut limits = Map::new();
         for (name, text) in [("memory", &self.memory), ("cpus", &self.cpus)] {
             limits.extend(text.as_ref().map(|text| (name.to_owned(), json!(text))));
         }
-        Ok(json!({ "limits": limits, "routing": routing }))
+        let mut request = json!({ "limits": limits, "routing": self.routing.routing()? });
+        if self.best_effort {
+            request["enforcement"] = json!(Enforcement::BestEffort);
+        }
+        Ok(request)
     }
-}
-
-/// A name, or weights.
-fn objective(text: &str) -> anyhow::Result<Value> {
-    if !text.contains('=') {
-        return Ok(json!(text));
-    }
-    let mut weights = Map::new();
-    for part in text.split(',') {
-        let weight =
-            part.split_once('=').and_then(|(name, number)| Some((name, number.parse::<f64>().ok()?)));
-        let Some((name, number)) = weight else {
-            return Err(misuse(format!("--objective {text}: write weights like `latency=2,cost=1`")));
-        };
-        weights.insert(name.to_owned(), json!(number));
-    }
-    Ok(json!({ "weighted": weights }))
 }
 
 fn table(providers: &[Value]) -> Table {
@@ -200,7 +143,14 @@ fn explanation(answer: &Value) -> String {
         ));
     }
     for one in answer["excluded"].as_array().into_iter().flatten() {
-        line(format!("not {}: {}", one["provider"].as_str().unwrap_or("-"), texts(&one["why"]).join("; ")));
+        let provider = one["provider"].as_str().unwrap_or("-");
+        match texts(&one["why"]).as_slice() {
+            [why] => line(format!("not {provider}: {why}")),
+            all => {
+                line(format!("not {provider}:"));
+                all.iter().for_each(|why| line(format!("   {why}")));
+            }
+        }
     }
     told
 }
@@ -208,16 +158,6 @@ fn explanation(answer: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn weights_are_read_and_names_passed_on() {
-        assert_eq!(objective("fastest").unwrap(), json!("fastest"));
-        assert_eq!(
-            objective("latency=2,cost=1").unwrap(),
-            json!({"weighted": {"latency": 2.0, "cost": 1.0}})
-        );
-        assert!(objective("latency=much").is_err());
-    }
 
     #[test]
     fn explanations_are_for_people() {
@@ -230,7 +170,7 @@ mod tests {
         let told = explanation(&answer);
         assert!(told.contains("1. a: ready in 12 ms (1 to 20)"), "{told}");
         assert!(
-            told.contains("not b: the request excludes it; it is full") && !told.contains('\u{1b}'),
+            told.contains("not b:\n   the request excludes it\n   it is full") && !told.contains('\u{1b}'),
             "{told}"
         );
     }

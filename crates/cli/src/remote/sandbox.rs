@@ -18,6 +18,7 @@ use sandstorm_client::Client;
 use super::{Connection, Output};
 use copy::CopyCommand;
 use create::CreateCommand;
+pub(super) use create::time;
 use exec::ExecCommand;
 use fork::ForkCommand;
 use history::{EventsCommand, MetricsCommand};

@@ -226,7 +226,7 @@ impl Inner {
     pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
         let id = row.id;
         let attempts = self.spending.placed(&made);
-        let walls = made.walls.and_then(|walls| serde_json::to_value(walls).ok());
+        let walls = serde_json::to_value(made.stated_walls()).ok();
         let provider = made.placement.map(|placement| placement.info.name);
         let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {

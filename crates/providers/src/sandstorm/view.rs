@@ -56,6 +56,8 @@ impl Far {
             user: Some(spec.user),
             enforcement: Some(spec.enforcement),
             requirements: spec.requirements.clone(),
+            // The choice was made here; a server that has a choice of its own makes it by its own rules.
+            routing: None,
         }
     }
 

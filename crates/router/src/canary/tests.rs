@@ -52,16 +52,36 @@ const PLENTY: CanaryRules = CanaryRules {
 };
 
 #[test]
-fn the_unknown_is_probed_and_the_surely_worse_is_not() {
+fn what_may_be_better_is_probed_and_the_surely_worse_is_not() {
     let mut knowledge = Knowledge::default();
     see(&mut knowledge, "first", 100, 50, Moment::START);
     see(&mut knowledge, "slow", 5000, 50, Moment::START);
     see(&mut knowledge, "close", 110, 5, Moment::START);
-    let places = ["first", "slow", "close", "new"].map(|name| place(name, "local"));
+    let places = ["first", "slow", "close"].map(|name| place(name, "local"));
     let counts = plans(&places, &knowledge, PLENTY, 60);
     assert_eq!(counts.get("first"), None, "users go there anyway");
     assert_eq!(counts.get("slow"), None);
     assert!(counts["close"] > 5, "{counts:?}");
+}
+
+#[test]
+fn what_was_never_seen_is_asked_once_however_good_the_first_one_is() {
+    let mut knowledge = Knowledge::default();
+    see(&mut knowledge, "first", 1, 1000, Moment::START);
+    let places = ["first", "new"].map(|name| place(name, "local"));
+    let (mut budget, mut random) = (CanaryBudget::new(PLENTY), Random::new(1));
+    let mut planned =
+        |knowledge: &Knowledge| plan(&fastest(), &places, knowledge, &mut budget, &mut random, Moment::START);
+    let probe = planned(&knowledge).unwrap();
+    assert_eq!((probe.provider.as_str(), probe.why), ("new", ProbeReason::NeverSeen));
+    see(&mut knowledge, "new", 5000, 1, Moment::START);
+    assert_eq!(planned(&knowledge), None);
+    // What it costs still counts.
+    let places = [place("first", "local"), place("dear", "e2b")];
+    assert!(
+        plans(&places, &knowledge, CanaryRules { usd_most: Usd::ZERO, usd_per_day: Usd::ZERO, ..PLENTY }, 60)
+            .is_empty()
+    );
 }
 
 #[test]

@@ -104,6 +104,11 @@ impl Knowledge {
         }
     }
 
+    /// Whether there ever was an outcome, however long ago.
+    pub fn has_seen(&self, provider: &str, region: Option<&str>) -> bool {
+        self.places.contains_key(&(provider.to_owned(), region.map(str::to_owned)))
+    }
+
     /// What to expect there; without outcomes, what one expects of anybody.
     pub fn belief(&self, key: &ArmKey, now: Moment) -> Belief {
         let prior = Belief::prior();

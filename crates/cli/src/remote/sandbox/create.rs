@@ -12,6 +12,7 @@ use sandstorm_types::{
 };
 
 use super::super::Output;
+use super::super::routing::RoutingFlags;
 use crate::complaint::misuse;
 use crate::run::request;
 
@@ -61,6 +62,9 @@ pub(crate) struct CreateCommand {
     /// How long it may go unused before its lifetime ends
     #[arg(long, value_name = "TIME", help_heading = "Lifetime")]
     idle: Option<String>,
+
+    #[command(flatten)]
+    routing: RoutingFlags,
 }
 
 /// Whom programs run as.
@@ -112,6 +116,7 @@ impl CreateCommand {
             user: self.user.map(User::from),
             enforcement: self.best_effort.then_some(Enforcement::BestEffort),
             requirements: requirements(&self.require)?,
+            routing: self.routing.routing()?,
         })
     }
 
@@ -132,7 +137,7 @@ impl CreateCommand {
 }
 
 /// A length of time, as a flag gives it.
-pub(super) fn time(flag: &str, text: &str) -> anyhow::Result<Duration> {
+pub(in super::super) fn time(flag: &str, text: &str) -> anyhow::Result<Duration> {
     duration::parse(text).map_err(|e| misuse(format!("{flag} {text}: {e}")))
 }
 
