@@ -3,9 +3,10 @@
 use sandstorm_provider::conformance::{self, Outcome};
 use sandstorm_provider::layers::CapabilityCheck;
 use sandstorm_provider::{CreateOptions, ExecRequest, ExecSignal, HostMount, Provider};
+use sandstorm_providers::e2b::{E2bProvider, E2bTemplate};
 use sandstorm_types::{ByteSize, ErrorKind, NetworkPolicy, Retry, SandboxSpec, Template};
 
-use super::world::{adapter, world};
+use super::world::{adapter, config, world};
 use crate::world::{cx, sandbox, spec};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,6 +78,33 @@ async fn what_cannot_be_had_is_refused_and_nothing_is_made() {
     let strict = SandboxSpec::default();
     assert!(features(&strict).contains(&"memory".to_owned()), "it does not limit memory as asked for");
     assert_eq!(world.alive().await, 0);
+}
+
+#[tokio::test]
+async fn templates_are_those_of_the_configuration_and_keep_our_names() {
+    let world = world().await;
+    let mut config = config(&world, world.address);
+    let mut large = E2bTemplate::new("code-interpreter-v1");
+    large.memory = ByteSize::gib(4);
+    config.templates.insert("python:3.12".to_owned(), large);
+    config.templates.insert("gone".to_owned(), E2bTemplate::new("no-such-template"));
+    let adapter = E2bProvider::connect(config).await.unwrap();
+    let image = |name: &str| SandboxSpec { template: Template::Image(name.to_owned()), ..spec() };
+    let mut python = image("python:3.12");
+    python.limits.memory = ByteSize::gib(2);
+    let made = adapter.create(&cx(), &python, CreateOptions::default()).await.unwrap();
+    assert_eq!(made.template, python.template, "it has our name");
+    assert_eq!(adapter.get(&cx(), &made.id).await.unwrap().template, python.template);
+    let there = world.client().sandboxes(&Default::default()).await.unwrap().items.remove(0);
+    let there = serde_json::to_value(&there).unwrap();
+    assert_eq!(there["labels"]["sandstorm.e2b/template"], "code-interpreter-v1", "and theirs: {there}");
+    let mut host = spec();
+    host.limits.memory = ByteSize::gib(2);
+    let unmet = adapter.admits(&host).unwrap_err();
+    assert_eq!(unmet[0].why, "the template that this one is there is smaller");
+    assert_eq!(adapter.admits(&image("debian")).unwrap_err()[0].feature, "template");
+    let error = adapter.create(&cx(), &image("gone"), CreateOptions::default()).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::InvalidRequest, Retry::Elsewhere), "{error}");
 }
 
 #[tokio::test]
