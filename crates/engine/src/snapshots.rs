@@ -4,19 +4,18 @@
 //! that dies on the way leaves is none, and is removed by the next one. What is in it came out of a sandbox. It is never
 //! read here, only passed on to the agent of another sandbox, behind the walls of that one.
 
-use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use sandstorm_agent_client::files::carry::Files;
-use sandstorm_provider::{Error, Result};
+use sandstorm_provider::{Begun, Error, Result, UnderWay};
 use sandstorm_types::{ByteSize, ErrorKind, SnapshotId};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 /// Where snapshots are kept, and how much room all of them together may take.
 #[derive(Debug, Clone)]
@@ -40,8 +39,7 @@ pub(crate) struct Snapshots {
     most: u64,
     /// Bytes of all files, with those that are being written.
     used: AtomicU64,
-    /// Being written; whoever waits hears when that is over.
-    writing: Mutex<HashMap<SnapshotId, watch::Receiver<()>>>,
+    writing: UnderWay<SnapshotId>,
 }
 
 /// What is passed to the thread that writes.
@@ -72,7 +70,7 @@ impl Snapshots {
             folder,
             most: most.as_u64(),
             used: AtomicU64::new(used),
-            writing: Mutex::default(),
+            writing: UnderWay::default(),
         }))
     }
 
@@ -85,9 +83,9 @@ impl Snapshots {
         most: u64,
         past_most: impl Fn() -> Error,
     ) -> Result<u64> {
-        let begun = self.begin(id)?;
+        let partial = self.begin(id)?;
         let (pieces, coming) = mpsc::channel(PIECES);
-        let thread = tokio::task::spawn_blocking(move || begun.write(coming));
+        let thread = tokio::task::spawn_blocking(move || partial.write(coming));
         let mut sent = 0;
         while let Some(bytes) = files.next().await? {
             sent += bytes.len() as u64;
@@ -127,7 +125,7 @@ impl Snapshots {
 
     /// Absent is fine. One that is being written is waited for.
     pub(crate) async fn delete(self: &Arc<Self>, id: SnapshotId) -> Result<()> {
-        self.settled(id).await;
+        self.writing.settled(&id).await;
         let snapshots = Arc::clone(self);
         let removed = tokio::task::spawn_blocking(move || snapshots.remove(id)).await;
         removed
@@ -151,28 +149,11 @@ impl Snapshots {
         self.sync_folder()
     }
 
-    fn begin(self: &Arc<Self>, id: SnapshotId) -> Result<Begun> {
+    fn begin(self: &Arc<Self>, id: SnapshotId) -> Result<Partial> {
+        let begun = self.writing.begin(id).filter(|_| !self.path(id, WHOLE).exists());
         let taken =
             || Error::new(ErrorKind::Conflict, "there is such a snapshot already").with("snapshot", id);
-        let mut writing = self.writing();
-        if writing.contains_key(&id) || self.path(id, WHOLE).exists() {
-            return Err(taken());
-        }
-        let (over, waiting) = watch::channel(());
-        writing.insert(id, waiting);
-        Ok(Begun { snapshots: Arc::clone(self), id, taken: 0, whole: false, _over: over })
-    }
-
-    async fn settled(&self, id: SnapshotId) {
-        let waiting = self.writing().get(&id).cloned();
-        if let Some(mut waiting) = waiting {
-            // Nothing is ever sent: the change is that whoever wrote it is done.
-            let _ = waiting.changed().await;
-        }
-    }
-
-    fn writing(&self) -> MutexGuard<'_, HashMap<SnapshotId, watch::Receiver<()>>> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Partial { snapshots: Arc::clone(self), begun: begun.ok_or_else(taken)?, taken: 0, whole: false })
     }
 
     fn path(&self, id: SnapshotId, ending: &str) -> PathBuf {
@@ -185,18 +166,18 @@ impl Snapshots {
 }
 
 /// A snapshot that is being written. Dropped before it is whole, nothing of it is left.
-struct Begun {
+struct Partial {
     snapshots: Arc<Snapshots>,
-    id: SnapshotId,
     /// Bytes that were taken of the room for all.
     taken: u64,
     whole: bool,
-    _over: watch::Sender<()>,
+    /// The last to go: who waits for its end finds nothing left of it.
+    begun: Begun<SnapshotId>,
 }
 
-impl Begun {
+impl Partial {
     fn write(mut self, mut coming: mpsc::Receiver<Piece>) -> Result<u64> {
-        let id = self.id;
+        let id = self.begun.key();
         let of_disk = |error: io::Error| match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => no_room(),
             _ => failed("saved").with_source(error).with("snapshot", id),
@@ -232,13 +213,12 @@ impl Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for Partial {
     fn drop(&mut self) {
         if !self.whole {
-            let _ = fs::remove_file(self.snapshots.path(self.id, PARTIAL));
+            let _ = fs::remove_file(self.snapshots.path(self.begun.key(), PARTIAL));
             self.snapshots.used.fetch_sub(self.taken, Ordering::AcqRel);
         }
-        self.snapshots.writing().remove(&self.id);
     }
 }
 

@@ -23,6 +23,7 @@ mod registry;
 mod sandbox;
 mod streams;
 mod tasks;
+mod under_way;
 
 pub use context::{OpContext, TraceId};
 pub use error::{Error, Result};
@@ -45,3 +46,4 @@ pub use sandbox::{
 };
 pub use streams::{ByteStream, Duplex};
 pub use tasks::{Tasks, then_start};
+pub use under_way::{Begun, UnderWay};

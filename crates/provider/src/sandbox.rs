@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use sandstorm_types::{
     Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, SnapshotId, State,
-    Template, Usd, Walls,
+    Template, Unmet, Usd, Walls,
 };
 
 use crate::ProviderInfo;
@@ -81,6 +81,15 @@ pub struct CreateOptions {
     pub elsewhere: Option<Box<SandboxSpec>>,
     /// Who has the snapshot that it starts from, for whoever chooses: nobody else can make it.
     pub snapshot_at: Option<String>,
+}
+
+impl CreateOptions {
+    /// Why they cannot be had where none of this machine's trees are.
+    pub fn unmet_elsewhere(&self) -> Option<Unmet> {
+        let why = "trees of this machine cannot be shown on another one";
+        let mounts = self.mounts.len();
+        (mounts > 0).then(|| Unmet::new("mounts", mounts.to_string(), "none", why))
+    }
 }
 
 /// An interpreter that the first program of a sandbox will need.

@@ -99,6 +99,6 @@ async fn room_is_bounded_for_one_and_for_all() {
     let past = || Error::new(ErrorKind::Quota, "too much");
     let error = snapshots.write(first, &mut files, 49, past).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Quota);
-    snapshots.settled(first).await;
+    snapshots.writing.settled(&first).await;
     assert_eq!(names(folder.path()).len(), 1);
 }

@@ -8,4 +8,4 @@ mod outages;
 mod restart;
 mod snapshots;
 mod streams;
-mod world;
+pub(crate) mod world;

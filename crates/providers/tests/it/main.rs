@@ -6,6 +6,7 @@
 mod answers;
 mod conformance;
 mod e2b;
+mod hosted;
 mod outages;
 mod ports;
 mod proxy;
