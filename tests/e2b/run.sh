@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # E2B's official SDKs, unmodified, against the debug build: our own programs, in Python and TypeScript.
 # With names of programs only those are run: python_sync, python_walls, python_async, python_interpreter, typescript,
-# python_restart, python_older (the SDK before its second API), python_domain (hosts below a domain, TLS).
+# python_restart, python_older (the SDK before its second API), python_domain (hosts below a domain, TLS), python_elsewhere
+# (the code interpreter on another server, behind a router that has no place of its own).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=$(cargo metadata --no-deps --format-version 1 --offline |
@@ -9,7 +10,7 @@ target=$(cargo metadata --no-deps --format-version 1 --offline |
 binary=${BINARY:-$target/debug/sandstorm}
 programs=("$@")
 [ $# -gt 0 ] || programs=(python_sync python_walls python_async python_interpreter typescript python_restart
-  python_older python_domain)
+  python_older python_domain python_elsewhere)
 
 python=$target/e2b-python
 [ -x "$python/bin/pip" ] || /usr/bin/python3 -m venv "$python"
@@ -28,8 +29,9 @@ work=$(mktemp -d)
 # As root the server becomes another user, who has to get to its folder.
 chmod 711 "$work"
 server=
+router=
 stop() {
-  [ -z "$server" ] || { kill "$server" && wait "$server" || true; }
+  for one in $router $server; do kill "$one" && wait "$one" || true; done
   rm -rf "$work"
 }
 trap stop EXIT
@@ -60,6 +62,28 @@ E2B_API_KEY=$(key)
 OTHER_E2B_API_KEY=$(key --tenant other)
 export E2B_API_KEY OTHER_E2B_API_KEY
 
+# A router over this server; its address replaces that of the server.
+start_router() {
+  local far near=$work/router
+  near_port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  far=$("$binary" keys create --state-dir "$state" --json | secret)
+  mkdir -m 755 "$near"
+  cat >"$near/sandstorm.yaml" <<EOF
+providers:
+  local: {kind: local, enabled: false}
+  far: {kind: sandstorm, url: "http://127.0.0.1:$port", key: "env:FAR_KEY"}
+EOF
+  FAR_KEY=$far "$binary" serve --config "$near/sandstorm.yaml" --state-dir "$near/state" \
+    --listen "127.0.0.1:$near_port" >"$near/out" 2>>"$work/log" &
+  router=$!
+  for _ in $(seq 150); do
+    grep -q listening "$near/out" && break
+    kill -0 "$router" || { cat "$work/log"; exit 1; }
+    sleep 0.2
+  done
+  near_key=$("$binary" keys create --state-dir "$near/state" --form e2b --json | secret)
+}
+
 failed=0
 for program in "${programs[@]}"; do
   echo "== $program"
@@ -89,6 +113,11 @@ for program in "${programs[@]}"; do
         "$python/bin/python" -W ignore tests/e2b/python_domain.py || failed=1
       kill -KILL "$server" && wait "$server" || true
       start
+      ;;
+    python_elsewhere)
+      start_router
+      E2B_API_URL=http://127.0.0.1:$near_port E2B_SANDBOX_URL=http://127.0.0.1:$near_port E2B_API_KEY=$near_key \
+        "$python/bin/python" -W ignore tests/e2b/python_interpreter.py ${CASES:-} || failed=1
       ;;
     typescript) "$node/node_modules/node/bin/node" "$node/main.ts" ${CASES:-} || failed=1 ;;
     *) "$python/bin/python" -W ignore "tests/e2b/$program.py" ${CASES:-} || failed=1 ;;

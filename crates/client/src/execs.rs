@@ -77,6 +77,10 @@ pub struct NewExec {
     /// Bytes of output that are kept; the sandbox's limit unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<ByteSize>,
+    /// A command in the background whose output has no limit, waits for its listener and is not kept beyond what
+    /// [`Signal::Forget`] names.
+    #[serde(rename = "replay", skip_serializing_if = "is_false", serialize_with = "no_replay")]
+    pub passing: bool,
 }
 
 impl NewExec {
@@ -97,6 +101,10 @@ struct InBackground<'a> {
     background: bool,
 }
 
+fn yes() -> bool {
+    true
+}
+
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -104,6 +112,11 @@ fn is_false(value: &bool) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn keep_or_kill<S: serde::Serializer>(keep: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if *keep { "keep" } else { "kill" })
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn no_replay<S: serde::Serializer>(passing: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(!*passing)
 }
 
 /// An exec as its owner sees it.
@@ -117,6 +130,9 @@ pub struct Exec {
     pub title: String,
     #[serde(default)]
     pub background: bool,
+    /// Whether its output is kept for those who attach later.
+    #[serde(default = "yes")]
+    pub replay: bool,
     #[serde(default)]
     pub running: bool,
     /// `None` while it runs, and when the platform failed.
@@ -146,6 +162,10 @@ pub enum Signal {
     /// A signal by its Linux number.
     Number(i32),
     Resize(TtySize),
+    /// Not to the program: its events before this number are not needed any more.
+    Forget {
+        before: u64,
+    },
 }
 
 impl Signal {
@@ -156,6 +176,7 @@ impl Signal {
             Self::Kill => serde_json::json!({ "signal": "kill" }),
             Self::Number(number) => serde_json::json!({ "signal": number }),
             Self::Resize(size) => serde_json::json!({ "resize": size }),
+            Self::Forget { before } => serde_json::json!({ "forget": before }),
         }
     }
 }
@@ -238,6 +259,8 @@ mod tests {
     fn requests_say_what_was_asked_and_no_more() {
         let plain = serde_json::to_value(NewExec::shell("ls | wc")).unwrap();
         assert_eq!(plain, serde_json::json!({ "command": "ls | wc" }));
+        let passing = serde_json::to_value(NewExec { passing: true, ..NewExec::shell("x") }).unwrap();
+        assert_eq!(passing, serde_json::json!({ "command": "x", "replay": false }));
         let new = NewExec {
             keep: true,
             stdin_stream: true,

@@ -1,12 +1,18 @@
 //! Contexts: living interpreters whose variables persist between pieces of code.
 //!
-//! A context is an ordinary program in a sandbox, the language's kernel, spoken to on a descriptor of its own. What it
-//! prints is the user's output and is never mistaken for what it says; what it says is still said by user code and is
-//! bounded and checked here. The protocol is that of `crates/language/kernels/README.md`.
+//! A context is an ordinary program in a sandbox, the language's kernel, spoken to on a descriptor of its own or, where a
+//! provider has none, in lines on its streams. What it prints is the user's output and is never mistaken for what it says;
+//! what it says is still said by user code and is bounded and checked here. The protocol is that of
+//! `crates/language/kernels/README.md`.
 
 mod cell;
+mod consumed;
+mod line_reader;
+mod line_writer;
 mod message;
+mod nonce;
 mod position;
+mod transport;
 mod wire;
 
 use std::sync::Arc;
@@ -16,16 +22,19 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use sandstorm_language::{Language, Toolchain};
 use sandstorm_provider::{
-    AttachFrom, ChannelInput, Error, Exec, ExecEvent, ExecInput, ExecRequest, ExecSignal, OpContext,
-    Provider, Result, Stdin,
+    AttachFrom, Command, Error, Exec, ExecEvent, ExecInput, ExecRequest, ExecSignal, OpContext, Provider,
+    Result, Stdin,
 };
 use sandstorm_types::{EnvError, EnvMap, EnvName, ErrorKind, ExecId, GuestPath, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
 pub use cell::{Cell, CellStatus, ContextEvent, Told};
 use message::{FromKernel, ToKernel};
+pub use nonce::Nonce;
 pub(crate) use position::Position;
-use wire::{Wire, WireError};
+pub use transport::Spoken;
+use transport::{Heard, Transport};
+use wire::WireError;
 
 use crate::compile::{environment, guest_path};
 
@@ -35,9 +44,7 @@ pub struct Context {
     cx: OpContext,
     exec: ExecId,
     events: BoxStream<'static, Result<ExecEvent>>,
-    input: ExecInput,
-    channel: ChannelInput,
-    wire: Wire,
+    transport: Transport,
     /// Number of the next event.
     next_event: u64,
     /// Bytes of the next event that an earlier host has used.
@@ -59,11 +66,13 @@ pub struct StartContext {
     /// The workspace unless given.
     pub cwd: Option<GuestPath>,
     pub env: EnvMap,
+    pub spoken: Spoken,
 }
 
 impl Default for StartContext {
     fn default() -> Self {
-        Self { exec: ExecId::random(), lasting: false, cwd: None, env: EnvMap::new() }
+        let (exec, spoken) = (ExecId::random(), Spoken::default());
+        Self { exec, lasting: false, cwd: None, env: EnvMap::new(), spoken }
     }
 }
 
@@ -102,21 +111,34 @@ impl Context {
             let name: EnvName = name.parse().map_err(|e: EnvError| invalid(e.to_string()))?;
             request.env.insert(name, value.to_owned()).map_err(|e| invalid(e.to_string()))?;
         }
-        request.env.insert(EnvName::ours("KERNEL_FD"), "3".to_owned()).map_err(|e| invalid(e.to_string()))?;
+        match &start.spoken {
+            Spoken::Channel => {
+                let (name, three) = (EnvName::ours("KERNEL_FD"), "3".to_owned());
+                request.env.insert(name, three).map_err(|e| invalid(e.to_string()))?;
+                request.channel = true;
+            }
+            Spoken::Lines(nonce) => request.command = with_nonce(nonce, &request),
+        }
         request.id = start.exec;
         request.cwd = Some(start.cwd.unwrap_or_else(GuestPath::workspace));
         request.stdin = Stdin::Stream;
-        request.channel = true;
         request.replay = false;
         request.lasting = start.lasting;
         request.background = start.lasting;
         // A context has no time limit of its own; its cells and its sandbox have.
         request.timeout = Some(std::time::Duration::from_secs(365 * 86_400));
         let exec = provider.exec(cx, sandbox, request).await?;
-        let mut context = Self::over(provider, cx, exec, limits)?;
-        match cx.run("start a context", context.first_message()).await? {
-            FromKernel::Ready { protocol: 1, .. } => Ok(context),
-            _ => Err(broken("it did not begin as a kernel does")),
+        let mut context = Self::over(provider, cx, exec, limits, &start.spoken)?;
+        match cx.run("start a context", context.first_message()).await {
+            Ok(FromKernel::Ready { protocol: 1, .. }) => Ok(context),
+            Ok(_) => Err(broken("it did not begin as a kernel does")),
+            Err(error) => Err(match context.transport.complaint() {
+                Some(complaint) => {
+                    let message = format!("{} could not be started where the sandbox is", language.title);
+                    Error::new(error.kind(), message).with("said", complaint).with_source(error)
+                }
+                None => error,
+            }),
         }
     }
 
@@ -129,27 +151,34 @@ impl Context {
         at: u64,
         next_cell: u64,
         limits: &Limits,
+        spoken: &Spoken,
     ) -> Result<Self> {
         let at = Position::unpack(at);
         let exec = provider.attach(cx, &exec, AttachFrom::Seq(at.event)).await?;
         if exec.first != at.event {
             return Err(broken("what it said meanwhile is lost"));
         }
-        let context = Self::over(provider, cx, exec, limits)?;
+        let mut context = Self::over(provider, cx, exec, limits, spoken)?;
+        if let Transport::Lines(lines) = &mut context.transport {
+            lines.writer.begin_anew();
+        }
         Ok(Self { skip: at.skip, next_cell, ..context })
     }
 
-    fn over(provider: Arc<dyn Provider>, cx: &OpContext, exec: Exec, limits: &Limits) -> Result<Self> {
-        let channel =
-            exec.channel.ok_or_else(|| Error::new(ErrorKind::Internal, "the program has no channel"))?;
+    fn over(
+        provider: Arc<dyn Provider>,
+        cx: &OpContext,
+        exec: Exec,
+        limits: &Limits,
+        spoken: &Spoken,
+    ) -> Result<Self> {
+        let transport = Transport::to(&exec, spoken)?;
         Ok(Self {
             provider,
             cx: OpContext::new(cx.tenant()),
             exec: exec.id,
             events: exec.events,
-            input: exec.input,
-            channel,
-            wire: Wire::default(),
+            transport,
             next_event: exec.first,
             skip: 0,
             next_cell: 1,
@@ -165,13 +194,13 @@ impl Context {
 
     /// Standard input of the code that runs here.
     pub fn input(&self) -> &ExecInput {
-        &self.input
+        self.transport.input()
     }
 
     /// Where the events of the next cell begin, as a number to keep for [`Context::adopt`]. It grows from cell to cell.
     pub fn position(&self) -> u64 {
         let next = Position { event: self.next_event, skip: self.skip };
-        if self.skip > 0 { next.pack() } else { self.wire.position(self.next_event).pack() }
+        if self.skip > 0 { next.pack() } else { self.transport.position(self.next_event).pack() }
     }
 
     /// The number that the next cell gets.
@@ -181,44 +210,68 @@ impl Context {
 
     /// What came of the cells so far is stored: their events are not needed any more.
     pub async fn commit(&mut self) -> Result<()> {
+        if !self.transport.commits() {
+            return Ok(());
+        }
         let before = Position::unpack(self.position()).event;
         self.signal(ExecSignal::Forget { before }).await
     }
 
-    /// Waits for the next event and keeps what it brings of messages. Dropping the future loses nothing.
-    async fn hear(&mut self) -> Result<ExecEvent> {
+    /// Waits for what is heard next. Dropping the future loses nothing.
+    async fn next(&mut self) -> Result<Heard> {
+        loop {
+            if let Some(heard) = self.transport.take().map_err(broken_by)? {
+                return Ok(heard);
+            }
+            self.hear().await?;
+        }
+    }
+
+    /// Waits for the next event and takes it in.
+    async fn hear(&mut self) -> Result<()> {
         // However much it says, whoever waits beside it has a turn, too.
         tokio::task::coop::consume_budget().await;
-        let event = match self.events.next().await {
+        let event = match &mut self.transport {
+            Transport::Channel(_) => self.events.next().await,
+            Transport::Lines(lines) => tokio::select! {
+                // First what is seldom ready: code that prints without end would leave an interrupt no turn.
+                biased;
+                lost = lines.writer.work() => return Err(lost),
+                event = self.events.next() => event,
+            },
+        };
+        let event = match event {
             Some(Ok(ExecEvent::Exited(_))) | None => return Err(broken("the interpreter ended")),
             Some(event) => event?,
         };
         let number = self.next_event;
         self.next_event += 1;
         let skip = std::mem::take(&mut self.skip);
-        if let ExecEvent::Channel { bytes, .. } = &event {
-            self.wire.push(number, bytes);
-            self.wire.skip(skip);
-        }
-        Ok(event)
+        self.transport.push(number, event, skip);
+        Ok(())
     }
 
     async fn first_message(&mut self) -> Result<FromKernel> {
         loop {
-            if let Some(message) = self.wire.take().map_err(broken_by)? {
+            if let Heard::Message(message) = self.next().await? {
                 return Ok(message);
             }
-            self.hear().await?;
         }
     }
 
     async fn say(&mut self, message: &ToKernel<'_>) -> Result<()> {
-        let frames = wire::encode(message).map_err(|error| {
-            Error::new(ErrorKind::InvalidRequest, "the code is too long").with_source(error)
-        })?;
-        match self.channel.send(frames).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => Err(broken("the interpreter ended")),
-            sent => sent,
+        self.transport.say(message).await
+    }
+
+    /// Interrupts what runs. Where a kernel is spoken to in lines its first process only passes them on, and is not the one
+    /// to get a signal.
+    async fn interrupt(&mut self) -> Result<()> {
+        match &mut self.transport {
+            Transport::Channel(_) => self.signal(ExecSignal::Interrupt).await,
+            Transport::Lines(lines) => {
+                lines.writer.interrupt();
+                Ok(())
+            }
         }
     }
 
@@ -232,7 +285,7 @@ impl Context {
     pub async fn shut_down(mut self) -> Result<()> {
         let _ = self.say(&ToKernel::Shutdown).await;
         let patience = std::time::Duration::from_secs(2);
-        let _ = tokio::time::timeout(patience, async { while self.hear().await.is_ok() {} }).await;
+        let _ = tokio::time::timeout(patience, async { while self.next().await.is_ok() {} }).await;
         self.signal(ExecSignal::Kill).await
     }
 }
@@ -241,6 +294,12 @@ impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context").field("exec", &self.exec).finish_non_exhaustive()
     }
+}
+
+/// The command with the nonce among its variables. Ours have a name that no API takes from a caller, so `env` sets it.
+fn with_nonce(nonce: &Nonce, request: &ExecRequest) -> Command {
+    let variable = format!("{}={}", EnvName::ours("KERNEL_NONCE"), nonce.as_str());
+    Command::Program(["env".to_owned(), variable].into_iter().chain(request.argv()).collect())
 }
 
 fn broken(why: &'static str) -> Error {

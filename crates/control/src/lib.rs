@@ -21,7 +21,7 @@ mod toolchains;
 mod warmth;
 
 pub use compile_cache::CompileCache;
-pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter, StartContext, Told};
+pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter, Nonce, Spoken, StartContext, Told};
 pub use layers::{Extract, IndexSource, Layer, Layers, LayersConfig};
 pub use prepare::Prepared;
 pub use run::{Finished, Phase, RunEvent, RunInput, Runner, Tools};

@@ -32,6 +32,7 @@ pub(crate) fn route(info: &ProviderInfo, placement: Option<&Placement>, times: T
         provider: info.name.clone(),
         outcome: "ok".to_owned(),
         ms: times.total,
+        sandbox: None,
     };
     match placement {
         Some(placement) => Route {

@@ -41,6 +41,8 @@ impl Runner {
         let began = Instant::now();
         let mut times = Times::default();
         let layer = match prepared.recipe {
+            // Where its language is, packages are installed too.
+            Some(_) if prepared.not_here.is_some() => None,
             None => None,
             Some(_) => self.require(cx, spec, &mut prepared, events.as_ref()).await?,
         };
@@ -49,13 +51,16 @@ impl Runner {
         let mut failure: Option<Error> = None;
         let mut input = Some(input);
         for turn in 1.. {
-            let create_began = Instant::now();
+            let (create_began, earlier) = (Instant::now(), tried.len());
             let (wanted, options) = wanted(spec, &prepared, routing.clone());
             let id = options.id;
             let mut sandbox = match self.provider.create(cx, &wanted, options).await {
                 Ok(sandbox) => sandbox,
-                // That nobody else can take it is less of an answer than why the first one failed.
-                Err(error) => return Err(told(failure.unwrap_or(error), &tried)),
+                Err(error) => {
+                    tried.extend_from_slice(error.attempts());
+                    // That nobody else can take it is less of an answer than why the first one failed.
+                    return Err(told(failure.unwrap_or(error), tried, earlier));
+                }
             };
             times.create = milliseconds(create_began);
             let given = input.take().unwrap_or(RunInput::Empty);
@@ -74,15 +79,17 @@ impl Runner {
                 Err(error) => error,
             };
             self.let_go(cx, id).await;
-            // Nothing runs twice: only what provably never began may be begun elsewhere.
-            let place = sandbox.placement.take().filter(|_| error.is_not_started() && turn < MOST_PLACES);
-            let Some(place) = place.filter(|_| error.retry() != Retry::Never && input.is_some()) else {
-                return Err(told(error, &tried));
-            };
-            tried.extend(place.attempts);
+            let place = sandbox.placement.take();
+            tried.extend(place.iter().flat_map(|place| place.attempts.iter().cloned()));
             if let Some(last) = tried.last_mut() {
                 error.kind().code().clone_into(&mut last.outcome);
+                last.ms = milliseconds(create_began);
             }
+            // Nothing runs twice: only what provably never began may be begun elsewhere.
+            let place = place.filter(|_| error.is_not_started() && turn < MOST_PLACES);
+            let Some(place) = place.filter(|_| error.retry() != Retry::Never && input.is_some()) else {
+                return Err(told(error, tried, earlier));
+            };
             routing.get_or_insert_default().exclude_providers.push(place.info.name);
             failure = Some(error);
         }
@@ -205,6 +212,7 @@ fn wanted(
         expects: expected(prepared),
         routing,
         elsewhere: Some(Box::new(elsewhere)),
+        not_here: prepared.not_here.clone(),
         ..CreateOptions::default()
     };
     (wanted, options)
@@ -219,12 +227,10 @@ fn again(input: &RunInput) -> Option<RunInput> {
     }
 }
 
-/// An error with the places that were tried before.
-fn told(error: Error, tried: &[Attempt]) -> Error {
-    if tried.is_empty() {
-        return error;
-    }
+/// An error with the places that were tried, and in words those of earlier turns.
+fn told(error: Error, tried: Vec<Attempt>, earlier: usize) -> Error {
     let before: Vec<_> =
-        tried.iter().map(|attempt| format!("{}: {}", attempt.provider, attempt.outcome)).collect();
-    error.with("before", before.join(", "))
+        tried.iter().take(earlier).map(|one| format!("{}: {}", one.provider, one.outcome)).collect();
+    let error = if before.is_empty() { error } else { error.with("before", before.join(", ")) };
+    error.with_attempts(tried)
 }

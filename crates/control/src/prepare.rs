@@ -21,6 +21,17 @@ pub struct Prepared {
     pub recipe: Option<&'static Recipe>,
     /// Layers that compile and run see.
     pub(crate) layers: Vec<HostMount>,
+    /// Why it can only run elsewhere: its language is not installed here. Its commands have bare names then.
+    pub(crate) not_here: Option<String>,
+}
+
+/// Where a program may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// On this machine, so that its language has to be here.
+    Here,
+    /// Here or elsewhere: a language that is missing here may be there.
+    Anywhere,
 }
 
 impl Prepared {
@@ -30,6 +41,7 @@ impl Prepared {
         main: Option<&str>,
         defaults: &Limits,
         toolchains: &Toolchains,
+        reach: Reach,
     ) -> Result<Self> {
         let invalid = |message: String| Error::new(ErrorKind::InvalidRequest, message);
         spec.validate().map_err(|e| invalid(e.to_string()))?;
@@ -41,7 +53,13 @@ impl Prepared {
         if spec.code.contains('\0') {
             return Err(invalid("the code holds a NUL character; is it a program's text?".to_owned()));
         }
-        let toolchain = toolchains.of(language)?;
+        let (toolchain, not_here) = match toolchains.of(language) {
+            Ok(toolchain) => (toolchain, None),
+            Err(missing) if reach == Reach::Anywhere => {
+                (language.bare_toolchain(), Some(missing.message().to_owned()))
+            }
+            Err(missing) => return Err(missing),
+        };
         let main = main.map_or_else(|| language.main_file_name(&spec.code), str::to_owned);
         let mut names: Vec<String> = Vec::new();
         let workspace = GuestPath::workspace();
@@ -69,7 +87,7 @@ impl Prepared {
             |(path, blob): (&GuestPath, &Blob)| (path.clone(), Bytes::copy_from_slice(blob.as_bytes()));
         let mut files: Vec<(GuestPath, Bytes)> = spec.files.iter().map(content).collect();
         files.push((main_path, Bytes::copy_from_slice(spec.code.as_bytes())));
-        Ok(Self { language, toolchain, limits, files, compile, run, recipe, layers: Vec::new() })
+        Ok(Self { language, toolchain, limits, files, compile, run, recipe, layers: Vec::new(), not_here })
     }
 
     /// The user's files, to be laid out where a program of theirs starts.

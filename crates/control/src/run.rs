@@ -23,7 +23,7 @@ use crate::execute::execute;
 use crate::expect::expected;
 use crate::layers::{Layer, Layers};
 use crate::outcome::{self, Times};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, Reach};
 use crate::toolchains::Toolchains;
 
 /// What a runner works with.
@@ -146,7 +146,8 @@ impl Runner {
 
     /// Decides everything about a run without starting anything. `main` names the main file, where the caller has one.
     pub fn prepare(&self, spec: &RunSpec, main: Option<&str>) -> Result<Prepared> {
-        Prepared::new(spec, main, &self.limits, &self.toolchains)
+        let reach = if self.fleet.is_some() { Reach::Anywhere } else { Reach::Here };
+        Prepared::new(spec, main, &self.limits, &self.toolchains, reach)
     }
 
     /// Runs to the end. Cancelling the context ends the program and gives its result so far; dropping the future leaves

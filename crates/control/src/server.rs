@@ -242,7 +242,7 @@ impl Control {
             events: events::Wakers::default(),
             clock: clocks::Clock::default(),
             ledger: usage::Ledger::default(),
-            spending: costs::Spending::new(&settings.costs, &provider.info().name, runner.fleet.as_deref()),
+            spending: costs::Spending::new(&settings.costs, &provider.info().name, runner.fleet.clone()),
             in_flight: Arc::default(),
             toolchains: OnceLock::new(),
             alone: OnceLock::new(),

@@ -23,8 +23,8 @@ use sandstorm_jail::cgroup::Extent;
 use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
-    FileOp, FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
+    FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent,
+    ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy,
@@ -421,6 +421,11 @@ impl Provider for LocalProvider {
             Ok(())
         };
         self.told("destroy", cx.run("destroy", work).await)
+    }
+
+    /// Whoever asks here measures here.
+    async fn metered(&self, _cx: &OpContext, _id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        Ok(None)
     }
 
     async fn health(&self, cx: &OpContext) -> Result<()> {

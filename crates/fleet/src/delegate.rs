@@ -1,13 +1,15 @@
 //! The fleet as a provider: what is asked of a sandbox goes to whoever holds it.
 
+use std::time::Instant;
+
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Placement, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Placement, Provider, ProviderEvent,
+    ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -79,9 +81,17 @@ impl Provider for Fleet {
         let (place, provider) = self.holder(cx, id).await?;
         let exec = req.id;
         let req = portable::exec(provider.capabilities(), req)?;
-        let begun = provider.exec(cx, id, req).await?;
-        self.homes.note_exec(exec, *id, place);
-        Ok(begun)
+        let began = Instant::now();
+        match provider.exec(cx, id, req).await {
+            Ok(begun) => {
+                self.homes.note_exec(exec, *id, place);
+                Ok(self.witnessed(place, *id, began, begun))
+            }
+            Err(error) => {
+                self.blame(cx, place, id, began, &error).await;
+                Err(error)
+            }
+        }
     }
 
     async fn attach(&self, cx: &OpContext, exec: &ExecId, from: AttachFrom) -> Result<Exec> {
@@ -194,6 +204,7 @@ impl Provider for Fleet {
 
     /// Everywhere that something of it may be. Of one that nobody here knows of, that is everywhere.
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
+        self.homes.ends(id);
         let known = self.homes.all_of(id);
         let places = if known.is_empty() { (0..self.members.len()).collect() } else { known };
         let ends = places.iter().map(|place| self.members[*place].provider.destroy(cx, id));
@@ -217,6 +228,17 @@ impl Provider for Fleet {
                 Ok(())
             }
         }
+    }
+
+    /// By all members that tell. Whoever wants to know it of one asks for that one.
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        let mut all: Option<Vec<Metered>> = None;
+        for told in join_all(self.members.iter().map(|member| member.provider.metered(cx, id))).await {
+            if let Some(told) = told? {
+                all.get_or_insert_default().extend(told);
+            }
+        }
+        Ok(all)
     }
 
     /// One that is well is enough, and nobody waits for the others.

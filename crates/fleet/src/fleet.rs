@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sandstorm_catalog::{Demand, ProviderEntry, Span, Usage, Usd};
-use sandstorm_provider::{CreateOptions, Error, OpContext, Provider, ProviderInfo, Result, Tasks};
+use sandstorm_provider::{CreateOptions, Error, Metered, OpContext, Provider, ProviderInfo, Result, Tasks};
 use sandstorm_router::failover::{AttemptRules, HedgeRules};
 use sandstorm_router::{Candidate, Constraints, Decision, Moment, RouteRequest, Router};
 use sandstorm_types::{Capabilities, ErrorKind, ExecId, Limits, Routing, SandboxId, SandboxSpec};
@@ -50,8 +50,18 @@ pub struct Fleet {
     pub(crate) homes: Homes,
     pub(crate) settings: FleetSettings,
     pub(crate) tasks: Tasks,
-    router: Mutex<Router>,
-    began: Instant,
+    pub(crate) router: Arc<Mutex<Router>>,
+    pub(crate) clock: Clock,
+}
+
+/// The time of a fleet, from its beginning on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn now(self) -> Moment {
+        Moment::START.after(self.0.elapsed())
+    }
 }
 
 impl fmt::Debug for Fleet {
@@ -65,7 +75,7 @@ impl Fleet {
     /// Members in the order in which they are listed to people; their names differ. `tasks` outlive every request.
     pub fn new(members: Vec<Member>, settings: FleetSettings, seed: u64, tasks: Tasks) -> Arc<Self> {
         let info = ProviderInfo { name: "fleet".to_owned(), kind: "fleet".to_owned(), region: None };
-        let router = Mutex::new(Router::new(settings.router, seed));
+        let router = Arc::new(Mutex::new(Router::new(settings.router, seed)));
         Arc::new(Self {
             info,
             members,
@@ -73,7 +83,7 @@ impl Fleet {
             settings,
             tasks,
             router,
-            began: Instant::now(),
+            clock: Clock(Instant::now()),
         })
     }
 
@@ -143,6 +153,25 @@ impl Fleet {
         }
     }
 
+    /// What a member counted for what it had under an id; see [`Provider::metered`]. `None`: it does not tell, or is not a
+    /// member any more.
+    pub async fn metered_at(
+        &self,
+        cx: &OpContext,
+        provider: &str,
+        id: &SandboxId,
+    ) -> Result<Option<Vec<Metered>>> {
+        match self.place_named(provider) {
+            Some(place) => self.members[place].provider.metered(cx, id).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a member is this machine, where whatever is used is measured by ourselves.
+    pub fn is_here(&self, provider: &str) -> bool {
+        self.capabilities_of(provider).is_some_and(|can| can.host_trees)
+    }
+
     /// What a sandbox of this size costs there for so long, by the catalogue.
     pub fn charge(&self, provider: &str, limits: &Limits, time: Duration, cpu: Duration) -> Option<Usd> {
         let usage = Usage::of(&Demand::of(limits), time, cpu);
@@ -160,7 +189,7 @@ impl Fleet {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        Moment::START.after(self.began.elapsed())
+        self.clock.now()
     }
 
     pub(crate) fn place_named(&self, name: &str) -> Option<Place> {

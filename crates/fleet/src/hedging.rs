@@ -106,6 +106,6 @@ impl Placing<'_> {
         drop(router);
         fleet.sweep(self.cx.tenant(), id, place);
         let provider = ranked.provider.clone();
-        self.attempts.push(Attempt { provider, outcome: "hedged".to_owned(), ms: 0.0 });
+        self.attempts.push(Attempt { provider, outcome: "hedged".to_owned(), ms: 0.0, sandbox: Some(id) });
     }
 }

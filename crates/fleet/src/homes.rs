@@ -23,6 +23,8 @@ struct Home {
     at: Option<Place>,
     /// Where something of it may be left.
     tried: Vec<Place>,
+    /// Somebody has set about to end it.
+    ending: bool,
     execs: Vec<ExecId>,
 }
 
@@ -63,6 +65,18 @@ impl Homes {
 
     pub(crate) fn of(&self, id: &SandboxId) -> Option<Place> {
         self.inner().sandboxes.get(id).and_then(|home| home.at)
+    }
+
+    /// It is about to be ended: what runs there ends with it.
+    pub(crate) fn ends(&self, id: &SandboxId) {
+        if let Some(home) = self.inner().sandboxes.get_mut(id) {
+            home.ending = true;
+        }
+    }
+
+    /// Whether somebody ends it, or has ended it.
+    pub(crate) fn is_ending(&self, id: &SandboxId) -> bool {
+        self.inner().sandboxes.get(id).is_none_or(|home| home.ending)
     }
 
     pub(crate) fn of_exec(&self, exec: &ExecId) -> Option<Place> {

@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
-    Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, SnapshotId,
@@ -222,6 +222,10 @@ impl Provider for Late {
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         self.there()?.destroy(cx, id).await
+    }
+
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        self.there()?.metered(cx, id).await
     }
 
     async fn health(&self, cx: &OpContext) -> Result<()> {

@@ -9,6 +9,7 @@ mod delegate;
 mod fleet;
 mod hedging;
 mod homes;
+mod keeping;
 mod late;
 mod member;
 mod nowhere;
@@ -17,6 +18,7 @@ mod placing;
 mod portable;
 mod probing;
 mod survey;
+mod work;
 
 pub use fleet::{Fleet, FleetSettings};
 pub use late::{Connect, Late};

@@ -70,6 +70,9 @@ impl Member {
             let why = "the snapshot that it starts from is kept by another provider";
             candidate.unmet.push(Unmet::new("snapshot", keeper, self.name(), why));
         }
+        if let Some(why) = options.not_here.as_ref().filter(|_| can.host_trees) {
+            candidate.unmet.push(Unmet::new("language", "installed", "not installed", why));
+        }
         candidate.load = Load { in_use, limit: self.most };
         candidate.free_credit = self.free_credit;
         candidate.budget = self.budget;

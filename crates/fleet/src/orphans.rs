@@ -10,10 +10,13 @@ use crate::fleet::Fleet;
 use crate::homes::Place;
 
 /// How often something that may be left at a member is tried to be removed, and how long in between.
-const SWEEPS: [Duration; 5] = [
+const SWEEPS: [Duration; 8] = [
     Duration::ZERO,
+    Duration::from_millis(200),
     Duration::from_secs(1),
+    Duration::from_secs(2),
     Duration::from_secs(5),
+    Duration::from_secs(10),
     Duration::from_secs(30),
     Duration::from_secs(120),
 ];

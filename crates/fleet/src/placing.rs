@@ -112,7 +112,9 @@ impl<'a> Placing<'a> {
                             tokio::time::sleep(after).await;
                             Ok(())
                         };
-                        self.cx.run("create", pause).await?;
+                        if let Err(error) = self.cx.run("create", pause).await {
+                            return Err(error.with_attempts(self.attempts));
+                        }
                     }
                     Next::GiveUp { .. } => return Err(self.failed(failure)),
                 }
@@ -122,11 +124,12 @@ impl<'a> Placing<'a> {
     }
 
     /// The answer when nothing worked. Whoever gave up hears just that.
-    fn failed(&self, failure: Option<Error>) -> Error {
-        match (self.cx.check("create"), failure) {
+    fn failed(&mut self, failure: Option<Error>) -> Error {
+        let error = match (self.cx.check("create"), failure) {
             (Err(_), Some(error)) => error,
             (_, failure) => nowhere::worked(failure, &self.reasons),
-        }
+        };
+        error.with_attempts(std::mem::take(&mut self.attempts))
     }
 
     /// Remembers what was tried and gives what came of it.
@@ -185,6 +188,7 @@ impl<'a> Placing<'a> {
             provider: ranked.provider.clone(),
             outcome: outcome.to_owned(),
             ms: took.as_secs_f64() * 1000.0,
+            sandbox: made.as_ref().map_or_else(|error| !error.is_not_started(), |_| true).then_some(id),
         };
         let mut router = fleet.router();
         match &made {

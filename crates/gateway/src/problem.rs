@@ -217,7 +217,7 @@ fn title(kind: ErrorKind) -> &'static str {
         ErrorKind::Conflict => "It cannot be done in the present state",
         ErrorKind::Quota => "A limit of the tenant is reached",
         ErrorKind::Billing => "There is no money for it",
-        ErrorKind::Capacity => "The place is full",
+        ErrorKind::Capacity => "No place can take it now",
         ErrorKind::Timeout => "The time ran out",
         ErrorKind::Isolation => "A wall or limit could not be built",
         ErrorKind::FileSystem => "A file operation in the sandbox failed",

@@ -857,6 +857,8 @@ function startRelay(nonce) {
   const obey = (line) => {
     if (!line.startsWith(inward)) return;
     const [kind, text = ''] = line.slice(inward.length).trim().split(':');
+    // Half of a line, which an earlier controller left: no base64 of ours.
+    if (text.length % 4) return;
     const payload = Buffer.from(text, 'base64');
     if (kind === 'message' || kind === 'part') {
       const header = Buffer.alloc(4);

@@ -663,7 +663,11 @@ class Relay:
         if not line.startswith(self.inward):
             return False
         kind, _, text = line[len(self.inward) :].partition(b":")
-        payload = binascii.a2b_base64(text)
+        try:
+            payload = binascii.a2b_base64(text)
+        except binascii.Error:
+            # What an earlier controller left half said.
+            return False
         if kind in (b"message", b"part"):
             more = MORE if kind == b"part" else 0
             self.pending[self.control] += struct.pack("<I", len(payload) | more) + payload

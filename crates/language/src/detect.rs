@@ -51,6 +51,13 @@ impl Language {
         Ok(Toolchain { programs, mounts, version: None })
     }
 
+    /// The programs by the best of their bare names, to be found wherever they are. Nothing is looked for here.
+    pub fn bare_toolchain(&self) -> Toolchain {
+        let first = |(name, known): (&String, &Vec<String>)| Some((name.clone(), known.first()?.into()));
+        let programs = self.programs.iter().filter_map(first).collect();
+        Toolchain { programs, mounts: Vec::new(), version: None }
+    }
+
     /// The program that reads the user's code: the compiler, or the interpreter where there is none.
     fn main_program(&self) -> Option<&String> {
         let argv = self.compile.as_ref().map_or(&self.run.argv, |compile| &compile.argv);

@@ -13,8 +13,8 @@ use sandstorm_types::{
 
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
-    Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 
 /// What is different. Whatever is not overridden is the other provider's.
@@ -182,6 +182,10 @@ impl<A: Alteration> Provider for Altered<A> {
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         self.0.destroy(cx, id).await
+    }
+
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        self.0.original().metered(cx, id).await
     }
 
     async fn health(&self, cx: &OpContext) -> Result<()> {

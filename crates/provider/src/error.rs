@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use sandstorm_types::{ErrorKind, Retry, Unmet};
+use sandstorm_types::{Attempt, ErrorKind, Retry, Unmet};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -23,6 +23,7 @@ struct Inner {
     provider: Option<String>,
     context: Vec<(&'static str, String)>,
     unmet: Vec<Unmet>,
+    attempts: Vec<Attempt>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -39,6 +40,7 @@ impl Error {
             provider: None,
             context: Vec::new(),
             unmet: Vec::new(),
+            attempts: Vec::new(),
             source: None,
         }))
     }
@@ -88,6 +90,12 @@ impl Error {
         self
     }
 
+    /// The places that were tried, each of which may have cost something.
+    pub fn with_attempts(mut self, attempts: Vec<Attempt>) -> Self {
+        self.0.attempts = attempts;
+        self
+    }
+
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
@@ -125,6 +133,11 @@ impl Error {
 
     pub fn context(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.context.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+
+    /// The places that were tried before it was given up, in order.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.0.attempts
     }
 
     /// Every reason why the provider could not take it, where that is what happened.

@@ -220,6 +220,8 @@ pub enum AttachFrom {
     Offset(Offset),
     /// At the event of this number, or at the first that is still kept.
     Seq(u64),
+    /// At its end, of which alone it hears. Such a listener sets no pace, and a program that waits for one waits on.
+    End,
 }
 
 impl AttachFrom {

@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use sandstorm_types::{ByteSize, PerStream, Stream};
+use sandstorm_types::{ByteSize, ErrorKind, PerStream, Stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::listener::{Listener, Pace};
-use crate::{AttachFrom, ExecEnd, ExecEvent, OUTPUT_HARD_FACTOR, Offset, Result};
+use crate::{AttachFrom, Error, ExecEnd, ExecEvent, OUTPUT_HARD_FACTOR, Offset, Result};
 
 /// How far the listener that sets the pace may be behind.
 const LAG: u64 = 256 * 1024;
@@ -172,7 +172,10 @@ impl Content {
     fn trim(&mut self, journaled: bool) {
         let needless = |content: &Self| match (content.keep, journaled) {
             _ if content.first < content.base => true,
-            (Keep::UntilTaken, _) => content.first < content.taken,
+            // How it ended is for everybody who asks.
+            (Keep::UntilTaken, _) => {
+                content.first < content.taken && !(content.ended && content.events.len() == 1)
+            }
             (_, true) => content.memory > TAIL && (!content.is_paced() || content.first < content.taken),
             (_, false) => false,
         };
@@ -387,11 +390,37 @@ impl ExecLog {
         let (next, known) = match from {
             AttachFrom::Offset(known) => (content.base, known),
             AttachFrom::Seq(number) => (number.max(content.base), Offset::default()),
+            AttachFrom::End => return (content.length(), self.end_alone()),
         };
         // Whoever follows a program that would otherwise wait takes over from who did before.
         let pace = (content.keep == Keep::UntilForgotten).then(|| self.start_pacing(&mut content, next));
         drop(content);
         (next, self.listen(next, known, pace, None))
+    }
+
+    /// The last event, once there is one.
+    fn end_alone(&self) -> BoxStream<'static, Result<ExecEvent>> {
+        let log = self.clone();
+        stream::once(async move {
+            log.ended().await;
+            log.last()
+        })
+        .boxed()
+    }
+
+    /// How a program that has ended did so.
+    fn last(&self) -> Result<ExecEvent> {
+        let content = self.content();
+        if let Some(reason) = &content.failure {
+            return Err(Error::new(ErrorKind::Provider, reason.clone()));
+        }
+        let (last, length) = (content.events.back().cloned(), content.length());
+        drop(content);
+        let kept = |journal: &dyn Journal| journal.read(length.saturating_sub(1)).ok()?.pop();
+        match last.or_else(|| self.0.journal.as_deref().and_then(kept)) {
+            Some(end @ ExecEvent::Exited(_)) => Ok(end),
+            _ => Err(Error::new(ErrorKind::Internal, "how the program ended cannot be read any more")),
+        }
     }
 
     /// All events, for the one listener that sets the pace. What `guard` holds is let go of with the stream.

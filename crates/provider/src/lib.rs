@@ -41,7 +41,7 @@ pub use files::{
 pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{
-    CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, NotCarried, Placement,
+    CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, Metered, NotCarried, Placement,
     ProviderEvent, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};

@@ -33,8 +33,8 @@ use self::world::{Running, World};
 use crate::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, Error, Events, Exec, ExecInput, ExecLog,
     ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, ForkOptions, Forked, Keep, ListFilter,
-    NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, Snapshot,
-    SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    Metered, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
+    Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Size of the pieces in which files are read.
@@ -322,6 +322,10 @@ impl Provider for MemoryProvider {
             Ok(())
         };
         self.told("destroy", cx.run("destroy", work).await)
+    }
+
+    async fn metered(&self, _cx: &OpContext, _id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        Ok(None)
     }
 
     async fn health(&self, cx: &OpContext) -> Result<()> {

@@ -10,8 +10,8 @@ use sandstorm_types::{
 
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, ProviderEvent, ReadRange, Result, Sandbox,
-    Snapshot, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, ProviderEvent, ReadRange, Result,
+    Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 
 /// Who a provider is. Never holds secrets.
@@ -137,6 +137,11 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
 
     /// Ends a sandbox and everything in it. Idempotent: absent is success. When it returns nothing is left.
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()>;
+
+    /// What the provider counted for everything that it had under this id, all of which has ended: one for each sandbox
+    /// there, none if there never was any. `None`: it does not tell, so whoever wants to know measures from outside. An
+    /// error: nobody can tell at present, such as while something of it lives.
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>>;
 
     /// Whether it can be reached and used.
     async fn health(&self, cx: &OpContext) -> Result<()>;

@@ -81,6 +81,8 @@ pub struct CreateOptions {
     pub elsewhere: Option<Box<SandboxSpec>>,
     /// Who has the snapshot that it starts from, for whoever chooses: nobody else can make it.
     pub snapshot_at: Option<String>,
+    /// Why no place with this machine's trees will do, for whoever chooses: what it is for is missing on this machine.
+    pub not_here: Option<String>,
 }
 
 impl CreateOptions {
@@ -119,6 +121,7 @@ impl Default for CreateOptions {
             routing: None,
             elsewhere: None,
             snapshot_at: None,
+            not_here: None,
         }
     }
 }
@@ -201,6 +204,15 @@ pub struct NotCarried {
     /// Such as `exec exe_…` or `processes`.
     pub what: String,
     pub why: String,
+}
+
+/// What a provider counted for one sandbox that has ended, which is what it asks money for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Metered {
+    /// From its creation to its end, without the time that it was paused.
+    pub wall: Duration,
+    pub cpu: Duration,
+    pub peak_memory: ByteSize,
 }
 
 /// What a sandbox or program uses. Zero where the provider cannot tell.

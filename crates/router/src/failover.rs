@@ -13,6 +13,7 @@ mod retry_after;
 mod retry_budget;
 
 pub use attempt::{AttemptRules, FailedAttempt, GiveUp, Next, SoFar, Started};
+pub(crate) use breaker::SavedBreaker;
 pub use breaker::{Breaker, BreakerRules, BreakerState, Breakers};
 pub use concurrency::{ConcurrencyLimit, ConcurrencyRules, Ended};
 pub use family::ErrorFamily;

@@ -34,5 +34,5 @@ pub use prediction::{Prediction, Range};
 pub use random::Random;
 pub use regret::Regret;
 pub use request::{Constraints, RouteRequest};
-pub use router::{Observed, Router, Settings};
+pub use router::{NotResumed, Observed, Router, Settings};
 pub use sandstorm_types::{Objective, Require, Weights, WeightsError};

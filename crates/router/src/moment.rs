@@ -51,6 +51,11 @@ impl SteadyClock {
         self.steady
     }
 
+    /// One that goes on from a moment.
+    pub const fn from(moment: Moment) -> Self {
+        Self { seen: None, steady: moment }
+    }
+
     /// The last moment that was given.
     pub const fn last(&self) -> Moment {
         self.steady

@@ -1,11 +1,15 @@
 //! What changes between two decisions, kept together: knowledge, breakers, limits, holds, budgets.
 
+mod saved;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandstorm_catalog::Usd;
 use sandstorm_types::duration;
 use serde::{Deserialize, Serialize};
+
+pub use saved::NotResumed;
 
 use crate::canary::{self, CanaryBudget, CanaryRules, Probe};
 use crate::choose::choose;
@@ -96,11 +100,6 @@ impl Router {
             regret: Regret::default(),
             random: Random::new(seed),
         }
-    }
-
-    /// With what was learned before a restart.
-    pub fn with_knowledge(self, knowledge: Knowledge) -> Self {
-        Self { knowledge, ..self }
     }
 
     pub fn knowledge(&self) -> &Knowledge {
@@ -205,6 +204,28 @@ impl Router {
         };
         if let Some(limit) = self.limits.get_mut(provider) {
             limit.learned(ended, now);
+        }
+    }
+
+    /// What came of work in a sandbox that was ready there. `Ready`: the provider did its part, however the work ended.
+    pub fn work_observed(&mut self, key: &ArmKey, observed: Observed, now: Moment) {
+        let now = self.clock.at(now);
+        let provider = key.provider.as_str();
+        match observed {
+            Observed::Ready { .. } => self.breakers.worked(provider),
+            Observed::Failed { family, after, retry_after } => {
+                let result = OutcomeResult::Failed { after };
+                self.knowledge.observe(&Outcome { key: key.clone(), result }, now);
+                self.breakers.work_failed(provider, family, now);
+                self.outliers.observe(provider, false, now);
+                if let Some(span) = retry_after {
+                    self.holds.hold(provider, span, now);
+                }
+                if let Some(limit) = self.limits.get_mut(provider).filter(|_| family.is_overload()) {
+                    limit.learned(Ended::Overloaded, now);
+                }
+            }
+            Observed::Nothing => {}
         }
     }
 

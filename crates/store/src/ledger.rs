@@ -4,12 +4,14 @@
 //! records the end. A short run has one record for both, and so has its entry.
 
 mod report;
+mod settle;
 mod spent;
 
 use sandstorm_types::{Labels, TenantId, Timestamp, Usd};
 use serde::{Deserialize, Serialize};
 
 pub use report::{GroupBy, LedgerQuery, LedgerSum, NoGroup};
+pub use settle::PartBill;
 pub use spent::{Spent, SpentBy};
 
 use crate::database::{Row, sql};
@@ -85,10 +87,18 @@ pub struct LedgerBill {
     pub peak_memory_bytes: u64,
     /// Whether the price was known; without one all amounts are nothing.
     pub priced: bool,
+    /// Whether time, processor and memory are as whoever ran it counted them; otherwise they were measured from outside.
+    #[serde(default = "yes")]
+    pub metered: bool,
     pub charge: Usd,
     pub credit: Usd,
     pub margin: Usd,
     pub snapshots: Usd,
+}
+
+/// Of bills on file that do not say so: they are of this machine.
+fn yes() -> bool {
+    true
 }
 
 impl LedgerBill {
@@ -136,8 +146,9 @@ impl Writing {
     ) -> Result<()> {
         let text =
             "INSERT INTO ledger (tenant, began_at, object, part, kind, key, provider, region, cpu_milli, memory_bytes,
-            max_cost, estimate, ended_at, wall_ms, cpu_ms, peak_memory_bytes, priced, charge, credit, margin, snapshots)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
+            max_cost, estimate, ended_at, wall_ms, cpu_ms, peak_memory_bytes, priced, charge, credit, margin, snapshots,
+            metered)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
         let (provider, region) = match bill {
             Some(bill) => (&*bill.provider, &bill.region),
             None => (&*entry.provider, &entry.region),
@@ -165,7 +176,8 @@ impl Writing {
             .bind(amount(|bill| bill.charge))
             .bind(amount(|bill| bill.credit))
             .bind(amount(|bill| bill.margin))
-            .bind(amount(|bill| bill.snapshots));
+            .bind(amount(|bill| bill.snapshots))
+            .bind(bill.is_none_or(|bill| bill.metered));
         self.run(insert).await?;
         // All parts of a thing have its labels.
         for (name, value) in entry.labels.iter().filter(|_| entry.part == 0) {
@@ -184,7 +196,7 @@ impl Writing {
         bill: &LedgerBill,
     ) -> Result<()> {
         let text = "UPDATE ledger SET provider = $3, region = $4, ended_at = $5, wall_ms = $6, cpu_ms = $7,
-            peak_memory_bytes = $8, priced = $9, charge = $10, credit = $11, margin = $12, snapshots = $13
+            peak_memory_bytes = $8, priced = $9, charge = $10, credit = $11, margin = $12, snapshots = $13, metered = $14
             WHERE tenant = $1 AND object = $2 AND part = 0 AND ended_at IS NULL";
         let update = sql(text)
             .bind(tenant)
@@ -199,7 +211,8 @@ impl Writing {
             .bind(bill.charge)
             .bind(bill.credit)
             .bind(bill.margin)
-            .bind(bill.snapshots);
+            .bind(bill.snapshots)
+            .bind(bill.metered);
         self.run(update).await.map(drop)
     }
 }

@@ -46,7 +46,8 @@ pub use idempotency::{Begun, StoredAnswer};
 pub use intents::Announced;
 pub use keys::KeyRow;
 pub use ledger::{
-    EntryKind, GroupBy, LedgerBill, LedgerEntry, LedgerQuery, LedgerSum, NoGroup, OpenEntry, Spent, SpentBy,
+    EntryKind, GroupBy, LedgerBill, LedgerEntry, LedgerQuery, LedgerSum, NoGroup, OpenEntry, PartBill, Spent,
+    SpentBy,
 };
 pub use names::{Claimed, NameRow};
 pub use retention::{Retention, Swept};

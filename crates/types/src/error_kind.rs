@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Quota,
     /// There is no money for it: a budget is used up, or a provider wants to be paid first.
     Billing,
-    /// The place is full.
+    /// No place can take it now: all are full, or none can be reached.
     Capacity,
     /// The deadline passed.
     Timeout,

@@ -6,7 +6,7 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{LimitName, Walls};
+use crate::{LimitName, SandboxId, Walls};
 
 /// The result. A program that fails is a result; only a platform failure is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -125,6 +125,9 @@ pub struct Attempt {
     /// `ok`, or the code of the error.
     pub outcome: String,
     pub ms: f64,
+    /// Under which id something was made there, or may have been; `None`: nothing was. Nobody else's matter.
+    #[serde(skip)]
+    pub sandbox: Option<SandboxId>,
 }
 
 impl Status {

@@ -86,6 +86,10 @@ fn text(usage: &Value, by: &[String]) -> String {
     if unpriced > 0 {
         text.push_str(&format!("{unpriced} of these ran where no price is known.\n"));
     }
+    let estimated = costs["total"]["estimated"].as_u64().unwrap_or(0);
+    if estimated > 0 {
+        text.push_str(&format!("{estimated} of these are by our own measure, not by their provider's.\n"));
+    }
     text
 }
 

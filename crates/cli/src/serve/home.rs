@@ -75,6 +75,11 @@ impl Home {
         self.0.join("serve/snapshots")
     }
 
+    /// What was learned about providers.
+    pub(crate) fn learned(&self) -> PathBuf {
+        self.0.join("serve/learned.json")
+    }
+
     pub(crate) fn cache(&self) -> PathBuf {
         self.0.join("serve/cache")
     }

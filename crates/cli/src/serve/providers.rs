@@ -74,6 +74,7 @@ pub(super) async fn fleet(
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).context("this machine has no random numbers")?;
     let fleet = Fleet::new(members, settings(loaded), u64::from_le_bytes(seed), tasks.clone());
+    fleet.keep_in(home.learned());
     fleet.start_probing();
     Ok(Some(fleet))
 }

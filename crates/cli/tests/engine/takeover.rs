@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use sandstorm_control::{CellStatus, Context, ContextEvent, StartContext};
+use sandstorm_control::{CellStatus, Context, ContextEvent, Spoken, StartContext};
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
@@ -132,7 +132,8 @@ async fn adopt(dir: &Path, world: &World, provider: &LocalProvider) -> (Context,
     let (exec, at) = (words[0].parse().unwrap(), words[1].parse().unwrap());
     let number: u64 = words[2].parse().unwrap();
     let shared = Arc::clone(&world.provider);
-    let context = Context::adopt(shared, &world.cx, exec, at, number + 1, &world.limits).await.unwrap();
+    let adopting = Context::adopt(shared, &world.cx, exec, at, number + 1, &world.limits, &Spoken::Channel);
+    let context = adopting.await.unwrap();
     (context, number)
 }
 

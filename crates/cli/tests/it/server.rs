@@ -15,4 +15,5 @@ mod providers;
 mod routing;
 pub mod socket;
 pub mod tenants;
+mod upstream;
 mod walk;

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sandstorm_provider::{ExecEvent, ExecSignal, OUTPUT_HARD_FACTOR, Result};
+use sandstorm_provider::{ExecSignal, OUTPUT_HARD_FACTOR, Result};
 use sandstorm_types::{ExecId, PerStream, ProgramError, RichResult, Stream};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::message::{CellId, Ended, FromKernel, ToKernel};
-use crate::context::{Context, Interrupter, broken, broken_by};
+use crate::context::transport::Heard;
+use crate::context::{Context, Interrupter, broken};
 
 /// An interrupt that came just before a blocking call is missed by it, so it is sent again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -137,18 +138,11 @@ impl Context {
         let mut interrupting = false;
         let mut flooding: Option<Instant> = None;
         loop {
-            while let Some(message) = self.wire.take::<FromKernel>().map_err(broken_by)? {
-                match cell.hear(message, number, probe) {
-                    Heard::Done => return Ok(Some(cell.cell)),
-                    Heard::Probe if !cell.began => return Ok(None),
-                    Heard::Probe | Heard::More => {}
-                }
-            }
             let too_much = self.output.saturating_mul(OUTPUT_HARD_FACTOR);
             if flooding.is_none() && (cell.printed > too_much || cell.said > MOST_RESULTS) {
                 flooding = Some(Instant::now() + GIVE_UP);
                 interrupting = true;
-                self.signal(ExecSignal::Interrupt).await?;
+                self.interrupt().await?;
             }
             let nudge = async {
                 if interrupting {
@@ -164,14 +158,18 @@ impl Context {
                 }
             };
             tokio::select! {
-                event = self.hear() => match event? {
-                    ExecEvent::Output { stream, bytes, .. } => cell.output(stream, bytes),
-                    ExecEvent::Channel { bytes, .. } => cell.said += bytes.len() as u64,
-                    ExecEvent::Started | ExecEvent::Exited(_) => {}
+                heard = self.next() => match heard? {
+                    Heard::Message(message) => match cell.hear(message, number, probe) {
+                        Meaning::Done => return Ok(Some(cell.cell)),
+                        Meaning::Probe if !cell.began => return Ok(None),
+                        Meaning::Probe | Meaning::More => {}
+                    },
+                    Heard::Output { stream, bytes } => cell.output(stream, bytes),
+                    Heard::Said(bytes) => cell.said += bytes as u64,
                 },
                 () = nudge => {
                     interrupting = true;
-                    self.signal(ExecSignal::Interrupt).await?;
+                    self.interrupt().await?;
                 }
                 () = give_up => {
                     self.signal(ExecSignal::Kill).await?;
@@ -197,7 +195,7 @@ impl Cell {
 }
 
 /// What a message means for the cell that is followed.
-enum Heard {
+enum Meaning {
     More,
     Done,
     Probe,
@@ -218,11 +216,11 @@ struct Collecting<'a> {
 
 impl Collecting<'_> {
     /// Takes a message in.
-    fn hear(&mut self, message: FromKernel, cell: u64, probe: Option<&str>) -> Heard {
+    fn hear(&mut self, message: FromKernel, cell: u64, probe: Option<&str>) -> Meaning {
         let ours = |id: &Value| id.as_u64() == Some(cell);
         match message {
             FromKernel::Start { id } if ours(&id) => self.began = true,
-            FromKernel::Done { id, .. } if probe.is_some() && id.as_str() == probe => return Heard::Probe,
+            FromKernel::Done { id, .. } if probe.is_some() && id.as_str() == probe => return Meaning::Probe,
             FromKernel::Display { id, data, metadata } if ours(&id) => {
                 let shown = RichResult { data, metadata, main: false };
                 self.tell(ContextEvent::Display(shown.clone()));
@@ -243,12 +241,12 @@ impl Collecting<'_> {
                     Ended::Interrupted => CellStatus::Interrupted,
                 };
                 self.cell.execution_count = execution_count;
-                return Heard::Done;
+                return Meaning::Done;
             }
             // Late words of an earlier cell, and beginnings, need no answer.
             _ => {}
         }
-        Heard::More
+        Meaning::More
     }
 
     fn output(&mut self, stream: Stream, bytes: Bytes) {

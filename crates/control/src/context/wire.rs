@@ -1,18 +1,19 @@
 //! Messages on the kernel's channel: frames of at most a mebibyte, joined while their top bit says that more follows.
 
-use std::collections::VecDeque;
-
 use bytes::{BufMut, Bytes, BytesMut};
 use sandstorm_provider::CHANNEL_MESSAGE;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Position;
+use crate::context::consumed::Consumed;
 
 /// Largest payload of a frame.
 const FRAME: usize = 1 << 20;
 /// Largest message from a kernel.
-const MESSAGE: usize = 128 << 20;
+pub(crate) const MESSAGE: usize = 128 << 20;
+/// Largest message to a kernel.
+pub(crate) const TO_KERNEL: usize = CHANNEL_MESSAGE - 4 * (CHANNEL_MESSAGE / FRAME + 1);
 /// Top bit of a header: the message goes on.
 const MORE: u32 = 1 << 31;
 
@@ -31,33 +32,28 @@ pub(crate) enum WireError {
 pub(crate) struct Wire {
     waiting: BytesMut,
     message: Vec<u8>,
-    /// The events whose bytes are not all used by whole messages: number, and bytes of it that are left.
-    open: VecDeque<(u64, usize)>,
+    /// What whole messages have used.
+    consumed: Consumed,
     /// Bytes of the message that is not whole yet, with its headers, that were taken out of `waiting`.
     partial: usize,
-    /// Bytes of the first open event that whole messages have used.
-    used: usize,
 }
 
 impl Wire {
     /// Bytes that event `number` brought.
     pub(crate) fn push(&mut self, number: u64, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
-        self.open.push_back((number, bytes.len()));
+        self.consumed.push(number, bytes.len());
     }
 
     /// Leaves out the first bytes of the first event: an earlier host has used them.
     pub(crate) fn skip(&mut self, bytes: usize) {
         let _ = self.waiting.split_to(bytes.min(self.waiting.len()));
-        self.settle(bytes);
+        self.consumed.settle(bytes);
     }
 
     /// Where the first message that is not whole yet begins; `next` is the number of the next event.
     pub(crate) fn position(&self, next: u64) -> Position {
-        match self.open.front() {
-            Some((number, _)) => Position { event: *number, skip: self.used },
-            None => Position { event: next, skip: 0 },
-        }
+        self.consumed.position(next)
     }
 
     /// The next message, if all of it is there.
@@ -69,7 +65,7 @@ impl Wire {
             if !more {
                 let message = std::mem::take(&mut self.message);
                 let whole = std::mem::take(&mut self.partial);
-                self.settle(whole);
+                self.consumed.settle(whole);
                 return serde_json::from_slice(&message).map(Some).map_err(|_| WireError::Malformed);
             }
         }
@@ -92,23 +88,12 @@ impl Wire {
         self.partial += frame.len();
         Ok(Some(header & MORE != 0))
     }
-
-    /// Whole messages used that many bytes more.
-    fn settle(&mut self, bytes: usize) {
-        self.used += bytes;
-        while let Some((_, length)) = self.open.front()
-            && *length <= self.used
-        {
-            self.used -= *length;
-            self.open.pop_front();
-        }
-    }
 }
 
 /// A message to a kernel, in frames.
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Bytes, WireError> {
     let bytes = serde_json::to_vec(message).map_err(|_| WireError::Malformed)?;
-    if bytes.len() > CHANNEL_MESSAGE - 4 * (CHANNEL_MESSAGE / FRAME + 1) {
+    if bytes.len() > TO_KERNEL {
         return Err(WireError::MessageTooLong);
     }
     let mut frames = BytesMut::with_capacity(bytes.len() + 32);

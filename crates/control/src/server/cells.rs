@@ -383,7 +383,7 @@ impl Inner {
     async fn autopsy(&self, interpreter: &Interpreter, exec: ExecId) -> Option<ProgramEnd> {
         let cx = OpContext::new(interpreter.tenant).with_timeout(AUTOPSY);
         let look = async {
-            let mut exec = self.provider.attach(&cx, &exec, AttachFrom::START).await.ok()?;
+            let mut exec = self.provider.attach(&cx, &exec, AttachFrom::End).await.ok()?;
             while let Some(Ok(event)) = exec.events.next().await {
                 if let ExecEvent::Exited(end) = event {
                     return Some(end);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ring::hmac;
 use sandstorm_language::{Catalogue, Language, Toolchain};
 use sandstorm_provider::{Error, ExecSignal, OpContext, Result};
-use sandstorm_store::{ContextChanges, ContextRow};
+use sandstorm_store::{ContextChanges, ContextRow, SandboxRow};
 use sandstorm_types::{
     ContextId, EnvMap, ErrorKind, ExecId, GuestPath, LanguageName, SandboxId, TenantId, Timestamp,
 };
@@ -14,8 +15,8 @@ use sandstorm_types::{
 use super::failure::{conflict, invalid, not_found, stored};
 use super::interpreter::Interpreter;
 use super::living::Living;
-use super::{Caller, Control, Inner, Scope};
-use crate::context::{Context, StartContext};
+use super::{Caller, Control, Inner, Pepper, Scope};
+use crate::context::{Context, Nonce, Spoken, StartContext};
 
 /// How long an interpreter may take to start.
 const START: Duration = Duration::from_secs(30);
@@ -154,7 +155,7 @@ impl Inner {
         new: NewContext,
     ) -> Result<ContextView> {
         let _alone = living.contexts.lock().await;
-        self.toolchain(&new.language)?;
+        self.kernel_toolchain(&new.language, living)?;
         if stored(self.store.contexts(caller.tenant, living.id).await)?.len() >= MOST {
             return Err(conflict("the sandbox has as many contexts as it may have").with("allowed", MOST));
         }
@@ -192,13 +193,14 @@ impl Inner {
         row: &ContextRow,
     ) -> Result<()> {
         let language: LanguageName = row.language.parse().map_err(|_| damaged())?;
-        let (language, toolchain) = self.toolchain(&language)?;
+        let (language, toolchain) = self.kernel_toolchain(&language, living)?;
         let env: EnvMap = serde_json::from_value(row.env.clone()).map_err(|_| damaged())?;
         let start = StartContext {
             exec: row.exec,
             lasting: true,
             cwd: Some(row.cwd.parse().map_err(|_| damaged())?),
             env,
+            spoken: self.spoken(&living.row(), row.exec),
         };
         let limits = living.row().spec.limits;
         let cx = cx.clone().with_timeout(START);
@@ -274,14 +276,31 @@ impl Inner {
         Ok(conflict("the context is lost: restart it or delete it"))
     }
 
-    fn toolchain(&self, name: &LanguageName) -> Result<(&'static Language, Toolchain)> {
+    /// What a context is started with: programs of this machine, or by their bare names where those mean nothing.
+    fn kernel_toolchain(
+        &self,
+        name: &LanguageName,
+        living: &Living,
+    ) -> Result<(&'static Language, Toolchain)> {
         let language = Catalogue::embedded().get(name.as_str()).map_err(|e| invalid(e.to_string()))?;
+        if self.is_elsewhere(&living.row()) {
+            return Ok((language, language.bare_toolchain()));
+        }
         let toolchain = language.detect(&self.runner.toolchains.roots).map_err(|missing| {
             let what = missing.absent.join(", ");
             invalid(format!("{} is not installed: {what} not found", language.title))
                 .with("install", missing.install.command())
         })?;
         Ok((language, toolchain))
+    }
+
+    /// How the interpreter `exec` of a sandbox is spoken to. The nonce of one that is spoken to in lines is known from its id,
+    /// so that nothing is stored and whoever has the same state directory knows it.
+    pub(super) fn spoken(&self, sandbox: &SandboxRow, exec: ExecId) -> Spoken {
+        if self.can(sandbox).exec_channel {
+            return Spoken::Channel;
+        }
+        Spoken::Lines(nonce(&self.settings.pepper, exec))
     }
 
     fn context_view(&self, row: ContextRow) -> Result<ContextView> {
@@ -303,6 +322,16 @@ impl Inner {
             execution_count: count,
         })
     }
+}
+
+fn nonce(pepper: &Pepper, exec: ExecId) -> Nonce {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &pepper.0);
+    let mut mac = hmac::Context::with_key(&key);
+    mac.update(b"sandstorm kernel nonce\0");
+    mac.update(&exec.bits().to_be_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&mac.sign().as_ref()[..16]);
+    Nonce::new(bytes)
 }
 
 fn damaged() -> Error {

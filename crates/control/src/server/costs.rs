@@ -7,6 +7,7 @@
 mod account;
 mod budgets;
 mod during;
+mod metering;
 mod opening;
 mod prices;
 mod report;
@@ -22,6 +23,7 @@ pub use sandstorm_router::money::AtLimit;
 
 pub(super) use account::{Account, Used};
 pub(super) use during::Spending;
+pub(super) use metering::Part;
 pub(super) use opening::Opening;
 
 /// What the operator decides about money.

@@ -6,23 +6,24 @@ use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
 use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
-    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, Routing, RunSpec, SandboxId, SandboxSpec, State,
-    Step, TenantId, Timestamp, Usd,
+    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
+    TenantId, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Promise;
-use super::costs::Opening;
+use super::costs::{Opening, Part};
 use super::failure::{invalid, stored};
 use super::living::{Given, Living};
+use super::routing::Wishes;
 use super::steps::Stepped;
 use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
 use crate::layers::{Layer, Site, Wanted};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, Reach};
 
 /// Where a new sandbox should go, and where it has to.
 struct Bound {
-    routing: Option<Box<Routing>>,
+    wishes: Wishes,
     /// Who has the snapshot that it starts from.
     snapshot_at: Option<String>,
 }
@@ -88,15 +89,15 @@ impl Inner {
         self.accepts_work()?;
         let mut new = new;
         let snapshot_at = self.start_from(caller.tenant, &mut new).await?;
-        let mut routing = self.wishes(&mut new);
-        let max_cost = self.most(new.max_cost, &mut routing);
+        let mut wishes = self.wishes(&mut new);
+        let max_cost = self.most(new.max_cost, &mut wishes.routing);
         let (spec, idle_timeout) = self.wanted(new)?;
         self.admits(&spec)?;
-        self.check_routing(routing.as_deref(), &spec)?;
+        self.check_routing(wishes.routing.as_deref(), &spec)?;
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
         let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
-        match self.build(cx, &spec, row, promise, given, Bound { routing, snapshot_at }).await {
+        match self.build(cx, &spec, row, promise, given, Bound { wishes, snapshot_at }).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -172,12 +173,15 @@ impl Inner {
     /// Takes away what is there of a sandbox that could not be made, and says so in its record.
     pub(super) async fn not_made(self: &Arc<Self>, tenant: TenantId, id: SandboxId, error: &Error) {
         self.sandboxes.remove(id);
+        if let Some(account) = self.spending.of_sandbox(id) {
+            account.gave_up(error.attempts());
+        }
         self.fail_surely(tenant, id, told(error)).await;
     }
 
     /// Builds what the row says and takes the step to `ready`.
     async fn build(
-        &self,
+        self: &Arc<Self>,
         cx: &OpContext,
         spec: &SandboxSpec,
         row: SandboxRow,
@@ -186,7 +190,9 @@ impl Inner {
         bound: Bound,
     ) -> Result<SandboxRow> {
         let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
-        (options.routing, options.snapshot_at) = (bound.routing, bound.snapshot_at);
+        let Bound { wishes, snapshot_at } = bound;
+        (options.routing, options.not_here, options.snapshot_at) =
+            (wishes.routing, wishes.not_here, snapshot_at);
         let made = self.provider.create(cx, &wanted, options).await?;
         self.made(row, made).await
     }
@@ -223,14 +229,21 @@ impl Inner {
     }
 
     /// Takes the step to `ready` of a sandbox that the provider made.
-    pub(super) async fn made(&self, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
+    pub(super) async fn made(self: &Arc<Self>, row: SandboxRow, made: Sandbox) -> Result<SandboxRow> {
         let id = row.id;
-        let attempts = self.spending.placed(&made);
+        let tried = self.spending.placed(&made);
+        let unsettled: Vec<Part> = Part::attempts(&tried).collect();
+        let attempts = tried.into_iter().map(|tried| tried.entry).collect();
         let walls = serde_json::to_value(made.stated_walls()).ok();
         let provider = made.placement.map(|placement| placement.info.name);
         let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {
-            Stepped::To(row) => Ok(row),
+            Stepped::To(row) => {
+                if let Some(account) = self.spending.of_sandbox(id) {
+                    self.settle_costs(&account, unsettled);
+                }
+                Ok(row)
+            }
             Stepped::Refused(row) => {
                 // Ended while it was made: whoever ended it may have come before there was anything to destroy.
                 self.provider.destroy(&OpContext::new(row.tenant), &id).await?;
@@ -299,9 +312,9 @@ impl Inner {
             let layers =
                 self.runner.layers.as_ref().ok_or_else(|| invalid("this server installs no packages"))?;
             let mut run = RunSpec::new(language.clone(), "");
-            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains)?;
+            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)?;
             run.requirements.clone_from(requirements);
-            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains)?;
+            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)?;
             let recipe = prepared.recipe.ok_or_else(|| invalid("the language has no package manager"))?;
             let wanted = Wanted {
                 recipe,
@@ -335,7 +348,8 @@ impl Inner {
         for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
             let mut run = RunSpec::new(language.clone(), "");
             run.requirements.clone_from(requirements);
-            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains) else {
+            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)
+            else {
                 continue;
             };
             let Some(recipe) = prepared.recipe else { continue };

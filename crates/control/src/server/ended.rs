@@ -154,7 +154,12 @@ pub(super) fn empty(id: ExecId, status: Status, info: &ProviderInfo, walls: Wall
             isolator: Some(info.kind.clone()),
             region: info.region.clone(),
             reason: "where the sandbox is".to_owned(),
-            attempts: vec![Attempt { provider: info.name.clone(), outcome: "ok".to_owned(), ms: 0.0 }],
+            attempts: vec![Attempt {
+                provider: info.name.clone(),
+                outcome: "ok".to_owned(),
+                ms: 0.0,
+                sandbox: None,
+            }],
             cost_usd: 0.0,
         },
         cached_from: None,

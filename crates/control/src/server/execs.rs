@@ -33,6 +33,8 @@ const TITLE: usize = 200;
 pub(super) const COMMAND: &str = "command";
 pub(super) const CODE: &str = "code";
 pub(super) const CELL: &str = "cell";
+/// A command whose output is not kept once its listener has it.
+pub(super) const STREAM: &str = "stream";
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -72,6 +74,9 @@ pub struct NewExec {
     pub id: Option<ExecId>,
     /// Bytes of a program's output that are kept; the sandbox's limit unless given, and at most that.
     pub output: Option<ByteSize>,
+    /// Whether output is kept for those who attach later. Without it, output has no limit, waits for its listener and stays
+    /// until [`ExecSignal::Forget`]: for a command in the background that lives long and writes much.
+    pub replay: bool,
 }
 
 /// An exec as its owner sees it.
@@ -84,6 +89,8 @@ pub struct ExecView {
     pub title: String,
     pub background: bool,
     pub tty: bool,
+    /// Whether its output is kept for those who attach later.
+    pub replay: bool,
     /// `None` while it runs.
     pub status: Option<Status>,
     /// Once it ended and while it is kept.
@@ -153,6 +160,10 @@ impl Control {
         if new.output.is_some_and(|output| output > most) {
             return Err(invalid("more output is to be kept than the sandbox's limit").with("limit", most));
         }
+        let streams = new.background && matches!(new.work, ExecWork::Command(_)) && new.output.is_none();
+        if !new.replay && !streams {
+            return Err(invalid("only a command in the background, without `output`, does without replay"));
+        }
         let row = new_row(caller, living.id, id, &new);
         let (mut job, action) = match new.work {
             ExecWork::Command(command) => (Job::command(command)?, "exec.command"),
@@ -179,6 +190,7 @@ impl Control {
         request.tty = new.tty;
         request.timeout = new.timeout;
         request.output = new.output;
+        request.replay = new.replay;
         request.background = lasting;
         request.lasting = lasting;
         let (inner, living, caller) = (Arc::clone(&self.0), Arc::clone(living), caller.clone());
@@ -239,7 +251,7 @@ impl Control {
             Some(execution) => {
                 let events = match &execution.cell {
                     Some(log) => listener::of_cell(Arc::clone(log), None),
-                    None => listener::of_program(&self.0, &execution, None, false),
+                    None => listener::of_program(&self.0, &execution, None, false, after),
                 };
                 (events, ComingEnd::Coming(execution), self.0.exec_view_of(&row, None))
             }
@@ -249,6 +261,10 @@ impl Control {
                 let view = self.0.exec_view_of(&row, Some(&ended));
                 let events = match self.0.ended_cells.get(exec) {
                     Some(log) => listener::of_cell(log, None),
+                    None if row.kind == STREAM => {
+                        listener::of_ended_stream(&self.0, &caller.operation(), exec, ended.clone(), after)
+                            .await
+                    }
                     None => {
                         let stage = stage_of_ended(&row, &ended);
                         listener::of_ended(&self.0, &caller.operation(), exec, stage, ended.clone()).await
@@ -292,10 +308,10 @@ impl Control {
         exec: ExecId,
         signal: ExecSignal,
     ) -> Result<()> {
-        if let ExecSignal::Forget { .. } = signal {
-            return Err(invalid("there is no such signal"));
+        let (row, execution) = self.find(caller, sandbox, exec).await?;
+        if matches!(signal, ExecSignal::Forget { .. }) && row.kind != STREAM {
+            return Err(invalid("only what is not kept for replay can be forgotten"));
         }
-        let (_, execution) = self.find(caller, sandbox, exec).await?;
         let Some(execution) = execution else { return Ok(()) };
         execution.living.touch();
         let ends = matches!(signal, ExecSignal::Kill | ExecSignal::Terminate | ExecSignal::Interrupt);
@@ -342,7 +358,7 @@ impl Control {
             (Some(input), _) => input,
             // Taken over from an earlier server, and whoever follows it is still on the way to it.
             (None, Stage::Log { log, complaints: false }) => {
-                self.0.provider.attach(&caller.operation(), &log, AttachFrom::START).await?.input
+                self.0.provider.attach(&caller.operation(), &log, AttachFrom::End).await?.input
             }
             (None, _) => return Err(conflict("the program takes no input")),
         };
@@ -377,9 +393,10 @@ pub(super) fn stage_of_ended(row: &ExecRow, ended: &Ended) -> Stage {
 
 /// The record of an exec that is about to start.
 pub(super) fn new_row(caller: &Caller, sandbox: SandboxId, id: ExecId, new: &NewExec) -> ExecRow {
+    let command = if new.replay { COMMAND } else { STREAM };
     let (title, kind, context) = match &new.work {
-        ExecWork::Command(Command::Program(argv)) => (argv.join(" "), COMMAND, None),
-        ExecWork::Command(Command::Shell(line)) => (line.clone(), COMMAND, None),
+        ExecWork::Command(Command::Program(argv)) => (argv.join(" "), command, None),
+        ExecWork::Command(Command::Shell(line)) => (line.clone(), command, None),
         ExecWork::Code { language, .. } => (language.to_string(), CODE, None),
         ExecWork::Cell { context, .. } => (context.to_string(), CELL, Some(*context)),
     };
@@ -421,7 +438,7 @@ impl Inner {
         let (own, heard) = oneshot::channel();
         let (started, start) = oneshot::channel();
         let compiles = job.compile.is_some();
-        let events = listener::of_program(self, &execution, Some(heard), !lasting);
+        let events = listener::of_program(self, &execution, Some(heard), !lasting, None);
         let work = Arc::clone(self).carry_out(Arc::clone(&execution), job, caller.operation(), own, started);
         self.tasks.start("carry out an exec", work);
         // A compiler takes its time, which whoever listens spends listening.
@@ -440,6 +457,7 @@ impl Inner {
             title: row.title.clone(),
             background: row.background,
             tty: row.tty,
+            replay: row.kind != STREAM,
             status: row.status.as_deref().and_then(Status::named),
             result: ended.map(|ended| ended.result.clone()),
             started_at: row.started_at,

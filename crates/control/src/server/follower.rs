@@ -14,6 +14,7 @@ use super::Inner;
 use super::beginning::Beginning;
 use super::ended::{Ended, KEPT_OUTPUT};
 use super::events::ending;
+use super::execs::STREAM;
 use super::executions::{Execution, Stage};
 use crate::execute::Executed;
 use crate::outcome::{self, Times};
@@ -91,7 +92,10 @@ impl Inner {
 
     async fn watch_to_end(&self, execution: &Execution, log: ExecId) -> Result<(ProgramEnd, Option<Said>)> {
         let cx = OpContext::new(execution.row.tenant);
-        let mut exec = self.provider.attach(&cx, &log, AttachFrom::START).await?;
+        // Of one whose output waits for its listener, another listener would take the pace.
+        let streams = execution.row.kind == STREAM;
+        let from = if streams { AttachFrom::End } else { AttachFrom::START };
+        let mut exec = self.provider.attach(&cx, &log, from).await?;
         if execution.input().is_none() {
             execution.set_input(exec.input.clone());
         }

@@ -304,7 +304,8 @@ impl Inner {
         let mut audit = order.caller.audit("context.fork", row.id);
         audit.detail = Some(serde_json::json!({ "source": source.row.id.to_string() }));
         let (provider, limits) = (Arc::clone(&self.provider), &fork.spec.limits);
-        let adopting = Context::adopt(provider, &order.cx, exec, 0, source.still.next_cell, limits);
+        let (spoken, next_cell) = (self.spoken(fork, exec), source.still.next_cell);
+        let adopting = Context::adopt(provider, &order.cx, exec, 0, next_cell, limits, &spoken);
         let (recorded, context) = tokio::join!(self.store.insert_context(&row, &audit), adopting);
         stored(recorded)?;
         let mut context = context?;

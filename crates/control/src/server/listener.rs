@@ -12,6 +12,7 @@ use tokio_util::sync::DropGuard;
 use super::Inner;
 use super::cell_log::CellLog;
 use super::ended::Ended;
+use super::execs::STREAM;
 use super::executions::{Execution, Stage};
 use super::numbering::{Numbering, from_stored};
 
@@ -50,6 +51,8 @@ struct Listener {
     outcome: Outcome,
     numbering: Numbering,
     heard: VecDeque<Event>,
+    /// Where to begin in output that is not kept.
+    stream_from: Option<u64>,
     over: bool,
     /// Ends what has not become a program yet when the listener for whom it is made goes away.
     _guard: Option<DropGuard>,
@@ -61,14 +64,21 @@ pub(super) fn of_program(
     execution: &Arc<Execution>,
     own: Option<oneshot::Receiver<Heard>>,
     ends_with_it: bool,
+    after: Option<u64>,
 ) -> BoxStream<'static, Event> {
+    let stream_from = (execution.row.kind == STREAM).then(|| next_to(after));
+    let numbering = match stream_from {
+        Some(from) => Numbering::as_told(execution.id(), from),
+        None => Numbering::new(execution.id(), false),
+    };
     let listener = Listener {
         inner: Arc::clone(inner),
         exec: execution.id(),
         feed: own.map_or(Feed::Attached, Feed::Own),
         outcome: Outcome::Coming(Arc::clone(execution)),
-        numbering: Numbering::new(execution.id(), false),
+        numbering,
         heard: VecDeque::new(),
+        stream_from,
         over: false,
         _guard: ends_with_it.then(|| execution.cancel.clone().drop_guard()),
     };
@@ -94,12 +104,45 @@ pub(super) async fn of_ended(
             outcome: Outcome::Known(Arc::new(ended)),
             numbering: Numbering::new(exec, complaints),
             heard: VecDeque::new(),
+            stream_from: None,
             over: false,
             _guard: None,
         };
         return listener.into_stream();
     }
     stream::iter(ended.events.clone().map_or_else(|| from_stored(exec, &ended), VecDeque::from)).boxed()
+}
+
+/// What is left of the events of a program whose output was not kept: at least its end.
+pub(super) async fn of_ended_stream(
+    inner: &Arc<Inner>,
+    cx: &OpContext,
+    exec: ExecId,
+    ended: Ended,
+    after: Option<u64>,
+) -> BoxStream<'static, Event> {
+    let from = next_to(after);
+    let (feed, first) = match inner.provider.attach(cx, &exec, AttachFrom::Seq(from)).await {
+        Ok(attached) => (Feed::Open(attached.events), attached.first),
+        Err(_) => (Feed::Over, from),
+    };
+    let listener = Listener {
+        inner: Arc::clone(inner),
+        exec,
+        feed,
+        outcome: Outcome::Known(Arc::new(ended)),
+        numbering: Numbering::as_told(exec, first),
+        heard: VecDeque::new(),
+        stream_from: Some(from),
+        over: false,
+        _guard: None,
+    };
+    listener.into_stream()
+}
+
+/// The number behind those that a listener has heard.
+fn next_to(after: Option<u64>) -> u64 {
+    after.map_or(0, |after| after.saturating_add(1))
 }
 
 /// The events of a cell.
@@ -175,10 +218,16 @@ impl Listener {
             self.numbering.push(sandstorm_types::EventBody::Start { exec: self.exec }, &mut self.heard);
             return Feed::Over;
         };
-        self.numbering = Numbering::new(self.exec, complaints);
         let cx = OpContext::new(execution.row.tenant);
-        match self.inner.provider.attach(&cx, &log, AttachFrom::START).await {
-            Ok(attached) => Feed::Open(attached.events),
+        let from = self.stream_from.map_or(AttachFrom::START, AttachFrom::Seq);
+        match self.inner.provider.attach(&cx, &log, from).await {
+            Ok(attached) => {
+                self.numbering = match self.stream_from {
+                    Some(_) => Numbering::as_told(self.exec, attached.first),
+                    None => Numbering::new(self.exec, complaints),
+                };
+                Feed::Open(attached.events)
+            }
             Err(error) => {
                 tracing::debug!(exec = %self.exec, %error, "a program cannot be listened to");
                 Feed::Over

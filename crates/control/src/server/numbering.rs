@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use sandstorm_provider::ExecEvent;
-use sandstorm_types::{Chunk, Event, EventBody, ExecId, Stream, TextSplitter};
+use sandstorm_types::{Chunk, ChunkData, Event, EventBody, ExecId, Stream, TextSplitter};
 
 use super::ended::Ended;
 
@@ -19,18 +19,32 @@ pub(super) struct Numbering {
     stderr: TextSplitter,
     /// Everything is shown as errors: what a compiler that refused has said.
     complaints: bool,
+    /// Events have the provider's own numbers, each as it is: there may be none before the first.
+    as_told: bool,
 }
 
 impl Numbering {
     pub(super) fn new(exec: ExecId, complaints: bool) -> Self {
         let (stdout, stderr) = (TextSplitter::new(), TextSplitter::new());
-        Self { exec, next: 0, stdout, stderr, complaints }
+        Self { exec, next: 0, stdout, stderr, complaints, as_told: false }
+    }
+
+    /// For output that is not kept: whoever comes back counts on from where the provider is, not from the start.
+    pub(super) fn as_told(exec: ExecId, first: u64) -> Self {
+        Self { next: first, as_told: true, ..Self::new(exec, false) }
     }
 
     /// Takes one event in. `true`: the program has ended and has said everything.
     pub(super) fn take(&mut self, event: ExecEvent, into: &mut VecDeque<Event>) -> bool {
         match event {
             ExecEvent::Started => self.push(EventBody::Start { exec: self.exec }, into),
+            ExecEvent::Output { stream, offset, bytes } if self.as_told => {
+                let data = match String::from_utf8(bytes.into()) {
+                    Ok(text) => ChunkData::Text(text),
+                    Err(other) => ChunkData::Base64(other.into_bytes()),
+                };
+                self.push(shown(stream, Chunk { offset, data }), into);
+            }
             ExecEvent::Output { stream, bytes, .. } => self.output(stream, &bytes, into),
             ExecEvent::Channel { .. } => {}
             ExecEvent::Exited(_) => {
@@ -146,6 +160,25 @@ mod tests {
             .collect();
         // A character that came in two pieces is whole, one that never came to its end goes out as bytes.
         assert_eq!(said, ["a".as_bytes(), "€".as_bytes(), b"\xe2"]);
+    }
+
+    #[test]
+    fn what_is_not_kept_has_the_numbers_of_its_provider() {
+        let mut events = VecDeque::new();
+        let mut numbering = Numbering::as_told(ExecId::from_bits(1), 7);
+        let bytes = Bytes::from_static(b"a\xe2\x82");
+        numbering.take(ExecEvent::Output { stream: Stream::Stdout, offset: 90, bytes }, &mut events);
+        numbering.take(output(Stream::Stderr, b"b"), &mut events);
+        let seen: Vec<_> = events
+            .iter()
+            .map(|event| match &event.body {
+                EventBody::Stdout(chunk) | EventBody::Stderr(chunk) => {
+                    (event.seq, chunk.offset, chunk.data.as_bytes().to_vec())
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(seen, [(7, 90, b"a\xe2\x82".to_vec()), (8, 0, b"b".to_vec())]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, debug_span};
 
 use super::admission::Promise;
-use super::costs::{Account, Used};
+use super::costs::{Account, Part, Used};
 use super::ended::Ended;
 use super::failure::conflict;
 use super::numbering::Numbering;
@@ -219,19 +219,32 @@ async fn tell_of<T>(
     finished
 }
 
-/// What a run cost, as its result tells and its record keeps it.
-fn settled(account: &Account, result: &mut RunResult, elapsed: Duration) -> RunCost {
+/// What a run cost, as its result tells and its record keeps it, and what only providers know of that.
+fn settled(
+    account: &Account,
+    result: &mut RunResult,
+    elapsed: Duration,
+    nowhere: bool,
+) -> (RunCost, Vec<Part>) {
     let route = &mut result.route;
-    let attempts = account.ran_at(&route.provider, route.region.as_deref(), &route.attempts);
-    let used = Used {
-        wall: elapsed,
-        cpu: Duration::try_from_secs_f64(result.metrics.cpu_ms / 1000.0).unwrap_or_default(),
-        peak_memory: result.metrics.peak_memory_bytes,
+    let (tried, bill) = if nowhere {
+        (account.gave_up(&route.attempts), account.close_nowhere())
+    } else {
+        let used = Used {
+            wall: elapsed,
+            cpu: Duration::try_from_secs_f64(result.metrics.cpu_ms / 1000.0).unwrap_or_default(),
+            peak_memory: result.metrics.peak_memory_bytes,
+        };
+        let tried = account.placed(&route.provider, route.region.clone(), &route.attempts);
+        (tried, account.close(&used))
     };
-    let bill = account.close(&used);
     route.cost_usd = bill.total().as_f64();
     result.stopped_by = account.stopped_by().map(str::to_owned);
-    RunCost { bill, attempts }
+    let here = route.attempts.last().filter(|_| !nowhere).and_then(|attempt| attempt.sandbox);
+    let own = here.and_then(|sandbox| Part::own(sandbox, &bill));
+    let unsettled = own.into_iter().chain(Part::attempts(&tried)).collect();
+    let attempts = tried.into_iter().map(|tried| tried.entry).collect();
+    (RunCost { bill, attempts }, unsettled)
 }
 
 impl Inner {
@@ -261,7 +274,7 @@ impl Inner {
         let mut beginning = match self.begin_run(beginning, recorded).await {
             Ok(beginning) => beginning,
             Err(error) => {
-                self.clear_away(clearing, None);
+                self.clear_away(clearing, None, None);
                 return Err(error);
             }
         };
@@ -281,10 +294,11 @@ impl Inner {
         let finished = self.beside_beginning_of_run(running, &mut beginning).await;
         let (mut ended, failure, remains) = self.ended_run(id, finished, waited);
         let elapsed = began.elapsed();
-        let cost = settled(&account, &mut ended.result, elapsed);
+        let nowhere = failure.is_some() && self.runner.fleet.is_some();
+        let (cost, unsettled) = settled(&account, &mut ended.result, elapsed, nowhere);
         let recording = self.record_run(caller.tenant, id, &ended, failure.is_some(), beginning, cost);
         if let Err(error) = recording.instrument(debug_span!("record_end")).await {
-            self.clear_away(clearing, remains);
+            self.clear_away(clearing, remains, None);
             return Err(failure.unwrap_or(error));
         }
         if let (Some(lead), None) = (lead, &failure) {
@@ -302,7 +316,8 @@ impl Inner {
             UsageDelta { runs: 1, cpu_ms, memory_mib_seconds, ..UsageDelta::default() },
         );
         // Nobody has to wait for the clean-up to have the answer.
-        self.clear_away(clearing, remains);
+        let unsettled = (!unsettled.is_empty()).then_some((account, unsettled));
+        self.clear_away(clearing, remains, unsettled);
         if let Some(telling) = telling {
             Box::pin(telling.end(&ended)).await;
         }
@@ -311,7 +326,12 @@ impl Inner {
 
     /// Ends the sandbox of a run that is over; its memory is free again then. Of the tenant's quota it has nothing any more:
     /// whoever has the answer may ask for the next one.
-    fn clear_away(self: &Arc<Self>, clearing: Clearing, remains: Option<Remains>) {
+    fn clear_away(
+        self: &Arc<Self>,
+        clearing: Clearing,
+        remains: Option<Remains>,
+        unsettled: Option<(Arc<Account>, Vec<Part>)>,
+    ) {
         let Clearing { id, run, promise, hold } = clearing;
         drop(hold);
         let inner = Arc::clone(self);
@@ -325,6 +345,9 @@ impl Inner {
                 tracing::error!(run = %id, %error, "the sandbox of a run could not be ended");
             }
             drop(promise);
+            if let Some((account, parts)) = unsettled {
+                inner.settle_costs(&account, parts);
+            }
             inner.runs.remove(id);
             run.over.cancel();
         });
@@ -349,6 +372,7 @@ impl Inner {
                 let exec = ExecId::from_bits(id.bits());
                 let mut ended = Ended::by_problem(exec, self.provider.info(), Walls::default(), &error);
                 ended.result.id = id.to_string();
+                error.attempts().clone_into(&mut ended.result.route.attempts);
                 (ended, Some(error), None)
             }
         }

@@ -17,7 +17,7 @@ use super::failure::invalid;
 use super::follower::Story;
 use super::listener::Heard;
 use crate::compile::{environment, guest_path};
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, Reach};
 
 /// What becomes a program.
 #[derive(Debug)]
@@ -84,7 +84,8 @@ impl Job {
         let places = (0..spec.args.len()).map(place).collect();
         let args = std::mem::replace(&mut spec.args, places);
         spec.requirements = sandbox.requirements.get(&spec.language).cloned().unwrap_or_default();
-        let prepared = Prepared::new(&spec, Some(&main), &sandbox.limits, &inner.runner.toolchains)?;
+        let reach = if elsewhere { Reach::Anywhere } else { Reach::Here };
+        let prepared = Prepared::new(&spec, Some(&main), &sandbox.limits, &inner.runner.toolchains, reach)?;
         let build = format!("{}-{tag}", layout::BUILD);
         let own = |text: &String| text.replace(layout::BUILD, &build);
         let part = |text: &String| match spec.args.iter().position(|place| place == text) {

@@ -204,7 +204,8 @@ impl Inner {
         let number = u64::try_from(row.next_cell).unwrap_or(1);
         let next = if row.cell_exec.is_some() { number + 1 } else { number };
         let provider = Arc::clone(&self.provider);
-        let adopted = Context::adopt(provider, &cx, row.exec, row.position as u64, next, &limits).await;
+        let (spoken, at) = (self.spoken(&living.row(), row.exec), row.position as u64);
+        let adopted = Context::adopt(provider, &cx, row.exec, at, next, &limits, &spoken).await;
         let adopted = match adopted {
             Ok(mut context) => {
                 // A copy in which nothing ran yet: whoever made it may have died before it was renewed.
@@ -295,6 +296,7 @@ fn as_estimated(entry: &LedgerEntry) -> LedgerBill {
         cpu_ms: 0,
         peak_memory_bytes: 0,
         priced: true,
+        metered: false,
         charge: entry.estimate,
         credit: Usd::ZERO,
         margin: Usd::ZERO,

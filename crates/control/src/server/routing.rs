@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sandstorm_catalog::{Catalog, Date, Demand, Usage};
 use sandstorm_fleet::{Fleet, FleetSettings, Member, Standing};
+use sandstorm_language::Catalogue;
 use sandstorm_provider::{OpContext, ProviderInfo, Result, Tasks};
 use sandstorm_router::Decision;
 use sandstorm_store::SandboxRow;
@@ -64,6 +65,17 @@ impl ProviderView {
     }
 }
 
+/// The language of contexts whose callers do not say another.
+const USUAL_CONTEXT: &str = "python";
+
+/// What a new sandbox wants of its place.
+#[derive(Debug)]
+pub(super) struct Wishes {
+    pub(super) routing: Option<Box<Routing>>,
+    /// Why this machine will not do.
+    pub(super) not_here: Option<String>,
+}
+
 impl Control {
     /// Where such a sandbox would go, with every provider's verdict. Nothing is made.
     pub fn explain(&self, caller: &Caller, new: NewSandbox) -> Result<Decision> {
@@ -99,13 +111,18 @@ impl Inner {
     }
 
     /// What a new sandbox wants of its place. Where there is no choice nothing is added to what its caller says.
-    pub(super) fn wishes(&self, new: &mut NewSandbox) -> Option<Box<Routing>> {
-        let mut routing = new.routing.take();
+    pub(super) fn wishes(&self, new: &mut NewSandbox) -> Wishes {
+        let (mut routing, mut not_here) = (new.routing.take(), None);
         if new.contexts && self.runner.fleet.is_some() {
             let required = &mut routing.get_or_insert_default().require.capabilities;
-            required.push("exec_channel".to_owned());
+            // What a kernel needs that is spoken to in lines; where there is a channel, there is all of this too.
+            required.extend(["files", "exec_stdin", "exec_background"].map(str::to_owned));
+            // In which language nobody has said yet, and it is this one unless they do.
+            let usual = Catalogue::embedded().get(USUAL_CONTEXT).ok();
+            let missing = usual.and_then(|language| self.runner.toolchains.of(language).err());
+            not_here = missing.map(|missing| missing.message().to_owned());
         }
-        routing
+        Wishes { routing, not_here }
     }
 
     /// The most that something may cost: the lesser of what its caller says of it and of its place. Whoever chooses a place

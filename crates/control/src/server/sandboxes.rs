@@ -59,6 +59,16 @@ pub struct SandboxView {
     pub expires_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
     pub execs_running: usize,
+    /// What was counted for one that has ended, as it is billed. Lists leave it out.
+    pub metered: Option<MeteredView>,
+}
+
+/// What was counted for a sandbox; one that was never made took no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeteredView {
+    pub wall_ms: u64,
+    pub cpu_ms: u64,
+    pub peak_memory_bytes: u64,
 }
 
 /// Which sandboxes to list.
@@ -84,7 +94,17 @@ impl Control {
     pub async fn sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
         caller.require(Scope::Sandbox)?;
         let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
-        Ok(self.0.view(&row))
+        let mut view = self.0.view(&row);
+        if row.state.is_final() {
+            let bill = self.0.store.bill_of(row.tenant, row.created_at, &row.id.to_string()).await;
+            // Of one that is somewhere else again, only what is said there.
+            view.metered = stored(bill)?.filter(|bill| bill.metered).map(|bill| MeteredView {
+                wall_ms: bill.wall_ms,
+                cpu_ms: bill.cpu_ms,
+                peak_memory_bytes: bill.peak_memory_bytes,
+            });
+        }
+        Ok(view)
     }
 
     pub async fn sandboxes(&self, caller: &Caller, query: SandboxQuery) -> Result<Page<SandboxView>> {
@@ -245,6 +265,7 @@ impl Inner {
             expires_at: row.expires_at,
             ended_at: row.ended_at,
             execs_running: execs,
+            metered: None,
         }
     }
 

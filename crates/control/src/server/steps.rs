@@ -104,6 +104,7 @@ impl Inner {
         let mut changes = changes;
         if matches!(step, Step::Terminated | Step::Fail { .. }) {
             changes.bill = self.spending.bill(row);
+            changes.attempts.extend(self.spending.failed_attempts(id));
         }
         let outcome =
             self.store.step_sandbox(tenant, id, row.revision, step, Timestamp::now(), changes, audit);

@@ -42,12 +42,17 @@ impl Inner {
             return Err(error);
         }
         self.settle_contents(tenant, id, None).await;
+        let account = self.spending.of_sandbox(id);
         let stepped = self.step(tenant, id, Step::Terminated, SandboxChanges::default(), None).await?;
         match stepped {
             // Somebody else was faster.
-            Stepped::Refused(row) if row.state.is_final() => Ok(()),
-            other => other.done().map(drop),
+            Stepped::Refused(row) if row.state.is_final() => return Ok(()),
+            other => drop(other.done()?),
         }
+        if let Some(account) = account {
+            self.settle_costs(&account, account.unsettled(id));
+        }
+        Ok(())
     }
 
     /// A sandbox that ended by itself, or that could not be made.
@@ -62,6 +67,7 @@ impl Inner {
             return Ok(());
         }
         let step = Step::Fail { reason: reason.to_owned() };
+        let account = self.spending.of_sandbox(id);
         let failed = self.step(tenant, id, step, SandboxChanges::default(), None).await?;
         let cx = OpContext::new(tenant).with_timeout(PATIENCE);
         if let Err(error) = self.provider.destroy(&cx, &id).await {
@@ -69,6 +75,9 @@ impl Inner {
         }
         if let Stepped::To(_) = failed {
             self.settle_contents(tenant, id, Some(reason)).await;
+            if let Some(account) = account {
+                self.settle_costs(&account, account.unsettled(id));
+            }
         }
         Ok(())
     }

@@ -293,3 +293,58 @@ async fn the_trace_reaches_the_program() {
     let attached = world.control.exec(&world.caller(), id, shell("echo [$TRACEPARENT]")).await.unwrap();
     assert_eq!(world.control.finish(attached).await.unwrap().stdout, "[]\n");
 }
+
+#[tokio::test]
+async fn what_is_not_kept_has_no_limit_and_is_gone_when_it_is_forgotten() {
+    let world = World::new().await;
+    let (caller, id) = (world.caller(), sandbox(&world).await);
+    let reader = "read a; echo \"$a\"; read b; echo \"$b\"; read c; echo \"$c\"";
+    let new = NewExec { replay: false, stdin_stream: true, ..background(reader) };
+    let attached = world.control.exec(&caller, id, new).await.unwrap();
+    let exec = attached.view.id;
+    assert!(!attached.view.replay);
+    drop(attached);
+    let mut listener = world.control.attach(&caller, id, exec, None).await.unwrap();
+    world.control.write_stdin(&caller, id, exec, Bytes::from_static(b"one\ntwo\n")).await.unwrap();
+    let mut heard = Vec::new();
+    while text(&heard).0 != "one\ntwo\n" {
+        heard.push(listener.events.next().await.unwrap());
+    }
+    let last = heard.last().unwrap().seq;
+    drop(listener);
+    // Who comes back behind what was heard goes on there, in numbers and in places.
+    world.control.signal(&caller, id, exec, ExecSignal::Forget { before: last + 1 }).await.unwrap();
+    let mut again = world.control.attach(&caller, id, exec, Some(last)).await.unwrap();
+    world.control.write_stdin(&caller, id, exec, Bytes::from_static(b"three\n")).await.unwrap();
+    let next = again.events.next().await.unwrap();
+    let EventBody::Stdout(chunk) = &next.body else { panic!("{next:?}") };
+    assert_eq!((next.seq, chunk.offset, chunk.data.as_bytes()), (last + 1, 8, &b"three\n"[..]));
+    let end = again.events.next().await.unwrap();
+    assert!(end.seq == last + 2 && matches!(end.body, EventBody::End(_)), "{end:?}");
+    // Also when it has ended; and what is forgotten is gone.
+    let all_that_is_left = all(world.control.attach(&caller, id, exec, Some(last)).await.unwrap()).await;
+    assert_eq!(all_that_is_left, [next, end]);
+    let from_the_start = all(world.control.attach(&caller, id, exec, None).await.unwrap()).await;
+    assert_eq!(from_the_start, all_that_is_left);
+}
+
+#[tokio::test]
+async fn only_commands_in_the_background_do_without_replay() {
+    let world = World::new().await;
+    let (caller, id) = (world.caller(), sandbox(&world).await);
+    let code = ExecWork::Code { language: "bash".parse().unwrap(), code: "x".into(), args: vec![] };
+    for wrong in [
+        NewExec { replay: false, ..shell("true") },
+        NewExec { replay: false, keep_on_disconnect: true, ..shell("true") },
+        NewExec { replay: false, background: true, ..exec(code) },
+        NewExec { replay: false, output: Some(sandstorm_types::ByteSize::mib(1)), ..background("true") },
+    ] {
+        let refused = world.control.exec(&caller, id, wrong).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidRequest, "{refused}");
+    }
+    // What is kept cannot be made to be forgotten.
+    let kept = world.control.exec(&caller, id, background("sleep 60")).await.unwrap().view.id;
+    let forget = ExecSignal::Forget { before: 9 };
+    let refused = world.control.signal(&caller, id, kept, forget).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidRequest, "{refused}");
+}

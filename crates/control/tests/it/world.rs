@@ -142,6 +142,7 @@ pub(crate) fn exec(work: ExecWork) -> NewExec {
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     }
 }
 

@@ -164,6 +164,7 @@ fn exec(work: ExecWork, timeout: Duration, stdin: Option<Bytes>) -> NewExec {
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     }
 }
 

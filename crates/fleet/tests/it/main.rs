@@ -4,6 +4,8 @@
 
 mod elsewhere;
 mod late;
+mod learned;
 mod moody;
 mod placing;
 mod whole;
+mod work;

@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use sandstorm_catalog::Catalog;
 use sandstorm_fleet::{Fleet, FleetSettings, Member};
 use sandstorm_provider::altered::{Alteration, Altered};
 use sandstorm_provider::memory::MemoryProvider;
-use sandstorm_provider::{CreateOptions, Error, OpContext, Provider, Result, Sandbox, Tasks};
-use sandstorm_types::{ErrorKind, SandboxSpec};
+use sandstorm_provider::{
+    CreateOptions, EndCause, Error, Exec, ExecEnd, ExecEvent, ExecRequest, OpContext, Provider, Result,
+    Sandbox, Tasks,
+};
+use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
@@ -23,6 +27,12 @@ pub(crate) enum Mood {
     Hangs,
     /// Every so many-th creation fails.
     FailsEvery(usize),
+    /// Makes every sandbox, and fails so when something is to run there.
+    RunsNothing(ErrorKind),
+    /// Makes every sandbox, and loses it with the program that runs there.
+    Loses,
+    /// Makes every sandbox, begins what is to run there, and says nothing more.
+    GoesSilent,
 }
 
 #[derive(Debug)]
@@ -70,7 +80,9 @@ impl Alteration for Moody {
         let turn = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let bad = |kind| Error::new(kind, "a bad day").with_not_started();
         match self.mood {
-            Mood::Fine => self.inner.create(cx, spec, opts).await,
+            Mood::Fine | Mood::RunsNothing(_) | Mood::Loses | Mood::GoesSilent => {
+                self.inner.create(cx, spec, opts).await
+            }
             Mood::Fails(kind) => Err(bad(kind)),
             Mood::FailsEvery(n) if turn.is_multiple_of(n) => Err(bad(ErrorKind::Provider)),
             Mood::FailsEvery(_) => self.inner.create(cx, spec, opts).await,
@@ -83,5 +95,23 @@ impl Alteration for Moody {
                 cx.run("create", std::future::pending()).await
             }
         }
+    }
+
+    async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        if let Mood::RunsNothing(kind) = self.mood {
+            return Err(Error::new(kind, "it makes no sense"));
+        }
+        let exec = self.inner.exec(cx, id, req).await?;
+        let mood = self.mood;
+        let altered = exec.events.filter_map(move |event| async move {
+            match (mood, event) {
+                (Mood::Loses, Ok(ExecEvent::Exited(end))) => {
+                    Some(Ok(ExecEvent::Exited(ExecEnd { cause: EndCause::Sandbox, ..end })))
+                }
+                (Mood::GoesSilent, Ok(ExecEvent::Exited(_))) => None,
+                (_, event) => Some(event),
+            }
+        });
+        Ok(Exec { events: altered.boxed(), ..exec })
     }
 }

@@ -112,6 +112,7 @@ fn wanted(query: &mut Query, longest: Duration) -> ApiResult<NewExec> {
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     })
 }
 

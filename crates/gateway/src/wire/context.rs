@@ -64,6 +64,7 @@ impl Execute {
             keep_on_disconnect: false,
             id: None,
             output: None,
+            replay: true,
         }
     }
 }

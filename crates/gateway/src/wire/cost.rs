@@ -71,12 +71,14 @@ pub(crate) struct CostItem {
 pub(crate) struct Amounts {
     runs: u64,
     sandboxes: u64,
-    /// Failed ones that cost something.
+    /// Elsewhere, of runs and sandboxes that came about somewhere else or not at all; only those that were begun.
     attempts: u64,
     /// Not over yet, so that only their estimate is known.
     open: u64,
     /// Over, at a provider whose price is not known.
     unpriced: u64,
+    /// Over, by figures that were measured from here: the provider did not say what it counted, or not yet.
+    estimated: u64,
     wall_ms: u64,
     cpu_ms: u64,
     #[schema(value_type = DollarsText)]
@@ -98,12 +100,13 @@ pub(crate) struct Amounts {
 }
 
 /// Names of the columns of [`Amounts`], in their order.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "runs",
     "sandboxes",
     "attempts",
     "open",
     "unpriced",
+    "estimated",
     "wall_ms",
     "cpu_ms",
     "estimate_usd",
@@ -123,6 +126,7 @@ impl From<LedgerSum> for Amounts {
             attempts: sum.attempts,
             open: sum.open,
             unpriced: sum.unpriced,
+            estimated: sum.estimated,
             wall_ms: sum.wall_ms,
             cpu_ms: sum.cpu_ms,
             estimate_usd: sum.estimate,
@@ -136,8 +140,16 @@ impl From<LedgerSum> for Amounts {
 
 impl Amounts {
     fn cells(&self) -> [String; COLUMNS.len()] {
-        let counts =
-            [self.runs, self.sandboxes, self.attempts, self.open, self.unpriced, self.wall_ms, self.cpu_ms];
+        let counts = [
+            self.runs,
+            self.sandboxes,
+            self.attempts,
+            self.open,
+            self.unpriced,
+            self.estimated,
+            self.wall_ms,
+            self.cpu_ms,
+        ];
         let amounts = [
             self.estimate_usd,
             self.charge_usd,

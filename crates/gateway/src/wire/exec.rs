@@ -77,6 +77,15 @@ pub(crate) struct StartExec {
     #[serde(default)]
     #[schema(value_type = Option<Size>)]
     output: Option<ByteSize>,
+    /// `false`, for a `command` in the background: output has no limit and is not kept for those who attach later. It waits
+    /// for its one listener, and stays until that one says what can be forgotten (`…/execs/{exec}/signal`).
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    replay: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A shell line or an argument vector.
@@ -169,6 +178,7 @@ impl StartExec {
             keep_on_disconnect: self.on_disconnect == OnDisconnect::Keep,
             id: self.id,
             output: self.output,
+            replay: self.replay,
         })
     }
 }
@@ -204,7 +214,7 @@ fn check_words(field: &str, words: &[String]) -> ApiResult<()> {
     Ok(())
 }
 
-/// A signal for a program, or the new size of its terminal: exactly one of the two.
+/// A signal for a program, the new size of its terminal, or what of its events can be forgotten: exactly one of these.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignalRequest {
@@ -213,6 +223,10 @@ pub(crate) struct SignalRequest {
     signal: Option<SignalText>,
     #[serde(default)]
     resize: Option<Tty>,
+    /// Events with lower numbers are not needed any more: for programs without `replay`.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 9007199254740991_u64)]
+    forget: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -251,10 +265,11 @@ impl Wire for SignalRequest {}
 impl SignalRequest {
     pub(crate) fn signal(self) -> ApiResult<ExecSignal> {
         let unknown = || ApiError::field("signal", "must be a signal's name or its number from 1 to 64");
-        let signal = match (self.signal, self.resize) {
-            (Some(signal), None) => signal,
-            (None, Some(tty)) => return Ok(ExecSignal::Resize(tty.size()?)),
-            _ => return Err(ApiError::field("signal", "give either `signal` or `resize`")),
+        let signal = match (self.signal, self.resize, self.forget) {
+            (Some(signal), None, None) => signal,
+            (None, Some(tty), None) => return Ok(ExecSignal::Resize(tty.size()?)),
+            (None, None, Some(before)) => return Ok(ExecSignal::Forget { before }),
+            _ => return Err(ApiError::field("signal", "give one of `signal`, `resize` and `forget`")),
         };
         let name = match signal {
             SignalText::Number(number) if (1..=64).contains(&number) => {
@@ -292,6 +307,8 @@ pub(crate) struct ExecBody {
     title: String,
     background: bool,
     tty: bool,
+    /// Whether its output is kept for those who attach later.
+    replay: bool,
     running: bool,
     #[schema(value_type = Option<StatusName>)]
     status: Option<Status>,
@@ -318,6 +335,7 @@ impl From<ExecView> for ExecBody {
             title: view.title,
             background: view.background,
             tty: view.tty,
+            replay: view.replay,
             running: view.ended_at.is_none(),
             status: view.status,
             result: view.result.map(ResultBody::from),
@@ -384,6 +402,9 @@ mod tests {
         assert_eq!(signal(r#"{"signal": 12}"#).unwrap(), ExecSignal::Number(12));
         let resize = signal(r#"{"resize": {"rows": 24, "cols": 80}}"#).unwrap();
         assert_eq!(resize, ExecSignal::Resize(TtySize { rows: 24, cols: 80 }));
+        assert_eq!(signal(r#"{"forget": 7}"#).unwrap(), ExecSignal::Forget { before: 7 });
+        assert!(signal(r#"{"signal": "kill", "forget": 7}"#).is_err());
+        assert!(signal(r#"{"forget": -1}"#).is_err());
         assert!(signal(r#"{"signal": "kill", "resize": {"rows": 24, "cols": 80}}"#).is_err());
         assert!(signal(r#"{"resize": {"rows": 0, "cols": 80}}"#).is_err());
         for bad in

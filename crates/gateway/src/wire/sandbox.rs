@@ -164,6 +164,19 @@ pub(crate) struct SandboxBody {
     expires_at: Option<Timestamp>,
     #[schema(value_type = Option<String>, format = DateTime)]
     ended_at: Option<Timestamp>,
+    /// What was counted for one that has ended, as it is billed. Lists leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metered: Option<MeteredBody>,
+}
+
+/// What was counted for a sandbox. One that was never made took no time.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Metered)]
+pub(crate) struct MeteredBody {
+    /// From its creation to its end, without the time that it was paused; each millisecond that was begun.
+    wall_ms: u64,
+    cpu_ms: u64,
+    peak_memory_bytes: u64,
 }
 
 /// A page of sandboxes, newest first.
@@ -197,6 +210,11 @@ impl From<SandboxView> for SandboxBody {
             created_at: view.created_at,
             expires_at: view.expires_at,
             ended_at: view.ended_at,
+            metered: view.metered.map(|metered| MeteredBody {
+                wall_ms: metered.wall_ms,
+                cpu_ms: metered.cpu_ms,
+                peak_memory_bytes: metered.peak_memory_bytes,
+            }),
         }
     }
 }

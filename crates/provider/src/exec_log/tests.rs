@@ -73,6 +73,8 @@ async fn a_flowing_log_keeps_nothing_that_was_taken() {
         last[..],
         [Ok(ExecEvent::Exited(ExecEnd { truncated: PerStream { stdout: false, .. }, .. }))]
     ));
+    let asked = log.events(AttachFrom::End).1.next().await;
+    assert!(matches!(asked, Some(Ok(ExecEvent::Exited(_)))), "how it ended is for everybody");
 }
 
 #[tokio::test]
@@ -171,6 +173,33 @@ async fn what_is_kept_until_forgotten_waits_for_its_listener() {
     log.forget(9).unwrap();
     assert_eq!(log.events(AttachFrom::START).0, 9);
     assert_eq!(log.content().events.len(), 1);
+}
+
+#[tokio::test]
+async fn who_waits_for_the_end_sets_no_pace() {
+    let log = ExecLog::new(Keep::UntilForgotten);
+    let (_, mut own) = log.events(AttachFrom::START);
+    own.next().await;
+    let (_, end_alone) = log.events(AttachFrom::End);
+    for n in 0..6 {
+        log.write(Stream::Stdout, piece(n)).unwrap();
+    }
+    let waits = tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err();
+    assert!(waits, "the pace is that of who hears everything");
+    log.end(end()).unwrap();
+    let heard: Vec<_> = end_alone.collect().await;
+    assert!(matches!(&heard[..], [Ok(ExecEvent::Exited(_))]), "{heard:?}");
+    let broken = ExecLog::new(Keep::UntilForgotten);
+    broken.fail("gone");
+    assert!(broken.events(AttachFrom::End).1.next().await.unwrap().is_err());
+    // One that an earlier process kept.
+    let shelf = Arc::new(Shelf::default());
+    let first = ExecLog::journaled(Keep::UntilForgotten, Box::new(Arc::clone(&shelf))).unwrap();
+    first.end(end()).unwrap();
+    let from = Restored { next: 2, ended: true, ..Restored::default() };
+    let restored = ExecLog::restored(Keep::UntilForgotten, Box::new(shelf), from);
+    let heard: Vec<_> = restored.events(AttachFrom::End).1.collect().await;
+    assert!(matches!(&heard[..], [Ok(ExecEvent::Exited(_))]), "{heard:?}");
 }
 
 #[tokio::test]

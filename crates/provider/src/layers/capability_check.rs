@@ -11,8 +11,8 @@ use sandstorm_types::{
 
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
-    Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Asks the provider only for what its capabilities name.
@@ -238,6 +238,10 @@ impl Provider for CapabilityCheck {
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         self.inner.destroy(cx, id).await
+    }
+
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        self.inner.metered(cx, id).await
     }
 
     async fn health(&self, cx: &OpContext) -> Result<()> {

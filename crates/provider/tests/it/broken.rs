@@ -7,7 +7,7 @@ use sandstorm_provider::conformance;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal,
-    ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider,
+    ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider,
     ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
@@ -262,6 +262,10 @@ impl Provider for Broken {
             }
             _ => self.inner.destroy(cx, id).await,
         }
+    }
+
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        self.inner.metered(cx, id).await
     }
 
     async fn health(&self, cx: &OpContext) -> Result<()> {

@@ -74,10 +74,10 @@ impl Cloud {
             self.write_bytes(&place, path, content.clone()).await?;
         }
         let output = req.output.unwrap_or(place.limits().output);
-        let keep = match (req.replay, req.lasting) {
-            (true, _) => Keep::UpTo(output),
-            (false, false) => Keep::UntilTaken,
-            (false, true) => Keep::UntilForgotten,
+        let keep = match req.replay {
+            true => Keep::UpTo(output),
+            // Nobody can come back to it after a restart, so what its listener has is kept for nobody.
+            false => Keep::UntilTaken,
         };
         let (input, frames) = way_in(&req.stdin);
         let log = ExecLog::new(keep);

@@ -21,6 +21,8 @@ use super::view::Condition;
 
 /// How long a program that we ended may take to end.
 const GRACE: Duration = Duration::from_secs(15);
+/// Most bytes of one event.
+const PIECE: usize = 64 << 10;
 const KILLED: ExecStatus = ExecStatus::Signal(9);
 
 pub(super) struct Follower {
@@ -146,10 +148,16 @@ impl Follower {
         };
         match BASE64.decode(text.as_bytes()) {
             Ok(bytes) if bytes.is_empty() => false,
-            Ok(bytes) => match self.running.log.write(stream, Bytes::from(bytes)) {
-                Ok(()) => false,
-                Err(_) => self.nonsense("its output cannot be kept"),
-            },
+            Ok(bytes) => {
+                let mut rest = Bytes::from(bytes);
+                while !rest.is_empty() {
+                    let piece = rest.split_to(rest.len().min(PIECE));
+                    if self.running.log.write(stream, piece).is_err() {
+                        return self.nonsense("its output cannot be kept");
+                    }
+                }
+                false
+            }
             Err(_) => self.nonsense("its output cannot be read"),
         }
     }

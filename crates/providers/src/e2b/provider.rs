@@ -7,8 +7,8 @@ use futures_util::stream::BoxStream;
 use reqwest::Method;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
-    Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
@@ -208,6 +208,11 @@ impl Provider for E2bProvider {
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         self.run(cx, "destroy", self.0.destroy(id)).await
+    }
+
+    /// Its API tells of no sandbox what it cost.
+    async fn metered(&self, _cx: &OpContext, _id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        Ok(None)
     }
 
     /// Whether the service answers, and takes our key.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use sandstorm_client::{Client, Sandbox as Theirs, SandboxQuery, ServerLimits};
+use sandstorm_client::{Client, Exec as TheirExec, Sandbox as Theirs, SandboxQuery, ServerLimits};
 use sandstorm_provider::{Error, Events, ExecInput, ProviderInfo, Result, Tasks};
 use sandstorm_types::{Capabilities, ErrorKind, ExecId, SandboxId};
 
@@ -71,11 +71,20 @@ impl Far {
 
     /// Living sandboxes there that carry this id of ours: one, unless something went wrong.
     pub(super) async fn find(&self, ours: &SandboxId) -> Result<Vec<Theirs>> {
-        let mut query = self.all();
+        let found = self.with_id(ours, self.all()).await?;
+        Ok(found.into_iter().filter(|theirs| !view::is_gone(theirs.state)).collect())
+    }
+
+    /// The same with those that ended.
+    pub(super) async fn find_all(&self, ours: &SandboxId) -> Result<Vec<Theirs>> {
+        self.with_id(ours, SandboxQuery { include_ended: true, ..self.all() }).await
+    }
+
+    async fn with_id(&self, ours: &SandboxId, mut query: SandboxQuery) -> Result<Vec<Theirs>> {
         query.labels.insert(self.owner.id_key(), ours.to_string());
         let page = self.client.sandboxes(&query).await.map_err(of)?;
         let ours = |theirs: &Theirs| view::our_id(&self.owner, theirs) == Some(*ours);
-        Ok(page.items.into_iter().filter(ours).filter(|theirs| !view::is_gone(theirs.state)).collect())
+        Ok(page.items.into_iter().filter(ours).collect())
     }
 
     /// Asks for everything that has our mark.
@@ -98,7 +107,7 @@ impl Far {
         let mut failure = None;
         while let Some((place, view)) = asked.next().await {
             match view {
-                Ok(view) if view.id == *exec => return Ok(self.found(*exec, place, view.running)),
+                Ok(view) if view.id == *exec => return Ok(self.found(*exec, place, &view)),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => failure = Some(of(error)),
@@ -111,11 +120,11 @@ impl Far {
     }
 
     /// A program that an earlier one of us started. Whether it takes input only writing to it tells.
-    fn found(self: &Arc<Self>, exec: ExecId, place: Place, runs: bool) -> Arc<Running> {
-        let output = place.output();
+    fn found(self: &Arc<Self>, exec: ExecId, place: Place, view: &TheirExec) -> Arc<Running> {
+        let output = view.replay.then(|| place.output());
         let (input, frames) = ExecInput::channel(input::WAITING);
         let running = Arc::new(Running::new(exec, place, Some(input), output));
-        match runs {
+        match view.running {
             true => self
                 .tasks
                 .start("feed a program", input::feed(Arc::clone(self), Arc::clone(&running), frames)),

@@ -91,7 +91,7 @@ impl Far {
             Ok(_) => Error::new(ErrorKind::Cancelled, "the caller gave up"),
             Err(error) => error,
         };
-        let back = tokio::time::timeout(TAKING_BACK, self.end(theirs.id)).await;
+        let back = tokio::time::timeout(TAKING_BACK, self.end(&id, theirs.id)).await;
         if matches!(back, Ok(Ok(()))) {
             // Somebody who listed meanwhile may have seen it.
             self.places.forget(&id);

@@ -80,8 +80,8 @@ impl Far {
             let written = self.write_bytes(&place, path, content.clone()).await;
             written.map_err(Error::with_not_started)?;
         }
-        let (new, input, frames) = request(&req);
-        let output = req.output.unwrap_or(place.output());
+        let (new, input, frames) = request(&req, self.limits.lifetime_max);
+        let output = if req.replay { Some(req.output.unwrap_or(place.output())) } else { None };
         let running = Arc::new(Running::new(req.id, place.clone(), Some(input.clone()), output));
         self.places.add_exec(Arc::clone(&running));
         let (far, background) = (Arc::clone(self), req.background);
@@ -131,7 +131,7 @@ impl Far {
                     return Err(error.with_not_started());
                 }
                 Err(unknown) if unknown.kind() == ErrorKind::NotFound => {
-                    ended = self.end(place.theirs()).await.is_ok();
+                    ended = self.end(&place.ours(), place.theirs()).await.is_ok();
                     continue;
                 }
                 Err(_) => {}
@@ -160,7 +160,10 @@ impl Far {
         let number = match signal {
             ExecSignal::Forget { before } => {
                 running.forgotten.fetch_max(before, Ordering::AcqRel);
-                return Ok(());
+                if running.output.is_some() {
+                    return Ok(());
+                }
+                Signal::Forget { before }
             }
             // Behind what was written before.
             ExecSignal::CloseStdin => match &running.input {
@@ -197,15 +200,15 @@ fn check_wanted(req: &ExecRequest) -> Result<()> {
         let why = "the API of the server carries no channel beside a program's streams";
         unmet.push(Unmet::new("exec_channel", "yes", "no", why));
     }
-    if !req.replay {
-        let why = "the server keeps the output of every program, up to its limit";
-        unmet.push(Unmet::new("replay", "no", "always", why));
+    if !req.replay && (!req.background || req.portable.is_some()) {
+        let why = "the server keeps the output of every program but commands in the background";
+        unmet.push(Unmet::new("replay", "no", "yes", why));
     }
     if unmet.is_empty() { Ok(()) } else { Err(Error::unmet(unmet)) }
 }
 
 /// What is asked of them, the way to the program's input, and its other end where there is something to hand over.
-fn request(req: &ExecRequest) -> (NewExec, ExecInput, Option<mpsc::Receiver<InputFrame>>) {
+fn request(req: &ExecRequest, longest: Duration) -> (NewExec, ExecInput, Option<mpsc::Receiver<InputFrame>>) {
     let (stdin, input, frames) = match &req.stdin {
         Stdin::Empty => (None, ExecInput::none(), None),
         Stdin::Given(bytes) if bytes.len() <= WITH_REQUEST => (Some(form(bytes)), ExecInput::none(), None),
@@ -239,9 +242,11 @@ fn request(req: &ExecRequest) -> (NewExec, ExecInput, Option<mpsc::Receiver<Inpu
         stdin,
         stdin_stream: frames.is_some(),
         tty: req.tty.map(|size| TheirSize { rows: size.rows, cols: size.cols }),
-        timeout: req.timeout,
+        // Who lives on has no time limit of its own, and there is a longest one that they take.
+        timeout: req.timeout.map(|timeout| if req.replay { timeout } else { timeout.min(longest) }),
         id: Some(req.id),
-        output: req.output,
+        output: req.output.filter(|_| req.replay),
+        passing: !req.replay,
     };
     (new, input, frames)
 }

@@ -36,7 +36,11 @@ impl Listener {
         from: AttachFrom,
         own: bool,
     ) -> Self {
-        let story = Story::new(running.id, running.output, from);
+        let story = match (running.output, from) {
+            (Some(most), from) => Story::new(running.id, most, from),
+            (None, AttachFrom::Seq(first)) => Story::passing(running.id, first),
+            (None, _) => Story::passing(running.id, 0),
+        };
         let _own = own.then(|| running.over.clone().drop_guard());
         Self { far, running, events, story, over: false, _own }
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandstorm_provider::{Begun, Error, ExecInput, Result, UnderWay};
+use sandstorm_provider::{Begun, Error, ExecInput, Metered, Result, UnderWay};
 use sandstorm_types::{ByteSize, ErrorKind, ExecId, SandboxId};
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +12,8 @@ use crate::ending::MayEnd;
 
 /// Programs that are remembered; those before are looked for when they are asked for.
 const MOST_EXECS: usize = 50_000;
+/// Sandboxes that ended of which it is remembered what was counted for them; of those before they are asked.
+const MOST_COUNTED: usize = 10_000;
 
 /// One of our sandboxes there.
 #[derive(Debug, Clone)]
@@ -63,8 +65,8 @@ pub(super) struct Running {
     pub(super) place: Place,
     /// The way to its input, where it was asked for; unknown for one that was found again.
     pub(super) input: Option<ExecInput>,
-    /// Most bytes of output that it can have kept.
-    pub(super) output: ByteSize,
+    /// Most bytes of output that it can have kept; `None`: they keep nothing that we have forgotten, and have no limit.
+    pub(super) output: Option<ByteSize>,
     /// Whether we sent it a signal.
     pub(super) signalled: AtomicBool,
     /// Events before this number are forgotten.
@@ -75,7 +77,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(id: ExecId, place: Place, input: Option<ExecInput>, output: ByteSize) -> Self {
+    pub(super) fn new(id: ExecId, place: Place, input: Option<ExecInput>, output: Option<ByteSize>) -> Self {
         Self {
             id,
             place,
@@ -119,6 +121,9 @@ struct Known {
     unsure: HashSet<SandboxId>,
     execs: HashMap<ExecId, Arc<Running>>,
     exec_order: VecDeque<ExecId>,
+    /// By our id: what they counted for each sandbox that had it, by theirs.
+    counted: HashMap<SandboxId, HashMap<SandboxId, Option<Metered>>>,
+    counted_order: VecDeque<SandboxId>,
 }
 
 impl Places {
@@ -172,6 +177,25 @@ impl Places {
         let taken = known.by_ours.contains_key(&ours) && !known.unsure.contains(&ours);
         let begun = self.making.begin(ours).filter(|_| !taken).ok_or_else(|| exists(ours))?;
         Ok(Making { places: Arc::clone(self), ours, _begun: begun })
+    }
+
+    /// A sandbox of theirs has ended, and this is what they counted for it, if they tell.
+    pub(super) fn count(&self, ours: SandboxId, theirs: SandboxId, metered: Option<Metered>) {
+        let mut known = self.known();
+        if !known.counted.contains_key(&ours) {
+            known.counted_order.push_back(ours);
+        }
+        known.counted.entry(ours).or_default().insert(theirs, metered);
+        while known.counted_order.len() > MOST_COUNTED {
+            if let Some(oldest) = known.counted_order.pop_front() {
+                known.counted.remove(&oldest);
+            }
+        }
+    }
+
+    /// What was counted under an id of ours, as far as that is remembered.
+    pub(super) fn counted(&self, ours: &SandboxId) -> Option<Vec<Option<Metered>>> {
+        self.known().counted.get(ours).map(|counted| counted.values().copied().collect())
     }
 
     /// Waits while a sandbox is being made.
@@ -252,7 +276,7 @@ mod tests {
         assert_eq!(places.begin(id).unwrap_err().kind(), ErrorKind::Conflict);
         let known = places.get(&id).unwrap();
         let exec = ExecId::from_bits(3);
-        places.add_exec(Arc::new(Running::new(exec, known.clone(), None, ByteSize::mib(1))));
+        places.add_exec(Arc::new(Running::new(exec, known.clone(), None, Some(ByteSize::mib(1)))));
         places.forget(&id);
         assert!(known.ended().is_cancelled() && places.exec(&exec).is_none() && places.all().is_empty());
     }

@@ -8,8 +8,8 @@ use futures_util::stream::BoxStream;
 use sandstorm_client::Sample;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange,
-    Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -217,6 +217,10 @@ impl Provider for SandstormProvider {
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         self.run(cx, "destroy", self.0.destroy(id)).await
+    }
+
+    async fn metered(&self, cx: &OpContext, id: &SandboxId) -> Result<Option<Vec<Metered>>> {
+        self.run(cx, "metered", self.0.metered(id)).await
     }
 
     /// Whether the server takes work, and ours.

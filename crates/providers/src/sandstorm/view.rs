@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_client::{NewSandbox, Sandbox as Theirs};
-use sandstorm_provider::{CreateOptions, Result, Sandbox};
+use sandstorm_provider::{CreateOptions, Metered, Result, Sandbox};
 use sandstorm_types::{
-    Labels, LimitName, Limits, LimitsPatch, NetworkPolicy, OnEnd, Phase, SandboxId, SandboxSpec, State,
-    Template, Timestamp, Unmet, Walls,
+    ByteSize, Labels, LimitName, Limits, LimitsPatch, NetworkPolicy, OnEnd, Phase, SandboxId, SandboxSpec,
+    State, Template, Timestamp, Unmet, Walls,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::Far;
@@ -123,6 +124,23 @@ pub(super) fn our_id(owner: &Owner, theirs: &Theirs) -> Option<SandboxId> {
     let (key, value) = owner.label();
     let marked = theirs.labels.get(&key) == Some(&value);
     theirs.labels.get(&owner.id_key()).filter(|_| marked).and_then(|id| id.parse().ok())
+}
+
+/// What they counted for a sandbox that has ended. `None`: they do not tell.
+pub(super) fn metered(theirs: &Theirs) -> Option<Metered> {
+    #[derive(Deserialize)]
+    struct Counted {
+        wall_ms: u64,
+        cpu_ms: u64,
+        peak_memory_bytes: u64,
+    }
+    let counted = theirs.more.get("metered").filter(|counted| !counted.is_null())?;
+    let Counted { wall_ms, cpu_ms, peak_memory_bytes } = Counted::deserialize(counted).ok()?;
+    Some(Metered {
+        wall: Duration::from_millis(wall_ms),
+        cpu: Duration::from_millis(cpu_ms),
+        peak_memory: ByteSize::bytes(peak_memory_bytes),
+    })
 }
 
 /// Whether it is on its way out or over.

@@ -5,10 +5,13 @@
 
 mod answers;
 mod conformance;
+mod contexts;
 mod e2b;
 mod hosted;
+mod ledger;
 mod outages;
 mod ports;
+mod programs;
 mod proxy;
 mod restart;
 mod streams;

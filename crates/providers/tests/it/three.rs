@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt};
-use sandstorm_catalog::Catalog;
-use sandstorm_control::server::{Caller, Control, ExecWork, NewExec, NewSandbox, Quota, Settings, Setup};
+use sandstorm_control::server::{
+    Caller, Control, ExecWork, LedgerSum, NewExec, NewSandbox, Quota, Settings, Setup,
+};
 use sandstorm_control::{Runner, Tools};
 use sandstorm_fleet::{Fleet, FleetSettings, Member};
 use sandstorm_language::Roots;
@@ -20,8 +21,12 @@ use sandstorm_router::failover::RetryBudgetRules;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
 use sandstorm_types::{Enforcement, EnvMap, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status};
 
+use crate::ledger;
 use crate::proxy::{Fault, Proxy, answer};
 use crate::world::{World, eventually};
+
+/// The servers as the router knows them.
+pub(crate) const NAMES: [&str; 3] = ["flaky", "second", "third"];
 
 /// Counts how often each program was begun, by its code.
 #[derive(Debug, Clone)]
@@ -61,12 +66,13 @@ impl Three {
         for _ in 0..3 {
             let memory = Arc::new(MemoryProvider::default());
             let counting = Counting { inner: Arc::clone(&memory), begun: Arc::clone(&begun) };
-            servers.push(World::over(memory, Arc::new(Altered(counting)), many(World::settings())).await);
+            let settings = ledger::priced(many(World::settings()));
+            servers.push(World::over(memory, Arc::new(Altered(counting)), settings).await);
         }
         let mut proxies = Vec::new();
-        let entry = Arc::new(Catalog::embedded().get("sandstorm").unwrap().clone());
+        let entry = ledger::entry();
         let mut members = Vec::new();
-        for (name, server) in ["flaky", "second", "third"].iter().zip(&servers) {
+        for (name, server) in NAMES.iter().zip(&servers) {
             let proxy = Proxy::to(server.address).await;
             let mut config = server.config(proxy.address);
             proxies.push(proxy);
@@ -178,6 +184,14 @@ async fn survive(count: usize) {
     for server in &three.servers {
         eventually("nothing is left", || async { server.alive().await == 0 }).await;
     }
+    // What each of them says that it did is what was paid for, extra attempts included.
+    let spent = ledger::settled(control, &caller).await;
+    ledger::agrees(&spent, NAMES.into_iter().zip(&three.servers)).await;
+    let sum = |of: fn(&LedgerSum) -> u64| spent.values().map(of).sum::<u64>();
+    assert_eq!(sum(|sum| sum.runs), count as u64);
+    let attempts = sum(|sum| sum.attempts);
+    assert!(0 < attempts && attempts <= extra as u64, "{attempts} of {extra} were begun");
+    assert!(spent.values().all(|sum| sum.charge.is_positive()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,17 +231,10 @@ async fn sandboxes_live_where_they_were_made_and_say_so() {
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     };
     let result = three.control.exec_to_end(&caller, made.id, exec).await.unwrap();
     assert_eq!((result.stdout.as_str(), result.route.provider.as_str()), ("shown", "third"));
-    // Interpreters that live on need a channel that the way there does not have.
-    let context = sandstorm_control::server::NewContext {
-        language: "python".parse().unwrap(),
-        cwd: None,
-        env: EnvMap::new(),
-    };
-    let refused = three.control.create_context(&caller, made.id, context).await.unwrap_err();
-    assert!(refused.to_string().contains("exec_channel"), "{refused}");
     three.control.delete_sandbox(&caller, made.id).await.unwrap();
     assert_eq!(three.servers[2].alive().await, 0);
 }

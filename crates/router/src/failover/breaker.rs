@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::ErrorFamily;
 use crate::{Health, Moment};
 
@@ -29,7 +31,9 @@ impl BreakerRules {
             ErrorFamily::Auth | ErrorFamily::Billing => (1, seconds(60), seconds(1800)),
             ErrorFamily::Quota => (1, seconds(10), seconds(300)),
             ErrorFamily::Capacity => (3, seconds(5), seconds(60)),
-            ErrorFamily::Timeout | ErrorFamily::Failure => (3, seconds(15), seconds(1800)),
+            ErrorFamily::Timeout | ErrorFamily::Failure | ErrorFamily::Lost => {
+                (3, seconds(15), seconds(1800))
+            }
         };
         Self { failures, open, longest, probes: 1, successes: 2 }
     }
@@ -48,7 +52,8 @@ pub enum BreakerState {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum State {
     Closed {
         failures: u32,
@@ -168,6 +173,17 @@ impl Breaker {
     }
 }
 
+/// A breaker as it is kept over a restart: its rules are the program's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedBreaker {
+    pub(crate) provider: String,
+    family: ErrorFamily,
+    state: State,
+    trips: u32,
+    calm: u32,
+}
+
 /// The breakers of all providers. One that never failed has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Breakers {
@@ -207,8 +223,50 @@ impl Breakers {
         families.values().all(may) && families.values_mut().all(|breaker| breaker.begin(now))
     }
 
+    /// A sandbox was made. Whether it is not lost is found out by work in it.
     pub fn succeeded(&mut self, provider: &str) {
-        self.each(provider, Breaker::succeeded);
+        let families = self.by_provider.get_mut(provider).into_iter().flatten();
+        families
+            .filter(|(family, _)| **family != ErrorFamily::Lost)
+            .for_each(|(_, breaker)| breaker.succeeded());
+    }
+
+    /// Work in a sandbox came to its end.
+    pub fn worked(&mut self, provider: &str) {
+        let lost = self.by_provider.get_mut(provider).and_then(|all| all.get_mut(&ErrorFamily::Lost));
+        if let Some(breaker) = lost {
+            breaker.succeeded();
+        }
+    }
+
+    /// Work in a sandbox failed for the provider's sake. The attempt that made it was a success, and stays one.
+    pub fn work_failed(&mut self, provider: &str, family: ErrorFamily, now: Moment) {
+        let families = self.by_provider.entry(provider.to_owned()).or_default();
+        families.entry(family).or_insert_with(|| Breaker::new(BreakerRules::of(family))).failed(now);
+    }
+
+    /// All that are not as new, to be kept over a restart.
+    pub(crate) fn save(&self) -> Vec<SavedBreaker> {
+        let row = |provider: &String, (family, breaker): (&ErrorFamily, &Breaker)| SavedBreaker {
+            provider: provider.clone(),
+            family: *family,
+            state: breaker.state,
+            trips: breaker.trips,
+            calm: breaker.calm,
+        };
+        let of_one = |(provider, all): (&String, &BTreeMap<ErrorFamily, Breaker>)| {
+            all.iter().map(|breaker| row(provider, breaker)).collect::<Vec<_>>()
+        };
+        self.by_provider.iter().flat_map(of_one).collect()
+    }
+
+    pub(crate) fn load(saved: Vec<SavedBreaker>) -> Self {
+        let mut by_provider = BTreeMap::<String, BTreeMap<ErrorFamily, Breaker>>::new();
+        for SavedBreaker { provider, family, state, trips, calm } in saved {
+            let breaker = Breaker { rules: BreakerRules::of(family), state, trips, calm };
+            by_provider.entry(provider).or_default().insert(family, breaker);
+        }
+        Self { by_provider }
     }
 
     pub fn abandoned(&mut self, provider: &str) {

@@ -53,6 +53,13 @@ impl ConcurrencyLimit {
         new
     }
 
+    /// With what was learned before a restart.
+    pub(crate) fn resumed(rules: ConcurrencyRules, limit: u32) -> Self {
+        let mut new = Self::new(rules);
+        new.set(limit.into());
+        new
+    }
+
     pub fn limit(&self) -> u32 {
         self.limit as u32
     }

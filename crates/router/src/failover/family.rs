@@ -22,23 +22,35 @@ pub enum ErrorFamily {
     Timeout,
     /// It failed.
     Failure,
+    /// It had made a sandbox and then lost it, or went silent or made no sense about what ran there. Another sandbox that can
+    /// be made proves nothing against it, only work that came to its end.
+    Lost,
 }
 
 impl ErrorFamily {
-    pub const ALL: [Self; 6] =
-        [Self::Auth, Self::Billing, Self::Quota, Self::Capacity, Self::Timeout, Self::Failure];
+    pub const ALL: [Self; 7] =
+        [Self::Auth, Self::Billing, Self::Quota, Self::Capacity, Self::Timeout, Self::Failure, Self::Lost];
 
-    /// The family of an error that an operation on a provider ended with. `None`: the request was at fault, which says nothing
-    /// about the provider. That a bill is unpaid has no kind of its own; an adapter that hears it says so.
+    /// The family of an error that the creation of a sandbox ended with. `None`: the request was at fault, which says nothing
+    /// about the provider.
     pub fn of(kind: ErrorKind) -> Option<Self> {
         match kind {
             ErrorKind::Unauthenticated | ErrorKind::Forbidden => Some(Self::Auth),
+            ErrorKind::Billing => Some(Self::Billing),
             ErrorKind::Quota => Some(Self::Quota),
             ErrorKind::Capacity => Some(Self::Capacity),
             ErrorKind::Timeout => Some(Self::Timeout),
             ErrorKind::Provider | ErrorKind::Internal | ErrorKind::Isolation => Some(Self::Failure),
             _ => None,
         }
+    }
+
+    /// The same of an error that work in a sandbox ended with: what is left of failures there is the loss of it.
+    pub fn of_work(kind: ErrorKind) -> Option<Self> {
+        Self::of(kind).map(|family| match family {
+            Self::Timeout | Self::Failure => Self::Lost,
+            other => other,
+        })
     }
 
     /// Whether it says that there is too much at once.
@@ -56,6 +68,7 @@ impl fmt::Display for ErrorFamily {
             Self::Capacity => "capacity",
             Self::Timeout => "timeout",
             Self::Failure => "failure",
+            Self::Lost => "losing what ran there",
         })
     }
 }

@@ -83,6 +83,14 @@ impl Arm {
     }
 
     /// What a failed attempt takes here; `None` where none has failed.
+    /// Whether it can have come about; what is read from a file need not.
+    pub(super) fn is_sound(&self, now: Moment) -> bool {
+        let good = |number: f64| number.is_finite() && number >= 0.0;
+        let tallies = [self.long.successes, self.long.failures, self.recent.successes, self.recent.failures];
+        let numbers = tallies.into_iter().chain([self.failure_ms, self.failure_weight]);
+        self.latency.is_sound() && numbers.into_iter().all(good) && self.last <= now
+    }
+
     pub(super) fn failure_ms(&self) -> Option<f64> {
         (self.failure_weight > 0.0).then(|| self.failure_ms / self.failure_weight)
     }

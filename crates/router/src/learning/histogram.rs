@@ -64,6 +64,16 @@ impl Histogram {
     }
 
     /// About how many samples there are.
+    /// Whether it can have come about.
+    pub(super) fn is_sound(&self) -> bool {
+        let good = |number: &f64| number.is_finite() && *number >= 0.0;
+        self.weights.len() == STEPS
+            && self.weights.iter().all(good)
+            && good(&self.sum)
+            && self.factor > 0.0
+            && self.factor <= 1.0
+    }
+
     pub(super) fn weight(&self) -> f64 {
         self.sum * self.factor
     }

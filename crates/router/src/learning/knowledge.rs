@@ -140,14 +140,26 @@ impl Knowledge {
         serde_json::to_value(rows).unwrap_or_default()
     }
 
-    /// What [`save`](Self::save) gave. The moments in it have to be of the same clock.
-    pub fn load(memory: Memory, saved: serde_json::Value) -> Result<Self, serde_json::Error> {
+    /// What [`save`](Self::save) gave, by a clock that shows `now`, as far as it is about providers that are known.
+    pub fn load(
+        memory: Memory,
+        saved: serde_json::Value,
+        now: Moment,
+        known: impl Fn(&str) -> bool,
+    ) -> Result<Self, serde_json::Error> {
         let mut knowledge = Self::new(memory);
-        for Row { provider, region, class, arm } in serde_json::from_value::<Vec<Row>>(saved)? {
+        let rows = serde_json::from_value::<Vec<Row>>(saved)?;
+        if rows.iter().any(|row| !row.arm.is_sound(now)) {
+            return Err(serde::de::Error::custom("it holds numbers that cannot be"));
+        }
+        for Row { provider, region, class, arm } in rows.into_iter().filter(|row| known(&row.provider)) {
             let place = knowledge.places.entry((provider, region)).or_default();
             match class {
                 None => place.all = arm,
-                Some(class) => drop(place.classes.insert(class, arm)),
+                Some(class) if place.classes.len() < MOST_CLASSES => {
+                    place.classes.insert(class, arm);
+                }
+                Some(_) => {}
             }
         }
         Ok(knowledge)

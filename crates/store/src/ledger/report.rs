@@ -105,6 +105,8 @@ pub struct LedgerSum {
     pub open: u64,
     /// Over, without a price.
     pub unpriced: u64,
+    /// Over, by figures that were measured from outside: its provider did not say what it counted, or not yet.
+    pub estimated: u64,
     pub wall_ms: u64,
     pub cpu_ms: u64,
     pub estimate: Usd,
@@ -146,6 +148,7 @@ impl LedgerSum {
             attempts: row.get("attempts")?,
             open: row.get("open_entries")?,
             unpriced: row.get("unpriced")?,
+            estimated: row.get("estimated")?,
             wall_ms: row.get("wall_ms")?,
             cpu_ms: row.get("cpu_ms")?,
             estimate,
@@ -238,6 +241,7 @@ fn text(columns: &[String], joins: &str, conditions: &str) -> String {
     wanted.push(count("e.kind = 'attempt'", "attempts"));
     wanted.push(count("e.ended_at IS NULL", "open_entries"));
     wanted.push(count("e.ended_at IS NOT NULL AND e.priced = 0", "unpriced"));
+    wanted.push(count("e.ended_at IS NOT NULL AND e.metered = 0", "estimated"));
     wanted.extend(["wall_ms", "cpu_ms"].map(|name| format!("CAST(SUM(e.{name}) AS BIGINT) AS {name}")));
     wanted.extend(MONEY.map(|(column, micros, rest)| sum_of(&format!("e.{column}"), micros, rest)));
     let wanted = wanted.join(", ");

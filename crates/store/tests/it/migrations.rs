@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 7] = [
+const FIXTURES: [&str; 8] = [
     include_str!("fixtures/v1.sql"),
     include_str!("fixtures/v2.sql"),
     include_str!("fixtures/v3.sql"),
@@ -17,6 +17,7 @@ const FIXTURES: [&str; 7] = [
     include_str!("fixtures/v5.sql"),
     include_str!("fixtures/v6.sql"),
     include_str!("fixtures/v7.sql"),
+    include_str!("fixtures/v8.sql"),
 ];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
@@ -51,7 +52,7 @@ async fn from_version(version: i64, url: Option<String>) {
     let store = Store::open(&config).await.unwrap();
     assert_eq!(
         look(&store, "SELECT CAST(MAX(version) AS TEXT) AS value FROM schema_versions").await.unwrap(),
-        ["7"]
+        ["8"]
     );
     check_version_1(&store).await;
     if version >= 2 {
@@ -73,7 +74,7 @@ async fn from_version(version: i64, url: Option<String>) {
         .await
         .unwrap();
     let kept: Vec<_> = kept.iter().map(|row| (row.sandbox, row.name.as_deref(), row.size_bytes)).collect();
-    assert_eq!(kept, if version >= 7 { vec![(sandbox(), Some("golden"), 4096)] } else { Vec::new() });
+    assert_eq!(kept, if version >= 8 { vec![(sandbox(), Some("golden"), 4096)] } else { Vec::new() });
     // The chain that was begun then goes on.
     store.record_audit(&audit("after.migration")).await.unwrap();
     let report = store.verify_audit(&config.audit_key, &config.audit_anchor).await.unwrap();
@@ -149,11 +150,11 @@ async fn check_version_3(store: &Store) {
 }
 
 async fn a_newer_database_is_refused(case: Case) {
-    meddle(&case.store, "INSERT INTO schema_versions VALUES (8, 'x', 'x', 0)").await.unwrap();
+    meddle(&case.store, "INSERT INTO schema_versions VALUES (9, 'x', 'x', 0)").await.unwrap();
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 7 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 7: use the newer program";
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 8 }), "{error:?}");
+    let text = "the database has version 99, this program knows versions up to 8: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 
@@ -171,7 +172,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 7);
+    assert_eq!(before.len(), 8);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -200,7 +201,8 @@ async fn servers_that_start_together_migrate_once() {
                 "0004_lists",
                 "0005_fewer_pages",
                 "0006_ledger",
-                "0007_snapshots"
+                "0007_metered",
+                "0008_snapshots"
             ]
         );
     }
@@ -218,5 +220,5 @@ async fn released_migrations_are_frozen() {
     }
     let frozen = include_str!("fixtures/checksums.txt").lines().collect::<Vec<_>>();
     assert!(found.iter().zip(&frozen).all(|(found, frozen)| found == frozen), "{found:#?}");
-    assert_eq!(frozen.len(), 14);
+    assert_eq!(frozen.len(), 16);
 }

@@ -253,6 +253,7 @@ pub(crate) fn bill(charge: i128) -> LedgerBill {
         cpu_ms: 7,
         peak_memory_bytes: 99,
         priced: true,
+        metered: true,
         charge: Usd::picos(charge),
         credit: Usd::picos(100),
         margin: Usd::picos(45),

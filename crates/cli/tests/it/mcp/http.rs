@@ -14,7 +14,7 @@ fn hello() -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
 }
 
-fn post(server: &Server, key: &str, session: Option<&str>, body: &Value) -> Answer {
+pub fn post(server: &Server, key: &str, session: Option<&str>, body: &Value) -> Answer {
     let mut request = Request::new("POST", "/mcp")
         .header("authorization", &format!("Bearer {key}"))
         .header("accept", BOTH)
@@ -33,13 +33,13 @@ pub fn message(answer: &Answer) -> Value {
     serde_json::from_str(data.unwrap_or(&text)).unwrap_or_else(|_| panic!("{}: {text}", answer.status))
 }
 
-fn session(server: &Server, key: &str) -> String {
+pub fn session(server: &Server, key: &str) -> String {
     let answer = post(server, key, None, &hello());
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.header("mcp-session-id").unwrap().to_owned()
 }
 
-fn call(tool: &str, arguments: &Value) -> Value {
+pub fn call(tool: &str, arguments: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })
 }
 

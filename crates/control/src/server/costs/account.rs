@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sandstorm_catalog::{Credit, Demand, Usage};
 use sandstorm_router::money::{During, Reservation, SpendFuse};
 use sandstorm_store::{EntryKind, LedgerBill, LedgerEntry};
-use sandstorm_types::{Attempt, ByteSize, MilliCpus, TenantId, Timestamp, Usd};
+use sandstorm_types::{Attempt, ByteSize, MilliCpus, SandboxId, TenantId, Timestamp, Usd};
 use tokio_util::sync::CancellationToken;
 
 use super::Spending;
@@ -34,9 +34,18 @@ struct State {
     peak_memory: u64,
     /// What attempts cost that came to nothing.
     lost: Usd,
+    /// Attempts of what came about nowhere, to be recorded with its end.
+    failed: Vec<Tried>,
     shares: Vec<Share>,
     own: Option<(SpendFuse, Reservation)>,
     bill: Option<LedgerBill>,
+}
+
+/// An attempt that came to nothing, at a place where something may have been made under this id.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Tried {
+    pub(in super::super) entry: LedgerEntry,
+    pub(super) sandbox: SandboxId,
 }
 
 /// What was measured of a thing that is over.
@@ -62,6 +71,7 @@ impl Account {
             cpu: Duration::ZERO,
             peak_memory: 0,
             lost: Usd::ZERO,
+            failed: Vec::new(),
             shares,
             own,
             bill: None,
@@ -129,34 +139,55 @@ impl Account {
         self.state().awake_since.is_some()
     }
 
-    /// Where it was made, and what came before. Gives the entries of attempts that cost something.
-    pub(super) fn placed(
+    /// Where it was made, and what came before. Gives the attempts that may have cost something.
+    pub(in super::super) fn placed(
         &self,
         provider: &str,
         region: Option<String>,
         attempts: &[Attempt],
-    ) -> Vec<LedgerEntry> {
+    ) -> Vec<Tried> {
         self.state().place = Some((provider.to_owned(), region));
         // The last one is where it is.
-        let failed = attempts.split_last().map_or(&[][..], |(_, failed)| failed);
-        let entries: Vec<LedgerEntry> =
-            failed.iter().zip(1..).filter_map(|(attempt, part)| self.attempt(attempt, part)).collect();
-        self.state().lost =
-            entries.iter().filter_map(|entry| entry.bill.as_ref()).map(LedgerBill::total).sum();
-        entries
+        let (here, failed) =
+            attempts.split_last().map_or((None, &[][..]), |(here, failed)| (Some(here), failed));
+        self.tried(failed, here)
     }
 
-    /// The entry of one attempt; `None` when it cost nothing.
-    fn attempt(&self, attempt: &Attempt, part: u32) -> Option<LedgerEntry> {
-        let wall = Duration::try_from_secs_f64(attempt.ms / 1000.0).ok()?;
-        let now = Timestamp::now();
-        let usage = Usage::of(&self.demand(), wall, Duration::ZERO);
-        self.spending
-            .prices()
-            .charge(&attempt.provider, &usage)
-            .filter(|charge| charge.total().is_positive())?;
-        let bill = self.bill_for(&attempt.provider, None, &Used { wall, ..Used::default() }, now);
-        Some(LedgerEntry {
+    /// It came about nowhere, so that only attempts can have cost anything.
+    pub(in super::super) fn gave_up(&self, attempts: &[Attempt]) -> Vec<Tried> {
+        let tried = self.tried(attempts, None);
+        self.state().failed.clone_from(&tried);
+        tried
+    }
+
+    /// The attempts of what came about nowhere.
+    pub(super) fn failed(&self) -> Vec<Tried> {
+        self.state().failed.clone()
+    }
+
+    /// One entry for each place at which something may have been made, however often it was asked for there.
+    fn tried(&self, failed: &[Attempt], here: Option<&Attempt>) -> Vec<Tried> {
+        let mut seen: Vec<(&str, SandboxId)> = Vec::new();
+        seen.extend(here.and_then(|here| Some((here.provider.as_str(), here.sandbox?))));
+        let mut tried: Vec<Tried> = Vec::new();
+        for (attempt, part) in failed.iter().zip(1..) {
+            let Some(sandbox) = attempt.sandbox else { continue };
+            let place = (attempt.provider.as_str(), sandbox);
+            if !seen.contains(&place) {
+                seen.push(place);
+                tried.push(Tried { entry: self.attempt(attempt, part), sandbox });
+            }
+        }
+        let lost = tried.iter().filter_map(|tried| tried.entry.bill.as_ref()).map(LedgerBill::total).sum();
+        self.state().lost = lost;
+        tried
+    }
+
+    fn attempt(&self, attempt: &Attempt, part: u32) -> LedgerEntry {
+        let wall = Duration::try_from_secs_f64(attempt.ms / 1000.0).unwrap_or_default();
+        let (used, here) = (Used { wall, ..Used::default() }, self.spending.is_here(&attempt.provider));
+        let bill = self.bill_for(&attempt.provider, None, &[used], here, Timestamp::now());
+        LedgerEntry {
             part,
             kind: EntryKind::Attempt,
             provider: attempt.provider.clone(),
@@ -165,7 +196,7 @@ impl Account {
             max_cost: None,
             bill: Some(bill),
             ..self.entry.clone()
-        })
+        }
     }
 
     pub(super) fn sees(&self, cpu: Duration, peak_memory: u64) {
@@ -188,7 +219,8 @@ impl Account {
         let (provider, region) = self.place();
         let now = Timestamp::now();
         let bill = if was_made {
-            self.bill_for(&provider, region, &used, now)
+            let here = self.spending.is_here(&provider);
+            self.bill_for(&provider, region, &[used], here, now)
         } else {
             no_bill(provider, region, now)
         };
@@ -198,19 +230,22 @@ impl Account {
     /// The bill of a run that is over. Its money is settled with it.
     pub(in super::super) fn close(&self, used: &Used) -> LedgerBill {
         let (provider, region) = self.place();
-        let bill = self.bill_for(&provider, region, used, Timestamp::now());
+        let here = self.spending.is_here(&provider);
+        let bill = self.bill_for(&provider, region, &[*used], here, Timestamp::now());
         self.settle(bill.total());
         bill
     }
 
-    /// Where and from when on it is counted: the run's result says it.
-    pub(in super::super) fn ran_at(
-        &self,
-        provider: &str,
-        region: Option<&str>,
-        attempts: &[Attempt],
-    ) -> Vec<LedgerEntry> {
-        self.placed(provider, region.map(str::to_owned), attempts)
+    /// The same of a run that came about nowhere.
+    pub(in super::super) fn close_nowhere(&self) -> LedgerBill {
+        let (provider, region) = self.place();
+        self.settle(Usd::ZERO);
+        no_bill(provider, region, Timestamp::now())
+    }
+
+    /// The bill of a sandbox, once it was made out.
+    pub(super) fn made_out(&self) -> Option<LedgerBill> {
+        self.state().bill.clone()
     }
 
     /// Gives back what was kept for it, less what it cost.
@@ -270,27 +305,37 @@ impl Account {
         }
     }
 
-    fn bill_for(&self, provider: &str, region: Option<String>, used: &Used, now: Timestamp) -> LedgerBill {
-        let usage = Usage {
-            peak_memory: Some(ByteSize::bytes(used.peak_memory)),
-            ..Usage::of(&self.demand(), used.wall, used.cpu)
-        };
-        let pay = |credit: &mut Credit| self.spending.prices().bill(provider, &usage, credit);
-        let bill = self.spending.pay(provider, now, pay);
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let priced = bill.is_some();
-        let bill = bill.unwrap_or_default();
-        LedgerBill {
-            wall_ms: millis(used.wall),
-            cpu_ms: millis(used.cpu),
-            peak_memory_bytes: used.peak_memory,
-            priced,
-            charge: bill.charge,
-            credit: bill.credit,
-            margin: bill.margin,
-            snapshots: bill.snapshots,
-            ..no_bill(provider.to_owned(), region, now)
+    /// What all of this costs there. `metered`: these are the figures of whoever ran it.
+    pub(super) fn bill_for(
+        &self,
+        provider: &str,
+        region: Option<String>,
+        used: &[Used],
+        metered: bool,
+        now: Timestamp,
+    ) -> LedgerBill {
+        let mut sum = LedgerBill { metered, ..no_bill(provider.to_owned(), region, now) };
+        for used in used {
+            // By whole milliseconds, as the ledger has them, so that whoever reads it comes to the same amount. One that
+            // was begun counts: what took no time was never there.
+            let wall_ms = u64::try_from(used.wall.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+            let cpu_ms = u64::try_from(used.cpu.as_millis()).unwrap_or(u64::MAX);
+            let (wall, cpu) = (Duration::from_millis(wall_ms), Duration::from_millis(cpu_ms));
+            let peak_memory = Some(ByteSize::bytes(used.peak_memory));
+            let usage = Usage { peak_memory, ..Usage::of(&self.demand(), wall, cpu) };
+            let pay = |credit: &mut Credit| self.spending.prices().bill(provider, &usage, credit);
+            let bill = self.spending.pay(provider, now, pay);
+            sum.priced &= bill.is_some();
+            let bill = bill.unwrap_or_default();
+            sum.wall_ms = sum.wall_ms.saturating_add(wall_ms);
+            sum.cpu_ms = sum.cpu_ms.saturating_add(cpu_ms);
+            sum.peak_memory_bytes = sum.peak_memory_bytes.max(used.peak_memory);
+            sum.charge += bill.charge;
+            sum.credit += bill.credit;
+            sum.margin += bill.margin;
+            sum.snapshots += bill.snapshots;
         }
+        sum
     }
 
     fn place(&self) -> (String, Option<String>) {
@@ -298,7 +343,7 @@ impl Account {
         place.unwrap_or_else(|| (self.entry.provider.clone(), self.entry.region.clone()))
     }
 
-    fn demand(&self) -> Demand {
+    pub(super) fn demand(&self) -> Demand {
         Demand {
             cpus: MilliCpus::new(u32::try_from(self.entry.cpu_milli).unwrap_or(u32::MAX)),
             memory: ByteSize::bytes(self.entry.memory_bytes),
@@ -335,6 +380,7 @@ pub(super) fn no_bill(provider: String, region: Option<String>, ended_at: Timest
         cpu_ms: 0,
         peak_memory_bytes: 0,
         priced: true,
+        metered: true,
         charge: Usd::ZERO,
         credit: Usd::ZERO,
         margin: Usd::ZERO,

@@ -198,6 +198,17 @@ impl Budgets {
         shares.into_iter().for_each(|share| settle(&mut fuses, share, actual));
     }
 
+    /// Something that is over cost more or less than it was settled with. A fuse that is not known is read when it is needed.
+    pub(super) fn correct(&self, keys: &[FuseKey], by: Usd) {
+        let mut fuses = self.fuses();
+        for key in keys {
+            if let Some(fuse) = fuses.get_mut(key) {
+                let spent = (fuse.fuse.spent() + by).max(Usd::ZERO);
+                fuse.fuse.set_spent(spent);
+            }
+        }
+    }
+
     fn refusal(&self, key: &FuseKey, blown: Blown) -> Error {
         Error::new(ErrorKind::Billing, format!("{} is used up: {blown}", self.words(key)))
             .with_retry(Retry::Never)

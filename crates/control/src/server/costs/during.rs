@@ -12,13 +12,13 @@ use sandstorm_router::money::During;
 use sandstorm_store::{
     Audit, Decision, LedgerBill, LedgerEntry, OpenEntry, SandboxRow, Store, TransitionRow,
 };
-use sandstorm_types::{ErrorKind, Retry, SandboxId, State, Timestamp, Transition};
+use sandstorm_types::{ErrorKind, Retry, SandboxId, State, Timestamp, Transition, Usd};
 use tokio::sync::Notify;
 
 use super::super::Inner;
 use super::super::failure::stored;
 use super::Costs;
-use super::account::Account;
+use super::account::{Account, Tried};
 use super::budgets::Budgets;
 use super::prices::Prices;
 use super::wallets::Wallets;
@@ -31,6 +31,8 @@ const NAP: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(in super::super) struct Spending {
     prices: Prices,
+    /// Set where there is a choice of places.
+    fleet: Option<Arc<Fleet>>,
     budgets: Budgets,
     wallets: Wallets,
     credits: bool,
@@ -40,12 +42,15 @@ pub(in super::super) struct Spending {
     looks: Mutex<BTreeMap<(Instant, u64), Weak<Account>>>,
     numbers: AtomicU64,
     changed: Notify,
+    /// Shared by everything whose provider has not said yet what it counted.
+    pub(super) unsettled: Arc<()>,
 }
 
 impl Spending {
-    pub(in super::super) fn new(costs: &Costs, provider: &str, fleet: Option<&Fleet>) -> Arc<Self> {
+    pub(in super::super) fn new(costs: &Costs, provider: &str, fleet: Option<Arc<Fleet>>) -> Arc<Self> {
         Arc::new(Self {
-            prices: Prices::new(costs, provider, fleet),
+            prices: Prices::new(costs, provider, fleet.as_deref()),
+            fleet,
             budgets: Budgets::new(costs.budgets.clone()),
             wallets: Wallets::default(),
             credits: costs.credits,
@@ -54,6 +59,7 @@ impl Spending {
             looks: Mutex::default(),
             numbers: AtomicU64::new(0),
             changed: Notify::new(),
+            unsettled: Arc::default(),
         })
     }
 
@@ -91,12 +97,28 @@ impl Spending {
     }
 
     /// A sandbox was made somewhere. Gives what is to be recorded of attempts that failed.
-    pub(in super::super) fn placed(&self, made: &Sandbox) -> Vec<LedgerEntry> {
+    pub(in super::super) fn placed(&self, made: &Sandbox) -> Vec<Tried> {
         let (Some(account), Some(placement)) = (self.of_sandbox(made.id), &made.placement) else {
             return Vec::new();
         };
         let region = placement.info.region.clone().or_else(|| made.region.clone());
         account.placed(&placement.info.name, region, &placement.attempts)
+    }
+
+    /// What is to be recorded of the attempts of a sandbox that came about nowhere.
+    pub(in super::super) fn failed_attempts(&self, id: SandboxId) -> Vec<LedgerEntry> {
+        let failed = self.of_sandbox(id).map(|account| account.failed()).unwrap_or_default();
+        failed.into_iter().map(|tried| tried.entry).collect()
+    }
+
+    /// Whether what is used there is measured by ourselves.
+    pub(super) fn is_here(&self, provider: &str) -> bool {
+        self.fleet.as_ref().is_none_or(|fleet| fleet.is_here(provider))
+    }
+
+    /// Gives back what was taken from the credit of a provider.
+    pub(super) fn give_back(&self, provider: &str, now: Timestamp, amount: Usd) {
+        self.wallets.with(provider, now, |credit| *credit = Credit::new(credit.left() + amount));
     }
 
     /// What was measured of a sandbox.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandstorm_catalog::{
-    Bill, Catalog, Charge, CostEstimate, Credit, Demand, FeeRules, PriceModel, ProviderEntry, Span, Usage,
+    Bill, Catalog, CostEstimate, Credit, Demand, FeeRules, PriceModel, ProviderEntry, Span, Usage,
 };
 use sandstorm_fleet::Fleet;
 use sandstorm_types::Usd;
@@ -85,11 +85,6 @@ impl Prices {
         }
         let charge = entry.charge(usage).ok()?;
         Some(Bill::of(&charge, owned(entry), &self.fees, credit))
-    }
-
-    /// The charge alone, for an attempt that came to nothing.
-    pub(super) fn charge(&self, provider: &str, usage: &Usage) -> Option<Charge> {
-        self.entry(provider)?.charge(usage).ok()
     }
 
     fn entry(&self, provider: &str) -> Option<&ProviderEntry> {

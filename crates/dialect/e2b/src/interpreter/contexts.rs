@@ -173,6 +173,7 @@ impl Dialect {
             keep_on_disconnect: false,
             id: None,
             output: None,
+            replay: true,
         }
     }
 }

@@ -114,6 +114,7 @@ impl Dialect {
             keep_on_disconnect: false,
             id: None,
             output: None,
+            replay: true,
         };
         let attached: Attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
         lines::answer(self, guest, output::ALONE, attached, Held { turn: None, restore: None })

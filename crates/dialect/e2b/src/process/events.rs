@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use sandstorm_e2b_wire::process::{Data, End as Told, EventMessage};
 use sandstorm_e2b_wire::signal;
-use sandstorm_types::{ChunkData, End, Event, EventBody, Phase, Status};
+use sandstorm_types::{ByteSize, ChunkData, End, Event, EventBody, Phase, Status};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,20 +13,28 @@ use crate::door::Guest;
 use crate::rpc::{Code, RpcError, RpcResult};
 use crate::state::Dialect;
 
-/// The messages of a program: its number first, then what it writes, then its end.
+/// The messages of a program: its number first, then what it writes, then its end. With `most`, output of so many bytes ends
+/// them with an error: nothing that it writes behind those is kept.
 pub(crate) fn messages(
     dialect: &Dialect,
     guest: &Guest,
     known: &Known,
     events: BoxStream<'static, Event>,
+    most: Option<ByteSize>,
 ) -> impl Stream<Item = RpcResult<Value>> + Send + use<> {
     let (dialect, guest, known) = (dialect.clone(), guest.clone(), known.clone());
     let start = value(&EventMessage::start(known::pid_of(known.exec)));
+    let mut passed = 0;
     let rest = events.filter_map(move |event| {
+        if let EventBody::Stdout(chunk) | EventBody::Stderr(chunk) = &event.body {
+            passed += chunk.data.as_bytes().len() as u64;
+        }
+        let lost = most.filter(|most| passed >= most.as_u64());
         let (dialect, guest, known) = (dialect.clone(), guest.clone(), known.clone());
         async move {
             dialect.processes.heard(guest.sandbox, known.exec, event.seq);
             match event.body {
+                EventBody::Stdout(_) | EventBody::Stderr(_) if lost.is_some() => Some(Err(too_much(lost))),
                 EventBody::Stdout(chunk) if known.tty => Some(Ok(data(Data::Pty, &chunk.data))),
                 EventBody::Stdout(chunk) => Some(Ok(data(Data::Stdout, &chunk.data))),
                 EventBody::Stderr(chunk) => Some(Ok(data(Data::Stderr, &chunk.data))),
@@ -39,6 +47,12 @@ pub(crate) fn messages(
         }
     });
     stream::iter([Ok(start)]).chain(rest)
+}
+
+fn too_much(most: Option<ByteSize>) -> RpcError {
+    let most = most.unwrap_or_default();
+    let message = format!("the program wrote {most} of output, and more is not kept: what it says is lost");
+    RpcError::new(Code::ResourceExhausted, message)
 }
 
 fn data(kind: fn(String) -> Data, bytes: &ChunkData) -> Value {

@@ -46,13 +46,22 @@ impl Dialect {
             keep_on_disconnect: true,
             id: None,
             output: None,
+            replay: true,
+        };
+        // What such a program says is an answer to somebody: what is lost of it has to be told.
+        let most = match asked.stdin == Some(true) && tty.is_none() {
+            true => {
+                let sandbox = self.control.sandbox(&guest.caller, guest.sandbox).await?;
+                Some(sandbox.spec.limits.output)
+            }
+            false => None,
         };
         let attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
         let known = Known::new(attached.view.id, config, asked.tag, tty.is_some());
         self.processes.add(guest.sandbox, known.clone());
         // The program has its own clock; the stream tells of it.
         let course = stream::Course::new(headers, keepalive(), None);
-        let messages = events::messages(self, guest, &known, attached.events);
+        let messages = events::messages(self, guest, &known, attached.events, most);
         Ok(stream::answer(self, guest, messages, course))
     }
 
@@ -73,7 +82,7 @@ impl Dialect {
                 },
             )?;
         let course = stream::Course::new(headers, keepalive(), rpc::timeout(headers));
-        let messages = events::messages(self, guest, &known, attached.events);
+        let messages = events::messages(self, guest, &known, attached.events, None);
         Ok(stream::answer(self, guest, messages, course))
     }
 

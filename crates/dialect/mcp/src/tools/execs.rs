@@ -87,6 +87,7 @@ impl Tool for Exec {
             keep_on_disconnect: input.background,
             id: None,
             output: None,
+            replay: true,
         };
         if input.background {
             let new = NewExec { stdin_stream: new.stdin.is_none(), ..new };

@@ -209,6 +209,7 @@ async fn in_sandbox(
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     })
 }
 

@@ -24,6 +24,10 @@ pub(super) struct Story {
     next: u64,
     started: bool,
     heard: PerStream<u64>,
+    /// Whether nothing is kept there, so that every number has to be heard.
+    passing: bool,
+    /// Of a telling that begins in the middle: whether it is known where a stream is, which its first part tells.
+    found: Option<PerStream<bool>>,
 }
 
 /// What an event comes to.
@@ -38,13 +42,29 @@ pub(super) enum Heard {
 impl Story {
     pub(super) fn new(exec: ExecId, most: ByteSize, from: AttachFrom) -> Self {
         let heard = PerStream::default();
-        Self { exec, most: most.as_u64(), from, next: 0, started: false, heard }
+        let most = most.as_u64();
+        Self { exec, most, from, next: 0, started: false, heard, passing: false, found: None }
+    }
+
+    /// One of a program whose output is not kept, from this number on: everything that is told is new, and nothing may be
+    /// missing.
+    pub(super) fn passing(exec: ExecId, first: u64) -> Self {
+        Self {
+            next: first,
+            started: first > 0,
+            passing: true,
+            found: (first > 0).then(PerStream::default),
+            ..Self::new(exec, ByteSize::bytes(u64::MAX), AttachFrom::Seq(first))
+        }
     }
 
     pub(super) fn hear(&mut self, event: Event) -> Result<Heard> {
         let Event { seq, body } = event;
         if seq < self.next {
             return Err(senseless("an event comes twice"));
+        }
+        if self.passing && seq > self.next {
+            return Err(senseless("a part of what the program did is missing"));
         }
         self.next = seq.saturating_add(1);
         let known = matches!(self.from, AttachFrom::Seq(first) if seq < first);
@@ -71,6 +91,15 @@ impl Story {
             Stream::Stdout => &mut self.heard.stdout,
             Stream::Stderr => &mut self.heard.stderr,
         };
+        let found = self.found.as_mut().map(|found| match stream {
+            Stream::Stdout => &mut found.stdout,
+            Stream::Stderr => &mut found.stderr,
+        });
+        if let Some(found) = found
+            && !std::mem::replace(found, true)
+        {
+            *heard = chunk.offset;
+        }
         if chunk.offset != *heard {
             return Err(senseless("a part of the output is missing"));
         }
@@ -78,7 +107,9 @@ impl Story {
             ChunkData::Text(text) => Bytes::from(text.into_bytes()),
             ChunkData::Base64(bytes) => Bytes::from(bytes),
         };
-        *heard += bytes.len() as u64;
+        *heard = heard
+            .checked_add(bytes.len() as u64)
+            .ok_or_else(|| senseless("the output is longer than can be"))?;
         let (end, mut offset) = (*heard, chunk.offset);
         if self.heard.stdout.saturating_add(self.heard.stderr) > self.most {
             return Err(senseless("there is more output than the program may have"));
@@ -195,6 +226,21 @@ mod tests {
         assert!(story(9, AttachFrom::START).hear(said(0, 0, "x")).is_err(), "a number that was there");
         assert!(story(9, AttachFrom::START).hear(said(1, 1, "x")).is_err(), "a gap");
         assert!(story(2, AttachFrom::START).hear(said(1, 0, "xyz")).is_err(), "more than allowed");
+    }
+
+    #[test]
+    fn what_passes_has_no_limit_and_no_gaps() {
+        let mut all = Story::passing(EXEC, 0);
+        all.hear(told(0, EventBody::Start { exec: EXEC })).unwrap();
+        assert_eq!(all.hear(said(1, 0, "one")).unwrap(), output(0, "one"));
+        assert!(all.hear(said(3, 3, "two")).is_err(), "a number is missing");
+        let mut rest = Story::passing(EXEC, 7);
+        assert_eq!(rest.hear(said(7, 900, "one")).unwrap(), output(900, "one"));
+        assert_eq!(rest.hear(said(8, 903, "two")).unwrap(), output(903, "two"));
+        assert!(rest.hear(said(9, 907, "x")).is_err(), "a gap");
+        assert!(Story::passing(EXEC, 7).hear(said(8, 0, "x")).is_err(), "what was said before is lost");
+        assert!(Story::passing(EXEC, 7).hear(said(6, 0, "x")).is_err(), "what was heard before");
+        assert!(Story::passing(EXEC, 7).hear(said(7, u64::MAX, "x")).is_err(), "more than can be");
     }
 
     #[test]

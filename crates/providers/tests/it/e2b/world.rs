@@ -18,7 +18,7 @@ pub(crate) async fn world() -> World {
     World::serving(Arc::clone(&memory), memory, World::settings(), foreign).await
 }
 
-fn foreign(control: &Control) -> Vec<Foreign> {
+pub(crate) fn foreign(control: &Control) -> Vec<Foreign> {
     let settings = E2bSettings { network: false, ..E2bSettings::default() };
     let forward: Forward = Arc::new(|_, _, _, _| Box::pin(std::future::ready(None)));
     let dialect = Dialect::new(control.clone(), settings, forward);

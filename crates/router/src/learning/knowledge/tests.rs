@@ -88,8 +88,15 @@ fn knowledge_survives_a_restart() {
     (0..50).for_each(|n| knowledge.observe(&ready("x", 100 + n), minute(n)));
     knowledge.observe(&failed("y"), minute(50));
     let saved = knowledge.save();
-    assert_eq!(Knowledge::load(Memory::default(), saved).unwrap(), knowledge);
-    assert!(Knowledge::load(Memory::default(), serde_json::json!([{"provider": 1}])).is_err());
+    let load = |saved, now| Knowledge::load(Memory::default(), saved, now, |_| true);
+    assert_eq!(load(saved.clone(), minute(50)).unwrap(), knowledge);
+    assert!(load(serde_json::json!([{"provider": 1}]), minute(50)).is_err());
+    assert!(load(saved.clone(), minute(49)).is_err(), "nobody learns in the future");
+    let mut odd = saved.clone();
+    odd[0]["arm"]["latency"]["sum"] = serde_json::json!(-1.0);
+    assert!(load(odd, minute(50)).is_err());
+    let none = Knowledge::load(Memory::default(), saved, minute(50), |_| false).unwrap();
+    assert_eq!(none, Knowledge::default());
 }
 
 #[test]

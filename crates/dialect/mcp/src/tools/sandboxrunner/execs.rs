@@ -162,6 +162,7 @@ pub(super) fn foreground(
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     })
 }
 

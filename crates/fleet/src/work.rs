@@ -1,0 +1,121 @@
+//! What work in sandboxes shows of the members that hold them.
+//!
+//! A member can make sandboxes and then lose them, go silent, or make no sense. That counts against it as a failed creation
+//! does. How a program ends by itself says nothing about the member but that it did its part.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use sandstorm_provider::{EndCause, Error, Exec, ExecEvent, OpContext, Result};
+use sandstorm_router::{ArmKey, ErrorFamily, Observed, Router};
+use sandstorm_types::{ErrorKind, SandboxId};
+
+use crate::fleet::{Clock, Fleet};
+use crate::homes::{Homes, Place};
+
+/// How long a member has to say whether it still has a sandbox.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Sees what becomes of one program.
+struct Witness {
+    router: Arc<Mutex<Router>>,
+    clock: Clock,
+    homes: Homes,
+    key: ArmKey,
+    sandbox: SandboxId,
+    began: Instant,
+    done: bool,
+}
+
+impl Witness {
+    fn sees(&mut self, event: Option<&Result<ExecEvent>>) {
+        let observed = match event {
+            Some(Ok(ExecEvent::Exited(end))) if end.cause != EndCause::Sandbox => {
+                Observed::Ready { after: self.began.elapsed() }
+            }
+            Some(Ok(ExecEvent::Exited(_))) | None => self.lost(ErrorFamily::Lost, None),
+            Some(Err(error)) => match ErrorFamily::of_work(error.kind()) {
+                Some(family) => self.lost(family, error.retry_after()),
+                None => Observed::Nothing,
+            },
+            Some(Ok(_)) => return,
+        };
+        if !std::mem::replace(&mut self.done, true) {
+            let now = self.clock.now();
+            self.router
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .work_observed(&self.key, observed, now);
+        }
+    }
+
+    /// Whoever ends a sandbox ends what runs there.
+    fn lost(&self, family: ErrorFamily, retry_after: Option<Duration>) -> Observed {
+        match self.homes.is_ending(&self.sandbox) {
+            true => Observed::Nothing,
+            false => Observed::Failed { family, after: Some(self.began.elapsed()), retry_after },
+        }
+    }
+}
+
+impl Fleet {
+    /// The program with somebody who sees what becomes of it.
+    pub(crate) fn witnessed(&self, place: Place, sandbox: SandboxId, began: Instant, exec: Exec) -> Exec {
+        let witness = Witness {
+            router: Arc::clone(&self.router),
+            clock: self.clock,
+            homes: self.homes.clone(),
+            key: self.key_of(place),
+            sandbox,
+            began,
+            done: false,
+        };
+        let Exec { events, .. } = exec;
+        let events = stream::unfold((events, witness), |(mut events, mut witness)| async move {
+            let event = events.next().await;
+            witness.sees(event.as_ref());
+            event.map(|event| (event, (events, witness)))
+        });
+        Exec { events: events.boxed(), ..exec }
+    }
+
+    /// Something that was asked of a sandbox failed: is that its member's fault? Whoever gave up says nothing about it.
+    pub(crate) async fn blame(
+        &self,
+        cx: &OpContext,
+        place: Place,
+        id: &SandboxId,
+        began: Instant,
+        error: &Error,
+    ) {
+        let family = match ErrorFamily::of_work(error.kind()) {
+            Some(family) => Some(family),
+            None if error.kind() == ErrorKind::NotFound => self.is_lost(cx, place, id).await,
+            None => None,
+        };
+        let Some(family) = family else { return };
+        if cx.check("exec").is_err() || self.homes.is_ending(id) {
+            return;
+        }
+        let (after, retry_after) = (Some(began.elapsed()), error.retry_after());
+        let observed = Observed::Failed { family, after, retry_after };
+        self.router().work_observed(&self.key_of(place), observed, self.now());
+    }
+
+    /// Whether a member does not have a sandbox any more that it should have: something else in it may have been missed.
+    async fn is_lost(&self, cx: &OpContext, place: Place, id: &SandboxId) -> Option<ErrorFamily> {
+        let cx = cx.child().with_timeout(PATIENCE);
+        let seen = self.members[place].provider.get(&cx, id).await;
+        let gone = seen.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        (gone && self.homes.of(id) == Some(place)).then_some(ErrorFamily::Lost)
+    }
+
+    /// What is learned of a member is learned for all work alike.
+    fn key_of(&self, place: Place) -> ArmKey {
+        let info = self.members[place].provider.info();
+        let class = self.settings.usual.class.clone();
+        ArmKey { provider: info.name.clone(), region: info.region.clone(), class }
+    }
+}
