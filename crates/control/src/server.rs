@@ -62,6 +62,8 @@ use sandstorm_store::Store;
 use sandstorm_types::{ByteSize, Capabilities, Enforcement, ErrorKind, Limits, TenantId};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use admission::Promise;
+
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
 pub use bodies::BodyRoom;
 pub use contexts::{ContextView, NewContext};

@@ -73,8 +73,14 @@ impl Provider for Fleet {
     }
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
+        let homes = self.homes.clone();
         let all = self.members.iter().map(|member| member.provider.events());
-        stream::select_all(all.collect::<Vec<_>>()).boxed()
+        let noted = move |event: &ProviderEvent| {
+            if let ProviderEvent::Ended { sandbox, .. } = event {
+                homes.ended_itself(sandbox);
+            }
+        };
+        stream::select_all(all.collect::<Vec<_>>()).inspect(noted).boxed()
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

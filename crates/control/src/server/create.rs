@@ -235,6 +235,11 @@ impl Inner {
         let unsettled: Vec<Part> = Part::attempts(&tried).collect();
         let attempts = tried.into_iter().map(|tried| tried.entry).collect();
         let walls = serde_json::to_value(made.stated_walls()).ok();
+        if made.placement.as_ref().is_some_and(|placement| placement.elsewhere)
+            && let Some(living) = self.sandboxes.get(row.tenant, id)
+        {
+            living.needs_no_memory();
+        }
         let provider = made.placement.map(|placement| placement.info.name);
         let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
         match self.step_from(&row, Step::Created, changes).await? {

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod answers;
+mod bad_days;
 mod conformance;
 mod contexts;
 mod e2b;

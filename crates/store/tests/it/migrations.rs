@@ -75,6 +75,9 @@ async fn from_version(version: i64, url: Option<String>) {
         .unwrap();
     let kept: Vec<_> = kept.iter().map(|row| (row.sandbox, row.name.as_deref(), row.size_bytes)).collect();
     assert_eq!(kept, if version >= 8 { vec![(sandbox(), Some("golden"), 4096)] } else { Vec::new() });
+    // What was there before was measured where it was.
+    let estimated: u64 = cost.iter().map(|sum| sum.estimated).sum();
+    assert_eq!(estimated, u64::from(version >= 7));
     // The chain that was begun then goes on.
     store.record_audit(&audit("after.migration")).await.unwrap();
     let report = store.verify_audit(&config.audit_key, &config.audit_anchor).await.unwrap();
