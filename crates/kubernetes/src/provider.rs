@@ -17,7 +17,7 @@ use sandstorm_types::{
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters;
-use crate::error::{no_sandbox, of, senseless};
+use crate::error::of;
 use crate::view;
 
 /// Sandboxes as pods of a Kubernetes cluster.
@@ -81,12 +81,7 @@ impl Provider for KubernetesProvider {
     }
 
     async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
-        let work = async {
-            let pod = self.0.seen.get(id).ok_or_else(|| no_sandbox(id))?;
-            view::sandbox(&self.0.config, *id, &pod)
-                .ok_or_else(|| senseless("what the pod is cannot be read"))
-        };
-        self.run(cx, "get", work).await
+        self.run(cx, "get", async { self.0.look(id) }).await
     }
 
     /// Every pod that carries our mark, whoever of us made it: what nobody knows any more is found here.
