@@ -63,6 +63,10 @@ impl Runner {
                 }
             };
             times.create = milliseconds(create_began);
+            let elsewhere = sandbox.placement.as_ref().is_some_and(|placement| placement.elsewhere);
+            if let Some(memory) = prepared.memory.as_ref().filter(|_| elsewhere) {
+                memory.give_back();
+            }
             let given = input.take().unwrap_or(RunInput::Empty);
             input = again(&given);
             let ran = self.run_there(cx, spec, &prepared, &sandbox, given, events.as_ref(), &mut times).await;

@@ -1,10 +1,13 @@
 //! Before any sandbox exists: which language, which toolchain, which commands.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sandstorm_language::{Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Toolchain};
 use sandstorm_provider::{Error, HostMount, Portable, PortableProgram, Result};
 use sandstorm_types::{Blob, ErrorKind, GuestPath, Limits, RunSpec};
 
+use crate::server::Promise;
 use crate::toolchains::Toolchains;
 
 /// A run whose every decision is made.
@@ -21,6 +24,8 @@ pub struct Prepared {
     pub recipe: Option<&'static Recipe>,
     /// Layers that compile and run see.
     pub(crate) layers: Vec<HostMount>,
+    /// What it was promised on this machine, for whoever finds out that it runs elsewhere.
+    pub(crate) memory: Option<Arc<Promise>>,
     /// Why it can only run elsewhere: its language is not installed here. Its commands have bare names then.
     pub(crate) not_here: Option<String>,
 }
@@ -87,7 +92,18 @@ impl Prepared {
             |(path, blob): (&GuestPath, &Blob)| (path.clone(), Bytes::copy_from_slice(blob.as_bytes()));
         let mut files: Vec<(GuestPath, Bytes)> = spec.files.iter().map(content).collect();
         files.push((main_path, Bytes::copy_from_slice(spec.code.as_bytes())));
-        Ok(Self { language, toolchain, limits, files, compile, run, recipe, layers: Vec::new(), not_here })
+        Ok(Self {
+            language,
+            toolchain,
+            limits,
+            files,
+            compile,
+            run,
+            recipe,
+            layers: Vec::new(),
+            memory: None,
+            not_here,
+        })
     }
 
     /// The user's files, to be laid out where a program of theirs starts.

@@ -1,6 +1,7 @@
 //! Who holds which sandbox and which program.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_types::{ExecId, SandboxId};
@@ -23,9 +24,42 @@ struct Home {
     at: Option<Place>,
     /// Where something of it may be left.
     tried: Vec<Place>,
-    /// Somebody has set about to end it.
-    ending: bool,
+    fate: Arc<Fate>,
     execs: Vec<ExecId>,
+}
+
+/// Why a sandbox ends; whoever saw something run there asks for it when the sandbox may be forgotten already.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    /// Somebody has set about to end it.
+    ending: AtomicBool,
+    /// It ended by itself, as its member said.
+    ended_itself: AtomicBool,
+    /// Its loss was counted.
+    counted: AtomicBool,
+}
+
+impl Fate {
+    fn ends(&self) {
+        if !self.ended_itself.load(Ordering::Acquire) {
+            self.ending.store(true, Ordering::Release);
+        }
+    }
+
+    fn ended_itself(&self) {
+        if !self.is_ending() {
+            self.ended_itself.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Whether its loss is news: several programs are lost with one sandbox.
+    pub(crate) fn is_first_loss(&self) -> bool {
+        !self.counted.swap(true, Ordering::AcqRel)
+    }
 }
 
 impl Homes {
@@ -69,14 +103,17 @@ impl Homes {
 
     /// It is about to be ended: what runs there ends with it.
     pub(crate) fn ends(&self, id: &SandboxId) {
-        if let Some(home) = self.inner().sandboxes.get_mut(id) {
-            home.ending = true;
-        }
+        self.fate(id).ends();
     }
 
-    /// Whether somebody ends it, or has ended it.
-    pub(crate) fn is_ending(&self, id: &SandboxId) -> bool {
-        self.inner().sandboxes.get(id).is_none_or(|home| home.ending)
+    /// A member says that it ended, and nobody here ended it.
+    pub(crate) fn ended_itself(&self, id: &SandboxId) {
+        self.fate(id).ended_itself();
+    }
+
+    /// One that nobody knows of has a fate of its own.
+    pub(crate) fn fate(&self, id: &SandboxId) -> Arc<Fate> {
+        self.inner().sandboxes.get(id).map(|home| Arc::clone(&home.fate)).unwrap_or_default()
     }
 
     pub(crate) fn of_exec(&self, exec: &ExecId) -> Option<Place> {

@@ -13,7 +13,7 @@ use sandstorm_router::{ArmKey, ErrorFamily, Observed, Router};
 use sandstorm_types::{ErrorKind, SandboxId};
 
 use crate::fleet::{Clock, Fleet};
-use crate::homes::{Homes, Place};
+use crate::homes::{Fate, Place};
 
 /// How long a member has to say whether it still has a sandbox.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,9 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Witness {
     router: Arc<Mutex<Router>>,
     clock: Clock,
-    homes: Homes,
+    fate: Arc<Fate>,
     key: ArmKey,
-    sandbox: SandboxId,
     began: Instant,
     done: bool,
 }
@@ -32,15 +31,17 @@ struct Witness {
 impl Witness {
     fn sees(&mut self, event: Option<&Result<ExecEvent>>) {
         let observed = match event {
+            Some(Ok(event)) if !matches!(event, ExecEvent::Exited(_)) => return,
             Some(Ok(ExecEvent::Exited(end))) if end.cause != EndCause::Sandbox => {
                 Observed::Ready { after: self.began.elapsed() }
             }
-            Some(Ok(ExecEvent::Exited(_))) | None => self.lost(ErrorFamily::Lost, None),
+            _ if self.fate.is_ending() => Observed::Nothing,
+            Some(Ok(_)) | None if self.done || !self.fate.is_first_loss() => Observed::Nothing,
+            Some(Ok(_)) | None => self.failed(ErrorFamily::Lost, None),
             Some(Err(error)) => match ErrorFamily::of_work(error.kind()) {
-                Some(family) => self.lost(family, error.retry_after()),
+                Some(family) => self.failed(family, error.retry_after()),
                 None => Observed::Nothing,
             },
-            Some(Ok(_)) => return,
         };
         if !std::mem::replace(&mut self.done, true) {
             let now = self.clock.now();
@@ -51,12 +52,8 @@ impl Witness {
         }
     }
 
-    /// Whoever ends a sandbox ends what runs there.
-    fn lost(&self, family: ErrorFamily, retry_after: Option<Duration>) -> Observed {
-        match self.homes.is_ending(&self.sandbox) {
-            true => Observed::Nothing,
-            false => Observed::Failed { family, after: Some(self.began.elapsed()), retry_after },
-        }
+    fn failed(&self, family: ErrorFamily, retry_after: Option<Duration>) -> Observed {
+        Observed::Failed { family, after: Some(self.began.elapsed()), retry_after }
     }
 }
 
@@ -66,9 +63,8 @@ impl Fleet {
         let witness = Witness {
             router: Arc::clone(&self.router),
             clock: self.clock,
-            homes: self.homes.clone(),
+            fate: self.homes.fate(&sandbox),
             key: self.key_of(place),
-            sandbox,
             began,
             done: false,
         };
@@ -96,7 +92,7 @@ impl Fleet {
             None => None,
         };
         let Some(family) = family else { return };
-        if cx.check("exec").is_err() || self.homes.is_ending(id) {
+        if cx.check("exec").is_err() || self.homes.fate(id).is_ending() {
             return;
         }
         let (after, retry_after) = (Some(began.elapsed()), error.retry_after());

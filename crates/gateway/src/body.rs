@@ -96,12 +96,13 @@ pub(crate) async fn collect(
 
 /// A body as the provider takes it.
 pub(crate) fn stream(body: Body) -> ByteStream {
-    ByteStream::new(body.into_data_stream().map(|piece| {
-        piece.map_err(|error| {
-            let message = if is_stalled(&error) { "the body came too slowly" } else { "the body broke off" };
-            Error::new(ErrorKind::Cancelled, message)
-        })
-    }))
+    ByteStream::new(body.into_data_stream().map(|piece| piece.map_err(|error| broken_off(&error))))
+}
+
+/// Why a body that the provider takes has no more.
+pub(crate) fn broken_off(error: &axum::Error) -> Error {
+    let message = if is_stalled(error) { "the body came too slowly" } else { "the body broke off" };
+    Error::new(ErrorKind::Cancelled, message)
 }
 
 fn broken(error: &axum::Error) -> ApiError {

@@ -25,6 +25,7 @@ mod routes;
 mod serve;
 mod settings;
 mod sse;
+mod upload;
 mod wire;
 
 use sandstorm_provider::Tasks;

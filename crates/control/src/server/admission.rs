@@ -1,9 +1,11 @@
-//! Memory that sandboxes and runs are promised, so that a burst waits or is refused instead of bringing the host down.
+//! Memory that sandboxes and runs are promised, so that a burst waits or is refused instead of bringing the host down. What
+//! turns out to be elsewhere gives it back.
 //!
 //! First come, first served: a small request does not overtake a large one, which would otherwise wait for ever. The
 //! line is bounded, and so is the time in it.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,10 +34,10 @@ struct State {
     line: VecDeque<(u64, oneshot::Sender<Promise>)>,
 }
 
-/// Memory that is spoken for until this value is dropped.
+/// Memory that is spoken for until this value is dropped, or given back before.
 #[derive(Debug)]
-pub(super) struct Promise {
-    bytes: u64,
+pub(crate) struct Promise {
+    bytes: AtomicU64,
     to: Arc<Shared>,
 }
 
@@ -98,7 +100,7 @@ impl Shared {
     fn promise(self: &Arc<Self>, state: &mut State, bytes: u64) -> Promise {
         state.promised += bytes;
         metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
-        Promise { bytes, to: Arc::clone(self) }
+        Promise { bytes: AtomicU64::new(bytes), to: Arc::clone(self) }
     }
 
     /// Serves the line from its head for as long as there is room.
@@ -123,14 +125,25 @@ impl Shared {
     }
 }
 
-impl Drop for Promise {
-    fn drop(&mut self) {
+impl Promise {
+    /// Nothing of it is needed on this machine. Given back twice is given back once.
+    pub(crate) fn give_back(&self) {
+        let bytes = self.bytes.swap(0, Ordering::AcqRel);
+        if bytes == 0 {
+            return;
+        }
         {
             let mut state = self.to.state();
-            state.promised -= self.bytes;
+            state.promised -= bytes;
             metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
         }
         self.to.serve_line();
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -193,6 +206,20 @@ mod tests {
         drop(first);
         behind.await.unwrap();
         assert_eq!(admission.promised(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_is_given_back_once() {
+        let admission = admission(8);
+        let (one, _other) = (
+            admission.admit(ByteSize::mib(6)).await.unwrap(),
+            admission.admit(ByteSize::mib(4)).await.unwrap(),
+        );
+        one.give_back();
+        one.give_back();
+        assert_eq!(admission.promised(), ByteSize::mib(4).as_u64());
+        drop(one);
+        assert_eq!(admission.promised(), ByteSize::mib(4).as_u64());
     }
 
     #[tokio::test]

@@ -48,7 +48,7 @@ pub(super) struct Living {
     pub(super) forking: Arc<tokio::sync::Mutex<()>>,
     /// Listeners to changes of its files.
     watchers: AtomicUsize,
-    _promise: Promise,
+    promise: Promise,
     /// Stay in place while the sandbox may read them.
     _layers: Vec<Layer>,
 }
@@ -92,9 +92,14 @@ impl Living {
             forking: Arc::default(),
             watchers: AtomicUsize::new(0),
             row: ArcSwap::from_pointee(row),
-            _promise: promise,
+            promise,
             _layers: layers,
         }
+    }
+
+    /// It is elsewhere, and needs no memory here.
+    pub(super) fn needs_no_memory(&self) {
+        self.promise.give_back();
     }
 
     pub(super) fn row(&self) -> Arc<SandboxRow> {

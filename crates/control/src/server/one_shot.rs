@@ -41,7 +41,7 @@ pub(super) struct OneShot {
     pub(super) beginning: Beginning,
     pub(super) spec: RunSpec,
     pub(super) prepared: Prepared,
-    pub(super) promise: Promise,
+    pub(super) promise: Arc<Promise>,
     pub(super) hold: RunGuard,
     pub(super) waited: Duration,
     pub(super) limits: Limits,
@@ -55,7 +55,7 @@ pub(super) struct OneShot {
 struct Clearing {
     id: RunId,
     run: InFlightRun,
-    promise: Promise,
+    promise: Arc<Promise>,
     hold: RunGuard,
 }
 
@@ -344,7 +344,7 @@ impl Inner {
             {
                 tracing::error!(run = %id, %error, "the sandbox of a run could not be ended");
             }
-            drop(promise);
+            promise.give_back();
             if let Some((account, parts)) = unsettled {
                 inner.settle_costs(&account, parts);
             }

@@ -40,8 +40,12 @@ impl Inner {
         let own = self.own_names();
         let rows = stored(self.store.living_sandboxes().await)?;
         // Of a store that several servers share, the others' are the others'.
-        let rows: Vec<SandboxRow> =
-            rows.into_iter().filter(|row| own.contains(&row.provider.as_str())).collect();
+        let (rows, others): (Vec<SandboxRow>, Vec<SandboxRow>) =
+            rows.into_iter().partition(|row| own.contains(&row.provider.as_str()));
+        if !others.is_empty() && !self.store.is_shared() {
+            let count = others.len();
+            tracing::warn!(count, "sandboxes are on record at providers that are not configured any more");
+        }
         self.meet(&rows);
         let (present, silent) = self.present_or_silent().await?;
         let mut present: HashMap<SandboxId, Sandbox> =
@@ -149,6 +153,9 @@ impl Inner {
         let promise = self.admission.count(row.spec.limits.memory);
         let layers = self.kept_layers(&row.spec);
         let living = Arc::new(Living::new(row, promise, layers));
+        if self.is_elsewhere(&living.row()) {
+            living.needs_no_memory();
+        }
         let transitions = stored(self.store.transitions(tenant, id).await)?;
         if let Some(last) = transitions.last() {
             living.set_since(last.at);

@@ -1,6 +1,7 @@
 //! One-shot runs with a record.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::BoxStream;
@@ -105,7 +106,7 @@ impl Control {
         spec.enforcement.get_or_insert(self.0.settings.enforcement);
         // What it is counted under does not make it another run.
         let (labels, max_cost) = (std::mem::take(&mut spec.labels), spec.max_cost.take());
-        let prepared = self.0.runner.prepare(&spec, None)?;
+        let mut prepared = self.0.runner.prepare(&spec, None)?;
         if spec.routing.is_some() {
             self.0.check_run_routing(&spec, &limits)?;
         }
@@ -132,6 +133,8 @@ impl Control {
         let hold = tenant.hold_run(&limits, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
         let promise = self.0.admission.admit(limits.memory).instrument(debug_span!("admit")).await?;
+        let promise = Arc::new(promise);
+        prepared.memory = self.0.runner.fleet.is_some().then(|| Arc::clone(&promise));
         let waited = came.elapsed();
         tracing::Span::current().record("run", tracing::field::display(id));
         let row = RunRow {

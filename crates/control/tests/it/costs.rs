@@ -83,8 +83,7 @@ impl Alteration for Slow {
             provider: provider.to_owned(),
             outcome: outcome.to_owned(),
             ms: 2000.0,
-            // Where there was no room nothing was begun.
-            sandbox: (outcome != "capacity").then_some(made.id),
+            sandbox: Some(SandboxId::random()),
         };
         made.placement = Some(Placement {
             info: ProviderInfo { name: "rented".into(), kind: "rented".into(), region: Some("eu".into()) },

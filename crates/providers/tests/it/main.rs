@@ -4,9 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod answers;
+mod bad_days;
 mod conformance;
 mod contexts;
 mod e2b;
+mod hosted;
 mod ledger;
 mod outages;
 mod ports;

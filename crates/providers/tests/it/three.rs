@@ -1,6 +1,7 @@
 //! Three servers behind one router, one of them failing at random: nobody sees a failure, and nothing runs twice.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,9 @@ use sandstorm_provider::{Exec, ExecRequest, OpContext, Provider, Result, Tasks};
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_router::failover::RetryBudgetRules;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{Enforcement, EnvMap, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status};
+use sandstorm_types::{
+    ByteSize, Enforcement, EnvMap, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status,
+};
 
 use crate::ledger;
 use crate::proxy::{Fault, Proxy, answer};
@@ -51,16 +54,22 @@ impl Alteration for Counting {
 }
 
 /// Three servers, a proxy before each, and a server that routes between them.
-struct Three {
-    servers: Vec<World>,
-    proxies: Vec<Proxy>,
+pub(crate) struct Three {
+    pub(crate) servers: Vec<World>,
+    pub(crate) proxies: Vec<Proxy>,
     begun: Arc<Mutex<HashMap<String, usize>>>,
-    control: Control,
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) control: Control,
     _dir: tempfile::TempDir,
 }
 
 impl Three {
     async fn new() -> Self {
+        Self::patient(Duration::from_secs(20)).await
+    }
+
+    /// The router waits so long for an answer.
+    pub(crate) async fn patient(answer_timeout: Duration) -> Self {
         let begun: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
         let mut servers = Vec::new();
         for _ in 0..3 {
@@ -77,7 +86,7 @@ impl Three {
             let mut config = server.config(proxy.address);
             proxies.push(proxy);
             (*name).clone_into(&mut config.name);
-            config.answer_timeout = Duration::from_secs(20);
+            config.answer_timeout = answer_timeout;
             let provider = SandstormProvider::connect(config).await.unwrap();
             members.push(Member::new(Arc::new(provider), Arc::clone(&entry)));
         }
@@ -85,11 +94,12 @@ impl Three {
         // Every request goes to the failing one first: more second attempts than on any real day.
         settings.router.retries = RetryBudgetRules { per_request: 2.0, ..RetryBudgetRules::default() };
         let fleet = Fleet::new(members, settings, 7, Tasks::default());
-        let (control, dir) = router(fleet).await;
-        Self { servers, proxies, begun, control, _dir: dir }
+        let dir = tempfile::tempdir().unwrap();
+        let control = router(Arc::clone(&fleet), dir.path()).await;
+        Self { servers, proxies, begun, fleet, control, _dir: dir }
     }
 
-    fn caller(&self) -> Caller {
+    pub(crate) fn caller(&self) -> Caller {
         self.control.developer()
     }
 }
@@ -99,12 +109,15 @@ fn many(settings: Settings) -> Settings {
     Settings { quota, ..settings }
 }
 
-async fn router(fleet: Arc<Fleet>) -> (Control, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
+/// A server that routes, with its records in a folder.
+pub(crate) async fn router(fleet: Arc<Fleet>, dir: &Path) -> Control {
+    router_with(fleet, dir, many(World::settings())).await
+}
+
+async fn router_with(fleet: Arc<Fleet>, dir: &Path, settings: Settings) -> Control {
+    let config = StoreConfig::in_directory(dir, None, AuditKey::from_bytes([5; 32]));
     let store = Store::open(&config).await.unwrap();
     let workshop: Arc<dyn Provider> = Arc::new(MemoryProvider::default());
-    let settings = many(World::settings());
     let tools = Tools {
         provider: Arc::clone(&workshop),
         limits: settings.limits,
@@ -114,10 +127,10 @@ async fn router(fleet: Arc<Fleet>) -> (Control, tempfile::TempDir) {
     };
     let runner = Runner::new(tools).over(Arc::clone(&fleet), workshop);
     let setup = Setup { store, provider: fleet, runner, settings };
-    (Control::start(setup).await.unwrap(), dir)
+    Control::start(setup).await.unwrap()
 }
 
-fn spec(code: &str) -> RunSpec {
+pub(crate) fn spec(code: &str) -> RunSpec {
     RunSpec { enforcement: Some(Enforcement::BestEffort), ..RunSpec::new(bash(), code) }
 }
 
@@ -269,4 +282,27 @@ async fn when_all_are_down_each_is_named() {
     for name in ["flaky", "second", "third"] {
         assert!(error.to_string().contains(name), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_elsewhere_needs_no_memory_here() {
+    let server = World::new().await;
+    let provider = SandstormProvider::connect(server.config(server.address)).await.unwrap();
+    let fleet = Fleet::new(
+        vec![Member::new(Arc::new(provider), ledger::entry())],
+        FleetSettings::default(),
+        7,
+        Tasks::default(),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    // There is room for one, and nobody waits for long.
+    let settings = Settings { admission_memory: ByteSize::mib(600), ..many(World::settings()) };
+    let control = router_with(fleet, dir.path(), settings).await;
+    let caller = control.developer();
+    let new = || NewSandbox { enforcement: Some(Enforcement::BestEffort), ..NewSandbox::default() };
+    for _ in 0..3 {
+        control.create_sandbox(&caller, new()).await.unwrap();
+    }
+    control.run(&caller, spec("x")).await.unwrap();
+    assert_eq!(server.alive().await, 3);
 }
