@@ -68,6 +68,7 @@ test-k8s: ## Pods on a real Kubernetes node of this machine (as root)
 	scripts/setup.sh k8s
 	scripts/kubernetes.sh build node
 	$(CARGO) test --package sandstorm-kubernetes --locked -- --include-ignored --nocapture --test-threads 2
+	$(CARGO) test --package sandstorm-cli --locked --test it -- --include-ignored --nocapture server::cluster
 
 bench: ## Measure the promised numbers beside what a user would otherwise pick
 	scripts/setup.sh bench

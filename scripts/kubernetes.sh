@@ -7,21 +7,91 @@
 #   scripts/kubernetes.sh serve node DIR  a whole node with containerd (as root)
 #
 # What is built lies in ${XDG_CACHE_HOME:-~/.cache}/sandstorm/kubernetes. DIR gets the kubeconfigs `admin`, `sandstorm` and
-# `nobody`, and the logs. Exit codes: 0 fine, 1 something failed, 2 bad usage, 3 not built yet.
+# `nobody`, and the logs. On the node, network policies are kept in namespaces with the label `sandstorm.test/policies: kept`
+# and nowhere else, as both kinds of networks exist. Exit codes: 0 fine, 1 something failed, 2 bad usage, 3 not built yet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VERSION=1.35.8
+# Where the machine's own Go is too old to fetch what the modules ask for.
+GO=1.26.8
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/sandstorm/kubernetes/$VERSION
 API_PROGRAMS=(kube-apiserver)
 NODE_PROGRAMS=(kube-apiserver kubelet kube-controller-manager kube-scheduler)
 # The node's own address: a kubelet refuses the loopback.
 NODE=10.88.77.1
+# One more that looks like a public one: lists may name only such.
+PUBLIC=223.255.255.1
+# Its bridge, which is also the name of its network and of the table of its policies.
 BRIDGE=sandstorm0
+# Where the plugins of networks keep what they did.
+NOTES=/var/lib/cni/results
 
 usage() {
-  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
+}
+
+# Runs something that needs the network, again after a pause when it fails.
+retry() {
+  local pause
+  for pause in 5 20 60; do
+    "$@" && return
+    echo "kubernetes: trying again in $pause s: $*" >&2
+    sleep "$pause"
+  done
+  "$@"
+}
+
+# Go from 1.21 on fetches the version that a module asks for by itself. An older one, such as Debian 12's, is asked to fetch it
+# as the module that it is, which is then used in its place.
+use_go() {
+  local minor arch dir
+  if ! command -v go >/dev/null; then
+    echo "kubernetes: Go is missing: run scripts/setup.sh k8s" >&2
+    exit 1
+  fi
+  minor=$(go env GOVERSION | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+  [[ ${minor:-0} -lt 21 ]] || return 0
+  if [[ ! -x $CACHE/go-$GO/bin/go ]]; then
+    arch=$(go env GOARCH)
+    echo "kubernetes: fetching Go $GO" >&2
+    retry go mod download "golang.org/toolchain@v0.0.1-go$GO.linux-$arch"
+    dir=$(go env GOMODCACHE)/golang.org/toolchain@v0.0.1-go$GO.linux-$arch
+    rm -rf "$CACHE/go.new"
+    cp -r --no-preserve=mode "$dir" "$CACHE/go.new"
+    # An older Go does not know that these are programs.
+    find "$CACHE/go.new/bin" "$CACHE/go.new/pkg/tool" -type f -exec chmod 755 {} +
+    mv "$CACHE/go.new" "$CACHE/go-$GO"
+  fi
+  export PATH=$CACHE/go-$GO/bin:$PATH GOTOOLCHAIN=local
+}
+
+# What a module of tests/kubernetes is made of: what is in the cache is as good as new while this is the same.
+stamp() {
+  cat "tests/kubernetes/$1/go.mod" "tests/kubernetes/$1/go.sum" | sha256sum
+}
+
+# is_built PROGRAM MODULE
+is_built() {
+  [[ -x $CACHE/bin/$1 && -e $CACHE/bin/$1.sum && $(<"$CACHE/bin/$1.sum") == "$(stamp "$2")" ]]
+}
+
+# go_build PROGRAM MODULE PACKAGE LINKER-FLAGS: appears at once and whole, and its stamp after it.
+go_build() {
+  local program=$1 module=$2 package=$3 flags=$4
+  echo "kubernetes: building $program" >&2
+  use_go
+  (
+    cd "tests/kubernetes/$module"
+    export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
+    # Everything that it needs of the network, and no more than that.
+    retry go list -deps "$package" >/dev/null
+    go build -mod=readonly -trimpath -o "$CACHE/bin/$program.new" -ldflags "-s -w $flags" "$package"
+  )
+  rm -f "$CACHE/bin/$program.sum"
+  mv "$CACHE/bin/$program.new" "$CACHE/bin/$program"
+  stamp "$module" >"$CACHE/bin/$program.sum"
 }
 
 build() {
@@ -33,16 +103,11 @@ build() {
   flock 9
   component=k8s.io/component-base/version
   for program in "${programs[@]}"; do
-    [[ -x $CACHE/bin/$program ]] && continue
-    echo "kubernetes: building $program $VERSION" >&2
-    (
-      cd tests/kubernetes/programs
-      CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -o "$CACHE/bin/$program.new" -ldflags "-s -w \
-        -X $component.gitVersion=v$VERSION -X $component.gitMajor=${VERSION%%.*} \
-        -X $component.gitMinor=$(cut -d. -f2 <<<"$VERSION") \
-        -X k8s.io/client-go/pkg/version.gitVersion=v$VERSION" "k8s.io/kubernetes/cmd/$program"
-    )
-    mv "$CACHE/bin/$program.new" "$CACHE/bin/$program"
+    is_built "$program" programs && continue
+    go_build "$program" programs "k8s.io/kubernetes/cmd/$program" "\
+      -X $component.gitVersion=v$VERSION -X $component.gitMajor=${VERSION%%.*} \
+      -X $component.gitMinor=$(cut -d. -f2 <<<"$VERSION") \
+      -X k8s.io/client-go/pkg/version.gitVersion=v$VERSION"
   done
   if [[ $1 == node ]]; then
     build_agent_sandbox
@@ -55,30 +120,53 @@ build() {
 # The controller of warm pools, and the definitions of what it serves. Its old version is asked for by nobody here, so that
 # there is nothing to convert.
 build_agent_sandbox() {
-  [[ -x $CACHE/bin/agent-sandbox-controller ]] && return
-  echo "kubernetes: building agent-sandbox-controller" >&2
-  (
-    local file
-    cd tests/kubernetes/agent-sandbox
-    CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags "-s -w" -o "$CACHE/bin/agent-sandbox-controller.new" \
-      sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller
-    mkdir -p "$CACHE/definitions"
-    for file in "$(go list -m -f '{{.Dir}}' sigs.k8s.io/agent-sandbox)"/k8s/crds/*.yaml; do
-      sed '/^  conversion:/,$d' "$file" >"$CACHE/definitions/$(basename "$file")"
-    done
-  )
-  mv "$CACHE/bin/agent-sandbox-controller.new" "$CACHE/bin/agent-sandbox-controller"
+  local program=agent-sandbox-controller source file
+  is_built "$program" agent-sandbox && has_definitions && return
+  go_build "$program" agent-sandbox "sigs.k8s.io/agent-sandbox/cmd/$program" ""
+  source=$(cd tests/kubernetes/agent-sandbox && go list -m -f '{{.Dir}}' sigs.k8s.io/agent-sandbox)
+  rm -rf "$CACHE/definitions" "$CACHE/definitions.new"
+  mkdir -p "$CACHE/definitions.new"
+  for file in "$source"/k8s/crds/*.yaml; do
+    sed '/^  conversion:/,$d' "$file" >"$CACHE/definitions.new/$(basename "$file")"
+  done
+  mv "$CACHE/definitions.new" "$CACHE/definitions"
+}
+
+has_definitions() {
+  local kind
+  for kind in sandboxes sandboxtemplates sandboxwarmpools sandboxclaims; do
+    compgen -G "$CACHE/definitions/*_$kind.yaml" >/dev/null || return
+  done
+}
+
+# Whether everything is there that serving needs.
+is_complete() {
+  local program
+  command -v etcd >/dev/null || return
+  if [[ $1 == api ]]; then
+    [[ -x $CACHE/bin/kube-apiserver ]]
+    return
+  fi
+  for program in "${NODE_PROGRAMS[@]}" agent-sandbox-controller; do
+    [[ -x $CACHE/bin/$program ]] || return
+  done
+  for program in containerd runc nft ip; do
+    command -v "$program" >/dev/null || return
+  done
+  [[ -s $CACHE/images.tar && -x /usr/lib/cni/bridge ]] && has_definitions
 }
 
 # --- serving ---------------------------------------------------------------------------------------------------------------
 
 pids=()
+declare -A before=()
 
 # start NAME COMMAND...: in the background, with its log in DIR.
 start() {
   local name=$1
   shift
-  "$@" >"$dir/$name.log" 2>&1 </dev/null &
+  # The lock of the node is not theirs: one that outlives this script would hold it.
+  "$@" >"$dir/$name.log" 2>&1 </dev/null 8>&- &
   pids+=($!)
 }
 
@@ -96,7 +184,7 @@ wait_for() {
 }
 
 stop() {
-  local status=$? index mount
+  local status=$? index
   trap - EXIT
   # From the last to the first: pods before what holds them.
   if [[ $kind == node ]]; then
@@ -107,9 +195,7 @@ stop() {
     wait "${pids[index]}" 2>/dev/null || true
   done
   if [[ $kind == node ]]; then
-    grep -o " $dir/[^ ]*" /proc/self/mounts | sort -r | while read -r mount; do umount -l "$mount" || true; done
-    ip link del "$BRIDGE" 2>/dev/null || true
-    find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2>/dev/null || true
+    remove_traces
   fi
   # After a failure the logs are wanted.
   [[ $status -ne 0 ]] || rm -rf --one-file-system "$dir"
@@ -119,10 +205,52 @@ stop() {
 # Whatever the tests left: a containerd that is killed leaves its containers alone.
 stop_pods() {
   local task
-  kill "${kubelet:-0}" 2>/dev/null || true
+  if [[ -n ${kubelet:-} ]]; then
+    kill "$kubelet" 2>/dev/null || true
+    wait "$kubelet" 2>/dev/null || true
+  fi
   for task in $(ctr_here tasks list --quiet 2>/dev/null); do
     ctr_here tasks kill --signal KILL "$task" 2>/dev/null || true
     ctr_here tasks delete --force "$task" >/dev/null 2>&1 || true
+  done
+}
+
+# What kubelet, containerd and the network's plugins leave on a machine when their pods do not end by themselves.
+remove_traces() {
+  local mount note space pod
+  nft delete table ip "$BRIDGE" 2>/dev/null || true
+  # The plugins keep a note for each pod, which names its network.
+  for note in "$NOTES/$BRIDGE"-*-eth0; do
+    [[ -e $note ]] || continue
+    space=$(grep -o 'netns/cni-[0-9a-f-]*' "$note" | head -n 1) || true
+    [[ -z $space ]] || ip netns del "${space#netns/}" 2>/dev/null || true
+    pod=${note#"$NOTES/$BRIDGE-"}
+    rm -f "$note" "$NOTES/cni-loopback-${pod%-eth0}-lo"
+  done
+  { grep -o " $dir/[^ ]*" /proc/self/mounts || true; } | sort -r | while read -r mount; do umount -l "$mount" || true; done
+  ip link del "$BRIDGE" 2>/dev/null || true
+  find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2>/dev/null || true
+  find /var/log/containers -maxdepth 1 -lname "$dir/*" -delete 2>/dev/null || true
+  rmdir /var/lib/kubelet/device-plugins /var/lib/kubelet /var/log/containers 2>/dev/null || true
+  restore_kernel
+}
+
+# What kubelet and the bridge change in the kernel is as before when they are gone.
+KERNEL=(vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys
+  kernel/keys/root_maxbytes net/ipv4/ip_forward)
+
+remember_kernel() {
+  local name
+  for name in "${KERNEL[@]}"; do
+    [[ -e /proc/sys/$name ]] && before[$name]=$(<"/proc/sys/$name")
+  done
+  return 0
+}
+
+restore_kernel() {
+  local name
+  for name in "${!before[@]}"; do
+    echo "${before[$name]}" >"/proc/sys/$name" 2>/dev/null || true
   done
 }
 
@@ -197,13 +325,18 @@ serve_node() {
   certificate scheduler /CN=system:kube-scheduler
   certificate kubelet-client /O=system:masters/CN=kube-apiserver
   for user in kubelet controllers scheduler; do kubeconfig "$user"; done
-  ip link del "$BRIDGE" 2>/dev/null || true
+  # There is one such node on a machine at a time; what one left that was killed goes first.
+  exec 8>"$CACHE/node.lock"
+  flock --wait 1200 8
+  remember_kernel
+  remove_traces
   ip link add "$BRIDGE" type bridge
   ip addr add "$NODE/24" dev "$BRIDGE"
+  ip addr add "$PUBLIC/32" dev "$BRIDGE"
   ip link set "$BRIDGE" up
   mkdir -p "$dir/cni"
   cat >"$dir/cni/10-bridge.conflist" <<CNI
-{"cniVersion": "0.4.0", "name": "test", "plugins": [{"type": "bridge", "bridge": "$BRIDGE", "isGateway": true,
+{"cniVersion": "0.4.0", "name": "$BRIDGE", "plugins": [{"type": "bridge", "bridge": "$BRIDGE", "isGateway": true,
  "hairpinMode": true, "ipam": {"type": "host-local", "dataDir": "$dir/ipam", "ranges": [[{"subnet": "10.88.77.0/24"}]],
  "routes": [{"dst": "0.0.0.0/0"}]}}]}
 CNI
@@ -242,6 +375,8 @@ tlsPrivateKeyFile: $dir/pki/kubelet.key
 address: $NODE
 port: $kubelet_port
 healthzPort: 0
+# Nothing here needs them, and they would stay.
+makeIPTablesUtilChains: false
 readOnlyPort: 0
 failSwapOn: false
 oomScoreAdj: 0
@@ -262,6 +397,8 @@ KUBELET
     --node-ip "$NODE" --root-dir "$dir/kubelet-root"
   kubelet=${pids[-1]}
   wait_for "the node" 120 node_is_ready
+  start policies /usr/bin/python3 tests/kubernetes/policies.py "$BRIDGE" "https://127.0.0.1:$api" "$dir/pki/ca.crt" \
+    "$dir/pki/admin.crt" "$dir/pki/admin.key"
   serve_agent_sandbox
 }
 
@@ -290,13 +427,8 @@ knows_pools() {
 }
 
 serve() {
-  local program programs=("${API_PROGRAMS[@]}")
   kind=$1 dir=$2
-  [[ $kind == node ]] && programs=("${NODE_PROGRAMS[@]}")
-  for program in "${programs[@]}"; do
-    [[ -x $CACHE/bin/$program ]] || exit 3
-  done
-  command -v etcd >/dev/null || exit 3
+  is_complete "$kind" || exit 3
   mkdir -p "$dir"
   trap stop EXIT
   read -r etcd peer api kubelet_port < <(free_ports 4)

@@ -41,6 +41,20 @@ async def case_life():
     await araises(SandboxNotRunningException, sandbox.commands.run("true"))
 
 
+async def case_snapshots():
+    async with fresh() as sandbox:
+        await sandbox.files.write("kept", "then")
+        snapshot = await sandbox.create_snapshot()
+        try:
+            async with fresh(template=snapshot.snapshot_id) as started:
+                assert await started.files.read("kept") == "then"
+            pages = AsyncSandbox.list_snapshots(sandbox_id=sandbox.sandbox_id)
+            assert [info.snapshot_id for info in await pages.next_items()] == [snapshot.snapshot_id]
+        finally:
+            assert await AsyncSandbox.delete_snapshot(snapshot.snapshot_id) is True
+        assert await AsyncSandbox.delete_snapshot(snapshot.snapshot_id) is False
+
+
 async def case_commands():
     async with fresh() as sandbox:
         many = await asyncio.gather(*(sandbox.commands.run(f"echo {n}") for n in range(20)))

@@ -33,6 +33,21 @@ def case_stateful():
         assert sandbox.run_code("import os; os.getcwd()").text == "/home/user"
 
 
+def case_snapshot_of_an_interpreter():
+    with fresh() as sandbox:
+        sandbox.run_code("x = 7; open('kept.txt', 'w').write('kept')")
+        snapshot = sandbox.create_snapshot()
+        try:
+            with fresh(template=snapshot.snapshot_id) as started:
+                assert started.run_code("open('kept.txt').read()").text == "kept"
+                # Files are saved, what runs is not.
+                assert started.run_code("x").error.name == "NameError"
+                assert started.run_code("y = 1; y").text == "1"
+                assert started.run_code("y + 1").text == "2"
+        finally:
+            Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+
 def case_output_and_callbacks():
     with fresh() as sandbox:
         out, err, results = [], [], []

@@ -13,7 +13,8 @@ def before():
     sandbox.run_code("x = 7")
     sandbox.files.write("kept.txt", "kept")
     handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True)
-    return {"id": sandbox.sandbox_id, "url": sandbox.download_url("kept.txt"), "pid": handle.pid}
+    snapshot = sandbox.create_snapshot(name="restart").snapshot_id
+    return {"snapshot": snapshot, "id": sandbox.sandbox_id, "url": sandbox.download_url("kept.txt"), "pid": handle.pid}
 
 
 def after(kept):
@@ -27,6 +28,10 @@ def after(kept):
     sandbox.commands.send_stdin(kept["pid"], "it\n")
     assert handle.wait().stdout == "got it\n"
     sandbox.kill()
+    started = Sandbox.create("restart", timeout=60)
+    assert started.get_info().template_id == kept["snapshot"] and started.files.read("kept.txt") == "kept"
+    started.kill()
+    assert Sandbox.delete_snapshot(kept["snapshot"]) is True
 
 
 if __name__ == "__main__":

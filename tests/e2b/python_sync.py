@@ -315,8 +315,69 @@ def case_fork():
         finally:
             for fork in forks:
                 fork.kill()
-        error = raises(SandboxException, sandbox.create_snapshot)
-        assert "snapshots are not offered" in str(error)
+
+
+def case_snapshots():
+    with fresh() as sandbox:
+        sandbox.files.write("kept.txt", "then")
+        sandbox.files.write("/workspace/deep/er/data.bin", b"\x00" * 2_000_000)
+        sandbox.commands.run("chmod 750 kept.txt && ln -s kept.txt link && mkfifo pipe")
+        handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True)
+        snapshot = sandbox.create_snapshot()
+        try:
+            assert snapshot.snapshot_id and snapshot.names == []
+            sandbox.files.write("kept.txt", "now")
+            sandbox.files.write("later.txt", "later")
+            handle.send_stdin("on\n")
+            assert handle.wait().stdout == "got on\n", "what runs goes on"
+            one, two = (Sandbox.create(snapshot.snapshot_id, timeout=60) for _ in range(2))
+            try:
+                assert one.get_info().template_id == snapshot.snapshot_id
+                one.files.write("kept.txt", "one")
+                assert two.files.read("kept.txt") == "then"
+                assert not two.files.exists("later.txt")
+                seen = two.commands.run("stat -c '%a %F' kept.txt; readlink link; stat -c %F pipe; wc -c </workspace/deep/er/data.bin")
+                assert seen.stdout.split("\n")[:4] == ["750 regular file", "kept.txt", "fifo", "2000000"], seen.stdout
+                assert two.commands.list() == []
+            finally:
+                one.kill(), two.kill()
+        finally:
+            assert Sandbox.delete_snapshot(snapshot.snapshot_id) is True
+        assert Sandbox.delete_snapshot(snapshot.snapshot_id) is False
+        assert "not found" in str(raises(SandboxException, Sandbox.create, snapshot.snapshot_id))
+
+
+def case_snapshots_by_name():
+    name = f"golden-{uuid.uuid4().hex}"
+    made = []
+    with fresh() as sandbox:
+        try:
+            sandbox.files.write("version", "1")
+            made.append(Sandbox.create_snapshot(sandbox.sandbox_id, name=name))
+            sandbox.files.write("version", "2")
+            made.append(sandbox.create_snapshot(name=name, mode="filesystem"))
+            assert made[1].names == [name]
+            found = Sandbox.list_snapshots(name=name).next_items()
+            assert [info.snapshot_id for info in found] == [made[1].snapshot_id], "the newest has the name"
+            assert Sandbox.list_snapshots(name=f"{name}-not").next_items() == []
+            pages, seen = sandbox.list_snapshots(limit=1), []
+            while pages.has_next:
+                seen += [info.snapshot_id for info in pages.next_items()]
+            assert seen == [info.snapshot_id for info in reversed(made)]
+            for template, version in ((name, "2"), (made[0].snapshot_id, "1")):
+                started = Sandbox.create(template, timeout=60)
+                try:
+                    assert started.files.read("version") == version
+                finally:
+                    started.kill()
+            assert "memory cannot be true" in str(raises(SandboxException, sandbox.create_snapshot, mode="full"))
+            assert "name of a template" in str(raises(SandboxException, sandbox.create_snapshot, name="base"))
+            sandbox.pause()
+            raises(SandboxException, sandbox.create_snapshot)
+        finally:
+            for snapshot in made:
+                Sandbox.delete_snapshot(snapshot.snapshot_id)
+    raises(SandboxNotFoundException, sandbox.create_snapshot)
 
 
 def case_killed_while_a_command_runs():

@@ -34,6 +34,32 @@ class fresh:
         self.sandbox.kill()
 
 
+def case_another_tenant_has_none_of_our_snapshots():
+    with fresh() as sandbox:
+        sandbox.files.write("secret", "secret")
+        snapshot = sandbox.create_snapshot(name="walls")
+        try:
+            for template in (snapshot.snapshot_id, "walls"):
+                assert "not found" in str(raises(SandboxException, Sandbox.create, template, api_key=OTHER_KEY))
+                assert Sandbox.delete_snapshot(template, api_key=OTHER_KEY) is False
+            assert Sandbox.list_snapshots(api_key=OTHER_KEY).next_items() == []
+            assert Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id, api_key=OTHER_KEY).next_items() == []
+            raises(SandboxNotFoundException, Sandbox.create_snapshot, sandbox.sandbox_id, api_key=OTHER_KEY)
+        finally:
+            assert Sandbox.delete_snapshot("walls") is True
+
+
+def case_a_restored_sandbox_has_the_network_of_now():
+    with fresh() as sandbox:
+        snapshot = sandbox.create_snapshot()
+    try:
+        with fresh(snapshot.snapshot_id, allow_internet_access=False) as closed:
+            assert closed.get_info().allow_internet_access is False
+            raises(CommandExitException, closed.commands.run, "exec 3<>/dev/tcp/192.0.2.1/80")
+    finally:
+        Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+
 def fetch(url, data=None, headers=None):
     request = urllib.request.Request(url, data=data, headers=headers or {})
     with urllib.request.urlopen(request) as answer:

@@ -119,7 +119,7 @@ fn bytes(path: &GuestPath) -> ByteBuf {
 }
 
 /// What a file task said on its error stream, and how it ended.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Verdict {
     errors: Decoder,
 }

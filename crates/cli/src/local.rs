@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use sandstorm_config::{Config, Environment, Loaded};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig};
+use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
 use sandstorm_jail::launcher::{self, Abilities, Launcher, LauncherConfig, ZygoteConfig};
 use sandstorm_jail::{IdRange, Tree};
 use sandstorm_language::{Catalogue, Roots};
 use sandstorm_provider::{CreateOptions, Expected, HostMount};
-use sandstorm_types::{Enforcement, SandboxSpec, TenantId};
+use sandstorm_types::{ByteSize, Enforcement, SandboxSpec, TenantId};
 
 use crate::serve::Home;
 use crate::zygotes;
@@ -60,6 +60,7 @@ impl Resident {
             trees: trees(config),
             zygotes: self.zygotes,
             pool: pool(config),
+            snapshots: snapshots(config, home),
         })
         .context("the engine could not be started")?;
         let adopted =
@@ -70,6 +71,11 @@ impl Resident {
         keep_ready(config, &provider);
         Ok(Arc::new(provider))
     }
+}
+
+fn snapshots(config: &Config, home: &Home) -> Option<SnapshotConfig> {
+    let most = config.snapshots.space;
+    (most > ByteSize::default()).then(|| SnapshotConfig { folder: home.snapshots(), most })
 }
 
 fn pool(config: &Config) -> Option<PoolConfig> {

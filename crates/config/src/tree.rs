@@ -16,6 +16,7 @@ mod records;
 mod run_cache;
 mod sandboxes;
 mod serve;
+mod snapshots;
 mod telemetry;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ pub use records::{Database, Durability, Retention};
 pub use run_cache::RunCache;
 pub use sandboxes::{Ceiling, Sandboxes};
 pub use serve::{Serve, Tls};
+pub use snapshots::Snapshots;
 pub use telemetry::Telemetry;
 
 /// Configuration of Sandstorm.
@@ -127,6 +129,9 @@ pub struct Config {
 
     /// Results of runs that asked for it with `cache`, for the same run again.
     pub run_cache: RunCache,
+
+    /// Saved sandboxes: what may be kept of them. They stay until they are removed.
+    pub snapshots: Snapshots,
 
     /// What things cost on this machine, and what the operator adds to what others charge. Amounts are US dollars.
     pub costs: Costs,

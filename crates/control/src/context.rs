@@ -134,8 +134,8 @@ impl Context {
             Ok(_) => Err(broken("it did not begin as a kernel does")),
             Err(error) => Err(match context.transport.complaint() {
                 Some(complaint) => {
-                    let message = format!("{} could not be started where the sandbox is", language.title);
-                    Error::new(error.kind(), message).with("said", complaint).with_source(error)
+                    let what = format!("{} could not be started where the sandbox is", language.title);
+                    Error::new(error.kind(), format!("{what}: {complaint}")).with_source(error)
                 }
                 None => error,
             }),

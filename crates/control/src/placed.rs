@@ -17,7 +17,7 @@ use crate::execute::{Executed, execute};
 use crate::expect::expected;
 use crate::outcome::{self, Times};
 use crate::prepare::Prepared;
-use crate::run::{Finished, Phase, RunEvent, RunInput, Runner, milliseconds};
+use crate::run::{Finished, Phase, RunEvent, RunInput, Runner, ended_early, milliseconds};
 
 /// Places that a run is begun at, one after the other, where none of them began it.
 const MOST_PLACES: usize = 4;
@@ -151,7 +151,7 @@ impl Runner {
         let executed = execute(&*self.provider, cx, &sandbox.id, request, input, events).await?;
         times.exec = milliseconds(exec_began);
         if executed.end.cause == EndCause::Sandbox {
-            return Err(Error::new(ErrorKind::Provider, "the sandbox ended before its program did"));
+            return Err(ended_early(&*self.provider, cx, &sandbox.id).await);
         }
         Ok(Ran::Program(executed))
     }

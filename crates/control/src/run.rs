@@ -12,7 +12,7 @@ use sandstorm_provider::{
 };
 use sandstorm_types::{
     Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec,
-    Stream,
+    State, Stream,
 };
 use tokio::sync::mpsc;
 use tracing::{Instrument, debug_span};
@@ -272,9 +272,18 @@ impl Runner {
         let executed = execute(provider, cx, &id, request, input, events).await?;
         times.exec = milliseconds(exec_began);
         if executed.end.cause == EndCause::Sandbox {
-            return Err(Error::new(ErrorKind::Provider, "the sandbox ended before its program did"));
+            return Err(ended_early(provider, cx, &id).await);
         }
         Ok((executed, sandbox))
+    }
+}
+
+/// Why a program did not come to its end: that of its sandbox, for the reason that its place gives.
+pub(crate) async fn ended_early(provider: &dyn Provider, cx: &OpContext, id: &SandboxId) -> Error {
+    let error = Error::new(ErrorKind::Provider, "the sandbox ended before its program did");
+    match provider.get(cx, id).await.map(|sandbox| sandbox.state) {
+        Ok(State::Failed { reason }) => error.with("reason", reason),
+        _ => error,
     }
 }
 

@@ -46,6 +46,7 @@ mod samples;
 mod sandbox_tokens;
 mod sandboxes;
 mod settling;
+mod snapshots;
 mod steps;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -77,6 +78,7 @@ pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;
 pub use runs::{RunQuery, RunView, Running};
 pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
+pub use snapshots::{NewSnapshot, SnapshotLimits, SnapshotQuery, SnapshotView};
 pub use usage::{Sample, UsageView};
 
 /// What [`Control::explain`] gives.
@@ -121,6 +123,8 @@ pub struct Settings {
     pub longest_lifetime: Duration,
     pub retention: Retention,
     pub run_cache: RunCacheLimits,
+    /// What one tenant may keep of saved sandboxes.
+    pub snapshots: SnapshotLimits,
     pub costs: Costs,
     /// How often what is elsewhere is compared with what is known.
     pub reconcile_every: Duration,
@@ -253,6 +257,8 @@ impl Control {
         let events = inner.provider.events();
         inner.recover().await?;
         inner.hear_provider(events);
+        let settling = Arc::clone(&inner);
+        inner.tasks.start("settle snapshots", async move { settling.settle_snapshots().await });
         inner.start_clocks();
         if let Some(fleet) = inner.runner.fleet.clone() {
             let every = inner.settings.reconcile_every;

@@ -14,9 +14,11 @@ mod meter;
 mod network;
 mod plan;
 mod pool;
+mod snapshots;
 mod walls;
 mod warm;
 
 pub use local::{LocalConfig, LocalProvider};
 pub use pool::PoolConfig;
 pub use sandstorm_agent_client::AGENT;
+pub use snapshots::SnapshotConfig;

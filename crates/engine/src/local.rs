@@ -6,6 +6,7 @@ mod execs;
 mod fork;
 mod make;
 mod names;
+mod save;
 
 use std::collections::HashMap;
 use std::io;
@@ -23,11 +24,11 @@ use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
     FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent,
-    ProviderInfo, ReadRange, Result, Sandbox, SnapshotOptions, Tasks, Usage, WatchOptions,
+    ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy,
-    SandboxId, SandboxSpec, SnapshotId, Step, TenantId, Transition, Unmet,
+    SandboxId, SandboxSpec, SnapshotId, Step, Template, TenantId, Transition, Unmet,
 };
 
 use self::execs::{Execs, Reserved};
@@ -37,6 +38,7 @@ use crate::living::{Living, usage_of};
 use crate::network::Surroundings;
 use crate::plan::Planner;
 use crate::pool::{Key, Maker, Pool, PoolConfig, Zygotes};
+use crate::snapshots::{SnapshotConfig, Snapshots};
 
 /// What the provider is made from.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub struct LocalConfig {
     pub zygotes: Vec<ZygoteConfig>,
     /// Without it every sandbox is made when it is asked for.
     pub pool: Option<PoolConfig>,
+    /// Without it no sandbox is saved.
+    pub snapshots: Option<SnapshotConfig>,
 }
 
 impl LocalConfig {
@@ -71,6 +75,7 @@ impl LocalConfig {
             trees: Vec::new(),
             zygotes: Vec::new(),
             pool: None,
+            snapshots: None,
         }
     }
 }
@@ -85,6 +90,7 @@ pub struct LocalProvider {
     pool: Option<Pool>,
     abilities: Abilities,
     journals: Option<PathBuf>,
+    snapshots: Option<Arc<Snapshots>>,
     surroundings: Surroundings,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Living>>>,
     execs: Arc<Execs>,
@@ -114,6 +120,7 @@ impl LocalProvider {
             maker,
             abilities: config.abilities,
             journals,
+            snapshots: config.snapshots.map(Snapshots::open).transpose()?,
             surroundings: Surroundings::new(events.clone(), tasks.clone()),
             sandboxes: Mutex::default(),
             execs,
@@ -238,6 +245,8 @@ impl Provider for LocalProvider {
         Capabilities {
             isolation: Isolation::Container,
             template_host: true,
+            template_snapshot: self.snapshots.is_some(),
+            snapshot_files: self.snapshots.is_some(),
             exec: true,
             exec_stdin: true,
             exec_tty: true,
@@ -274,7 +283,14 @@ impl Provider for LocalProvider {
     }
 
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
-        self.told("create", cx.run("create", self.make(cx.tenant(), spec, opts)).await)
+        let tenant = cx.tenant();
+        let made = match &spec.template {
+            Template::Snapshot(id) => {
+                cx.run("create", Box::pin(self.make_from(tenant, *id, spec, opts))).await
+            }
+            _ => cx.run("create", self.make(tenant, spec, opts)).await,
+        };
+        self.told("create", made)
     }
 
     async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
@@ -387,9 +403,12 @@ impl Provider for LocalProvider {
         self.told("set_network", cx.run("set_network", work).await)
     }
 
-    async fn snapshot(&self, _: &OpContext, id: &SandboxId, _: SnapshotOptions) -> Result<SnapshotId> {
-        let unmet = Unmet::new("snapshot_files", "yes", "no", "this provider cannot save sandboxes");
-        self.told("snapshot", Err(Error::unmet(vec![unmet]).with("sandbox", id)))
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
+        self.told("snapshot", cx.run("snapshot", self.save(id, opts)).await)
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        self.told("delete_snapshot", cx.run("delete_snapshot", self.forget(id)).await)
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

@@ -9,7 +9,7 @@ use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Placement, Provider, ProviderEvent,
-    ProviderInfo, ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -180,8 +180,16 @@ impl Provider for Fleet {
         self.holder(cx, id).await?.1.set_network(cx, id, policy).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
         self.holder(cx, id).await?.1.snapshot(cx, id, opts).await
+    }
+
+    /// Wherever it may be: whoever does not have it has nothing to do.
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        let keeps = |can: Capabilities| can.snapshot_files || can.snapshot_memory;
+        let all = self.members.iter().filter(|member| keeps(member.provider.capabilities()));
+        let ends = join_all(all.map(|member| member.provider.delete_snapshot(cx, id))).await;
+        ends.into_iter().find(Result::is_err).unwrap_or(Ok(()))
     }
 
     /// A fork is where its source is.

@@ -136,6 +136,11 @@ impl Fleet {
         self.place_named(name).map(|place| self.members[place].provider.capabilities())
     }
 
+    /// A member itself, for what it keeps beside sandboxes.
+    pub fn provider_named(&self, name: &str) -> Option<Arc<dyn Provider>> {
+        self.place_named(name).map(|place| Arc::clone(&self.members[place].provider))
+    }
+
     /// A member's page of the catalogue, with the operator's figures.
     pub fn entry_of(&self, name: &str) -> Option<&Arc<ProviderEntry>> {
         self.place_named(name).map(|place| &self.members[place].entry)

@@ -10,7 +10,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Tasks, Usage, WatchOptions,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, SnapshotId,
@@ -208,8 +208,12 @@ impl Provider for Late {
         self.there()?.set_network(cx, id, policy).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
         self.there()?.snapshot(cx, id, opts).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        self.there()?.delete_snapshot(cx, id).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

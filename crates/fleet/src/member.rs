@@ -66,6 +66,10 @@ impl Member {
         candidate.region.clone_from(&self.provider.info().region);
         candidate.area.clone_from(&self.area);
         candidate.unmet = self.unmet(&spec);
+        if let Some(keeper) = options.snapshot_at.as_deref().filter(|keeper| *keeper != self.name()) {
+            let why = "the snapshot that it starts from is kept by another provider";
+            candidate.unmet.push(Unmet::new("snapshot", keeper, self.name(), why));
+        }
         if let Some(why) = options.not_here.as_ref().filter(|_| can.host_trees) {
             candidate.unmet.push(Unmet::new("language", "installed", "not installed", why));
         }

@@ -19,7 +19,13 @@ pub(crate) fn spec<'a>(
 
 /// The options of a creation as a member gets them.
 pub(crate) fn options(can: Capabilities, options: &CreateOptions) -> CreateOptions {
-    let mut own = CreateOptions { routing: None, elsewhere: None, not_here: None, ..options.clone() };
+    let mut own = CreateOptions {
+        routing: None,
+        elsewhere: None,
+        not_here: None,
+        snapshot_at: None,
+        ..options.clone()
+    };
     if !can.host_trees {
         own.mounts.clear();
         own.expects = None;

@@ -9,9 +9,9 @@
 
 mod counters;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,9 +52,11 @@ enum Order {
 struct Limits {
     processes: u64,
     open_files: u64,
+    /// Of each process by itself: the second line behind whoever counts for all of them.
+    cpu_seconds: Option<u64>,
 }
 
-/// `pod join SOCKET PROCESSES OPEN_FILES`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
+/// `pod join SOCKET PROCESSES OPEN_FILES [CPU_SECONDS]`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
 pub fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(2).collect();
     let done = match order(&words) {
@@ -74,8 +76,12 @@ pub fn main() -> ExitCode {
 
 fn order(words: &[String]) -> Option<Order> {
     match words {
-        [word, socket, processes, open_files] if word == "join" => {
-            let limits = Limits { processes: processes.parse().ok()?, open_files: open_files.parse().ok()? };
+        [word, socket, processes, open_files, cpu @ ..] if word == "join" && cpu.len() <= 1 => {
+            let limits = Limits {
+                processes: processes.parse().ok()?,
+                open_files: open_files.parse().ok()?,
+                cpu_seconds: cpu.first().map(|seconds| seconds.parse()).transpose().ok()?,
+            };
             Some(Order::Join { socket: socket.into(), limits })
         }
         [word, address, within] if word == "reach" => {
@@ -194,11 +200,14 @@ fn introduction(limits: &Limits) -> Init {
     let at_most = |resource: Resource, wanted: u64| {
         rustix::process::getrlimit(resource).maximum.map_or(wanted, |have| have.min(wanted))
     };
+    let cpu = limits
+        .cpu_seconds
+        .map(|seconds| (Rlimit::CpuSeconds, at_most(Resource::Cpu, seconds.saturating_add(2))));
     let rlimits = [
         (Rlimit::Core, at_most(Resource::Core, 1)),
         (Rlimit::OpenFiles, at_most(Resource::Nofile, limits.open_files)),
-        // Keeper, agent and relay are processes of the same user.
-        (Rlimit::Processes, at_most(Resource::Nproc, limits.processes.saturating_add(3))),
+        // Keeper, agent and the two threads of a relay are the same user's.
+        (Rlimit::Processes, at_most(Resource::Nproc, limits.processes.saturating_add(4))),
         (Rlimit::MessageQueues, 0),
         (Rlimit::Nice, 0),
         (Rlimit::RealTimePriority, 0),
@@ -209,41 +218,37 @@ fn introduction(limits: &Limits) -> Init {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
         filter: seccomp::payload(Arch::host(), false).bytes(),
-        rlimits: rlimits.into_iter().map(|(limit, most)| (limit, most, most)).collect(),
+        rlimits: rlimits.into_iter().chain(cpu).map(|(limit, most)| (limit, most, most)).collect(),
     }
 }
 
-/// Passes bytes on in both directions until the agent closes.
+/// Passes bytes on in both directions until the agent closes. Neither waits for the other: who cannot write may be waited for by
+/// somebody who does not read before it could write itself.
 fn relay(agent: &UnixStream) -> io::Result<()> {
-    let (stdin, mut stdout) = (rustix::stdio::stdin(), io::stdout().lock());
-    let (mut sending, mut buffer) = (true, vec![0; BUFFER]);
+    let sending = agent.try_clone()?;
+    std::thread::Builder::new().spawn(move || {
+        // Where that ends with an error, the agent is gone, which the other direction hears of.
+        let _ = pass_on(rustix::stdio::stdin(), &sending);
+        let _ = sending.shutdown(Shutdown::Write);
+    })?;
+    pass_on(agent.as_fd(), rustix::stdio::stdout())
+}
+
+fn pass_on(from: BorrowedFd<'_>, to: impl AsFd) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
     loop {
-        let mut fds = vec![PollFd::new(agent, PollFlags::IN)];
-        if sending {
-            fds.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
-        }
-        match poll(&mut fds, None) {
-            Ok(_) => {}
+        let read = match rustix::io::read(from, &mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
             Err(Errno::INTR) => continue,
             Err(e) => return Err(e.into()),
-        }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready.get(1) == Some(&true) {
-            match rustix::io::read(stdin, &mut buffer)? {
-                0 => {
-                    sending = false;
-                    agent.shutdown(Shutdown::Write)?;
-                }
-                n => (&*agent).write_all(&buffer[..n])?,
-            }
-        }
-        if ready[0] {
-            match (&*agent).read(&mut buffer)? {
-                0 => return Ok(()),
-                n => {
-                    stdout.write_all(&buffer[..n])?;
-                    stdout.flush()?;
-                }
+        };
+        let mut rest = &buffer[..read];
+        while !rest.is_empty() {
+            match rustix::io::write(&to, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
             }
         }
     }
@@ -259,14 +264,24 @@ mod tests {
 
     #[test]
     fn orders_are_read_strictly() {
-        let limits = Limits { processes: 64, open_files: 1024 };
-        assert_eq!(words("join /run/x 64 1024"), Some(Order::Join { socket: "/run/x".into(), limits }));
+        for (line, cpu_seconds) in [("join /run/x 64 1024", None), ("join /run/x 64 1024 7", Some(7))] {
+            let limits = Limits { processes: 64, open_files: 1024, cpu_seconds };
+            assert_eq!(words(line), Some(Order::Join { socket: "/run/x".into(), limits }));
+        }
         let reach =
             Order::Reach { address: "10.0.0.1:443".parse().unwrap(), within: Duration::from_millis(5) };
         assert_eq!(words("reach 10.0.0.1:443 5"), Some(reach));
-        for wrong in
-            ["", "join", "join /run/x 64", "join /run/x -1 1", "reach h:1 5", "reach 10.0.0.1:443 0", "x"]
-        {
+        for wrong in [
+            "",
+            "join",
+            "join /run/x 64",
+            "join /run/x 64 1 x",
+            "join /run/x 64 1 7 7",
+            "join /run/x -1 1",
+            "reach h:1 5",
+            "reach 10.0.0.1:443 0",
+            "x",
+        ] {
             assert_eq!(words(wrong), None, "{wrong}");
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
@@ -16,8 +16,7 @@ use serde_json::json;
 
 use crate::config::WarmPool;
 use crate::error::{of, plain};
-use crate::marks;
-use crate::pod::CONTAINER;
+use crate::{marks, walls};
 
 const GROUP: &str = "extensions.agents.x-k8s.io";
 const VERSION: &str = "v1beta1";
@@ -103,52 +102,18 @@ impl Claims {
         }
     }
 
-    /// Whether a pod of the pool is no less than one of ours.
+    /// Whether a pod of the pool has the size that was told.
     pub(crate) fn check(&self, pod: &Pod) -> Result<()> {
-        let lacking = |what: &'static str| {
-            Err(Error::new(ErrorKind::Isolation, "a pod of the warm pool lacks a wall").with("wall", what))
-        };
-        let Some(spec) = &pod.spec else { return lacking("spec") };
-        let Some(container) = spec.containers.iter().find(|container| container.name == CONTAINER) else {
-            return lacking("a container of the name `sandbox`");
-        };
-        if let Some(what) = missing_wall(spec, container) {
-            return lacking(what);
-        }
-        let limits = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+        let resources = walls::container(pod).and_then(|container| container.resources.as_ref());
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
         let limit = |name: &str| limits?.get(name).and_then(|quantity| milli(&quantity.0));
         let memory = u128::from(self.pool.memory.as_u64()) * 1000;
-        if limit("cpu") != Some(self.pool.cpus.milli().into()) || limit("memory") != Some(memory) {
-            return lacking("limits as configured");
+        if limit("cpu") == Some(self.pool.cpus.milli().into()) && limit("memory") == Some(memory) {
+            return Ok(());
         }
-        Ok(())
+        let message = "a pod of the warm pool has other limits than those that were configured";
+        Err(Error::new(ErrorKind::Isolation, message).with("pool", &self.pool.name))
     }
-}
-
-fn missing_wall(spec: &PodSpec, container: &Container) -> Option<&'static str> {
-    let of_pod = spec.security_context.as_ref();
-    let own = container.security_context.as_ref();
-    let walls = [
-        (spec.automount_service_account_token == Some(false), "automountServiceAccountToken: false"),
-        (![spec.host_network, spec.host_pid, spec.host_ipc].contains(&Some(true)), "namespaces of its own"),
-        (
-            own.and_then(|own| own.run_as_non_root).or(of_pod.and_then(|pod| pod.run_as_non_root))
-                == Some(true),
-            "runAsNonRoot: true",
-        ),
-        (
-            own.and_then(|own| own.allow_privilege_escalation) == Some(false),
-            "allowPrivilegeEscalation: false",
-        ),
-        (own.and_then(|own| own.privileged) != Some(true), "no privileges"),
-        (
-            own.and_then(|own| own.capabilities.as_ref()?.drop.as_ref())
-                .is_some_and(|drop| drop.iter().any(|name| name == "ALL")),
-            "capabilities.drop: [ALL]",
-        ),
-        (spec.volumes.iter().flatten().all(|volume| volume.host_path.is_none()), "no paths of the node"),
-    ];
-    walls.into_iter().find_map(|(stands, name)| (!stands).then_some(name))
 }
 
 /// A quantity as Kubernetes writes it, in thousandths.
@@ -172,7 +137,6 @@ fn milli(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use sandstorm_types::{ByteSize, MilliCpus, NetworkPolicy};
-    use serde_json::Value;
 
     use super::*;
 
@@ -184,59 +148,6 @@ mod tests {
             disk: ByteSize::mib(512),
             network: NetworkPolicy::None,
         }
-    }
-
-    fn good() -> Value {
-        json!({
-            "automountServiceAccountToken": false,
-            "securityContext": { "runAsNonRoot": true },
-            "containers": [{
-                "name": "sandbox",
-                "resources": { "limits": { "cpu": "1", "memory": "512Mi" } },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-            }],
-        })
-    }
-
-    fn verdict(spec: Value) -> Option<&'static str> {
-        let spec: PodSpec = serde_json::from_value(spec).unwrap();
-        missing_wall(&spec, &spec.containers[0])
-    }
-
-    #[test]
-    fn a_pod_that_is_less_than_ours_is_refused() {
-        assert_eq!(verdict(good()), None);
-        let token = {
-            let mut pod = good();
-            pod["automountServiceAccountToken"] = Value::Null;
-            pod
-        };
-        let network = {
-            let mut pod = good();
-            pod["hostNetwork"] = true.into();
-            pod
-        };
-        let root = {
-            let mut pod = good();
-            pod["securityContext"] = Value::Null;
-            pod
-        };
-        let node = {
-            let mut pod = good();
-            pod["volumes"] = json!([{ "name": "n", "hostPath": { "path": "/" } }]);
-            pod
-        };
-        for field in ["allowPrivilegeEscalation", "capabilities"] {
-            let mut pod = good();
-            pod["containers"][0]["securityContext"][field] = Value::Null;
-            assert!(verdict(pod).is_some(), "{field}");
-        }
-        for pod in [token, network, root, node] {
-            assert!(verdict(pod.clone()).is_some(), "{pod}");
-        }
-        let mut privileged = good();
-        privileged["containers"][0]["securityContext"]["privileged"] = true.into();
-        assert_eq!(verdict(privileged), Some("no privileges"));
     }
 
     #[test]

@@ -5,22 +5,27 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config as KubeConfig};
-use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Tasks};
-use sandstorm_types::{Capabilities, ErrorKind, NetworkPolicy, SandboxId, SandboxSpec, Template, Unmet};
+use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Sandbox, Tasks};
+use sandstorm_types::{Capabilities, ErrorKind, Retry, SandboxId, SandboxSpec, State, Template, Unmet};
+use tower::layer::layer_fn;
 
+use crate::bounded::Bounded;
 use crate::claim::Claims;
 use crate::config::{Access, Config, Enforced};
-use crate::error::{no_sandbox, of, senseless};
+use crate::error::{causes, no_sandbox, of, senseless};
 use crate::informer::{Change, Informer, Seen};
 use crate::living::Living;
+use crate::network::Lists;
 use crate::places::Places;
-use crate::verdict::{Ended, Standing, standing};
+use crate::verdict::{Ended, Standing, standing, why_gone};
 use crate::{marks, network, view};
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, and how long all that it takes to meet a cluster.
 const CONNECT: Duration = Duration::from_secs(5);
+const MEET: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -28,6 +33,7 @@ pub(crate) struct Cluster {
     pub(crate) can: Capabilities,
     pub(crate) config: Config,
     pub(crate) pods: Api<Pod>,
+    pub(crate) lists: Lists,
     pub(crate) claims: Option<Claims>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) places: Arc<Places>,
@@ -38,6 +44,14 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Meets the cluster: reads who we are there, makes the network policies, finds our pods.
     pub(crate) async fn meet(config: Config) -> Result<Arc<Self>> {
+        let late = |_| {
+            let message = "the cluster did not answer in time";
+            Error::new(ErrorKind::Timeout, message).with_retry(Retry::Elsewhere).with_not_started()
+        };
+        tokio::time::timeout(MEET, Self::get_to_know(config)).await.map_err(late)?
+    }
+
+    async fn get_to_know(config: Config) -> Result<Arc<Self>> {
         let client = client(&config.access).await?;
         let namespace = &config.namespace;
         let policies: Api<KubePolicy> = Api::namespaced(client.clone(), namespace);
@@ -55,6 +69,8 @@ impl Cluster {
         let seen = Arc::<Seen>::default();
         let informer = Informer { pods: pods.clone(), owner: config.owner.clone(), seen: Arc::clone(&seen) };
         let (place, _) = informer.list().await.map_err(of)?;
+        let lists = Lists::new(policies, config.owner.clone());
+        lists.sweep(|id| seen.get(id).is_some()).await?;
         let info = ProviderInfo {
             name: config.name.clone(),
             kind: "kubernetes".to_owned(),
@@ -66,6 +82,7 @@ impl Cluster {
             can,
             config,
             pods,
+            lists,
             claims,
             seen,
             places: Arc::default(),
@@ -85,28 +102,43 @@ impl Cluster {
     }
 
     /// A pod changed. One that ended although nobody asked for it is news.
-    fn hear(&self, (id, pod): &Change) {
-        let ended = match pod.as_deref().map(standing) {
-            Some(Standing::Over(ended)) => ended,
-            None => Ended::because("the pod is gone"),
-            Some(_) => return,
+    fn hear(&self, change: &Change) {
+        let ended = match standing(&change.pod) {
+            Standing::Over(ended) => ended,
+            _ if change.is_gone => why_gone(&change.pod),
+            _ => return,
         };
-        let Some(living) = self.places.get(id) else { return };
+        let Some(living) = self.places.get(&change.id) else { return };
+        living.see(Arc::clone(&change.pod));
         if living.end(ended.clone()) && !living.is_ending() {
-            self.events.tell(ProviderEvent::Ended { sandbox: *id, reason: ended.reason });
+            self.events.tell(ProviderEvent::Ended { sandbox: change.id, reason: ended.reason });
         }
+    }
+
+    /// A sandbox as it is, or as it ended where nobody has removed it yet.
+    pub(crate) fn look(&self, id: &SandboxId) -> Result<Sandbox> {
+        let senseless = || senseless("what the pod is cannot be read");
+        if let Some(pod) = self.seen.get(id) {
+            return view::sandbox(&self.config, *id, &pod).ok_or_else(senseless);
+        }
+        let living = self.places.get(id).filter(|living| !living.is_ending());
+        let ended = living.and_then(|living| Some((living.ended()?, living.last_seen()?)));
+        let (ended, pod) = ended.ok_or_else(|| no_sandbox(id))?;
+        let sandbox = view::sandbox(&self.config, *id, &pod).ok_or_else(senseless)?;
+        Ok(Sandbox { state: State::Failed { reason: ended.reason }, ..sandbox })
     }
 
     /// Every reason why such a sandbox cannot be had.
     pub(crate) fn unmet(&self, spec: &SandboxSpec) -> Vec<Unmet> {
         let mut unmet = self.can.unmet(spec);
-        if spec.network == NetworkPolicy::None && self.config.enforced == Enforced::No {
+        if self.config.enforced == Enforced::No {
             let why = "nobody says that the cluster's network keeps to policies: set how that is known";
             unmet
                 .iter_mut()
-                .filter(|unmet| unmet.feature == "network_none")
+                .filter(|unmet| matches!(unmet.feature.as_str(), "network_none" | "network_allow"))
                 .for_each(|unmet| why.clone_into(&mut unmet.why));
         }
+        unmet.extend(network::unmet(&spec.network));
         if matches!(&spec.template, Template::Image(image) if image.is_empty() || image.len() > 512) {
             unmet.push(Unmet::new(
                 "template_image",
@@ -153,6 +185,7 @@ async fn client(access: &Access) -> Result<Client> {
     let wrong = |error: Box<dyn std::error::Error + Send + Sync>| {
         Error::new(ErrorKind::InvalidRequest, "there is no way to the cluster that could be used")
             .with_not_started()
+            .with("cause", causes(&*error))
             .with_source(error)
     };
     let mut config = match access {
@@ -167,11 +200,12 @@ async fn client(access: &Access) -> Result<Client> {
     config.connect_timeout = Some(CONNECT);
     // Whoever asks us decides whether to wait or to go elsewhere.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| wrong(error.into()))
+    let client = ClientBuilder::try_from(config).map_err(|error| wrong(error.into()))?;
+    Ok(client.with_layer(&layer_fn(Bounded)).build())
 }
 
 fn capabilities(config: &Config) -> Capabilities {
-    let none = config.enforced != Enforced::No;
+    let kept = config.enforced != Enforced::No;
     Capabilities {
         isolation: config.isolation,
         template_host: true,
@@ -189,7 +223,8 @@ fn capabilities(config: &Config) -> Capabilities {
         files_watch: true,
         connect: true,
         usage: true,
-        network_none: none,
+        network_none: kept,
+        network_allow: kept,
         network_open: true,
         warm_start: config.warm_pool.is_some(),
         limits: view::limits(config),

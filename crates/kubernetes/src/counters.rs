@@ -75,13 +75,18 @@ fn parse(text: &str) -> Counters {
 }
 
 impl Counters {
+    /// Processor time that all programs of the pod have used.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_micros(self.cpu_microseconds)
+    }
+
     pub(crate) fn usage(&self, config: &Config) -> Usage {
         // Elsewhere it is the node's whole disk.
         let own_disk = config.scratch == Scratch::Memory;
-        // The waiting shell and its sleep, keeper, agent, relay and whoever counts are ours.
-        let processes = self.processes.saturating_sub(6);
+        // The waiting shell and its sleep, keeper, agent, the two threads of the relay and whoever counts are ours.
+        let processes = self.processes.saturating_sub(7);
         Usage {
-            cpu: Duration::from_micros(self.cpu_microseconds),
+            cpu: self.cpu(),
             memory: ByteSize::bytes(self.memory),
             peak_memory: ByteSize::bytes(self.peak_memory),
             processes: u32::try_from(processes).unwrap_or(u32::MAX),

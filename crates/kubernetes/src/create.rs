@@ -16,7 +16,7 @@ use crate::error::{of, senseless};
 use crate::living::Living;
 use crate::places::Making;
 use crate::verdict::{Standing, standing};
-use crate::{join, marks, pod, view};
+use crate::{join, marks, pod, view, walls};
 
 /// How long taking back may take when nobody waits for it.
 const TAKING_BACK: Duration = Duration::from_secs(60);
@@ -78,6 +78,10 @@ impl Cluster {
             // Of a conflict the other one is not ours to remove, and what was refused was not begun.
             if !error.is_not_started() && error.kind() != ErrorKind::Conflict {
                 self.take_back(id).await;
+                // Also where there was no pod that could have told of it.
+                if matches!(spec.network, NetworkPolicy::Allow(_)) {
+                    self.drop_list(id).await;
+                }
             }
             return Err(match error.kind() {
                 ErrorKind::NotFound => {
@@ -112,7 +116,7 @@ impl Cluster {
         }
     }
 
-    /// Asks the cluster for the pod, or for a claim on one.
+    /// Asks the cluster for the pod, or for a claim on one. What it may reach is said before it is there.
     async fn ask(
         &self,
         tenant: TenantId,
@@ -127,9 +131,32 @@ impl Cluster {
             }
             _ => {
                 let pod = pod::pod(&self.config, spec, opts, tenant)?;
-                self.pods.create(&PostParams::default(), &pod).await.map(drop).map_err(of)
+                let Some(list) = self.lists.policy(opts.id, &spec.network)? else {
+                    return self.pods.create(&PostParams::default(), &pod).await.map(drop).map_err(of);
+                };
+                self.lists.make(&list).await?;
+                let made = self.ask_for_listed(opts.id, &pod).await;
+                if let Err(error) = &made
+                    && (error.is_not_started() || error.kind() == ErrorKind::Conflict)
+                {
+                    self.drop_list(opts.id).await;
+                }
+                made
             }
         }
+    }
+
+    /// A pod whose policy is there already; from then on the one goes with the other, whatever becomes of us.
+    async fn ask_for_listed(&self, id: SandboxId, pod: &Pod) -> Result<()> {
+        let made = self.pods.create(&PostParams::default(), pod).await.map_err(of)?;
+        let uid = made.metadata.uid.ok_or_else(|| senseless("a pod without an id"))?;
+        // It is begun by now, whatever the answer says of itself.
+        let untied = |error: Error| {
+            Error::new(ErrorKind::Provider, "the network policy of the sandbox cannot be tied to its pod")
+                .with_retry(error.retry())
+                .with_source(error)
+        };
+        self.lists.tie(id, &uid).await.map_err(untied)
     }
 
     /// Waits until the pod is ready.
@@ -186,14 +213,17 @@ impl Cluster {
         pod: &Pod,
         claims: bool,
     ) -> Result<Arc<Living>> {
+        walls::check(&self.config, pod)?;
         if let Some(pool) = self.claims.as_ref().filter(|_| claims) {
             pool.check(pod)?;
         }
         let name = pod.metadata.name.clone().ok_or_else(|| senseless("a pod without a name"))?;
         let living = Living::new(id, spec.clone(), name);
         living.agent(self).await?;
-        if spec.network == NetworkPolicy::None
+        living.begin_counting(self).await?;
+        if spec.network != NetworkPolicy::Open
             && let Enforced::Tried(address) = self.config.enforced
+            && !spec.network.allows_ip(address.ip(), address.port())
             && join::reaches(self, &living.pod, address, TRY_NETWORK).await?
         {
             return Err(Error::new(
@@ -203,6 +233,17 @@ impl Cluster {
             .with("reached", address));
         }
         Ok(living)
+    }
+
+    /// Removes what was said about the network of a pod that is not there.
+    async fn drop_list(&self, id: SandboxId) {
+        match tokio::time::timeout(TAKING_BACK, self.lists.remove(id)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(sandbox = %id, %error, "a network policy that nobody needs could not be removed")
+            }
+            Err(_) => tracing::warn!(sandbox = %id, "a network policy that nobody needs is still there"),
+        }
     }
 
     async fn take_back(&self, id: SandboxId) {

@@ -48,7 +48,9 @@ impl Cluster {
         }
         let until = Instant::now() + GOING;
         let mut changes = self.seen.changes();
+        let mut has_list = self.seen.get(&id).is_some_and(|pod| marks::has_list(&pod.metadata));
         while let Some(pod) = self.find(id).await? {
+            has_list |= marks::has_list(&pod.metadata);
             self.delete(&pod).await?;
             if Instant::now() >= until {
                 return Err(Error::new(ErrorKind::Provider, "the pod is deleted, but it is still there")
@@ -58,6 +60,10 @@ impl Cluster {
             // The news that it is gone comes soon, or something else does.
             let gone = async { while self.seen.get(&id).is_some() && changes.changed().await.is_ok() {} };
             let _ = tokio::time::timeout(ASK, gone).await;
+        }
+        // While there is a pod, what it may reach has to be said.
+        if has_list {
+            self.lists.remove(id).await?;
         }
         self.seen.remove(&id, None);
         Ok(())

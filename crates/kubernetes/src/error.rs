@@ -31,7 +31,9 @@ pub(crate) fn of(error: kube::Error) -> Error {
         }
         error => {
             let never_connected = is_refusal_to_connect(&error);
-            let failed = Error::new(ErrorKind::Provider, "the cluster cannot be reached").with_source(error);
+            let failed = Error::new(ErrorKind::Provider, "the cluster cannot be reached")
+                .with("cause", causes(&error))
+                .with_source(error);
             if never_connected { failed.with_not_started() } else { failed }
         }
     }
@@ -76,6 +78,21 @@ fn is_refusal_to_connect(error: &kube::Error) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// Everything behind an error in one line: whoever shows it may show no more than that.
+pub(crate) fn causes(error: &(dyn StdError + 'static)) -> String {
+    let mut said: Vec<String> = Vec::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let words = error.to_string();
+        // Some say what is behind them themselves.
+        if !said.iter().any(|before| before.contains(&words)) {
+            said.push(words);
+        }
+        cause = error.source();
+    }
+    plain(&said.join(": "))
 }
 
 /// Their words without what could confuse a terminal or a log, and not too many of them.

@@ -21,6 +21,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long the cluster may take to say that a pod ended whose agent is gone.
 const NEWS: Duration = Duration::from_secs(10);
 
+/// How often, at most and at least, it is looked at how much processor time is left.
+const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+const LONGEST_LOOK: Duration = Duration::from_secs(3600);
+
 pub(crate) struct Follower {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) living: Arc<Living>,
@@ -32,6 +36,7 @@ impl Follower {
     pub(crate) async fn run(mut self, timeout: Duration) {
         let flooded = self.running.log.flooded().clone();
         let kill = self.running.kill.clone();
+        let used_up = cpu_used_up(Arc::clone(&self.cluster), Arc::clone(&self.living));
         let forced = tokio::select! {
             ended = self.follow() => {
                 // It may have ended while its flood was on the way here.
@@ -39,6 +44,7 @@ impl Follower {
                 return self.close(ended, limit).await;
             }
             () = tokio::time::sleep(timeout) => EndCause::Limit(LimitName::Wall),
+            () = used_up => EndCause::Limit(LimitName::CpuTime),
             () = flooded.cancelled() => EndCause::Limit(LimitName::Output),
             () = kill.cancelled() => EndCause::Caller,
         };
@@ -126,25 +132,48 @@ impl Follower {
             Ending::Code(0) => EndCause::Program,
             Ending::Signal(signal) if self.running.sent.has(signal) => EndCause::Caller,
             // A shell tells the end of its child as a code.
-            Ending::Signal(_) | Ending::Code(_) if self.ran_out_of_memory().await => {
-                EndCause::Limit(LimitName::Memory)
-            }
-            Ending::Signal(_) | Ending::Code(_) => EndCause::Program,
+            Ending::Signal(_) | Ending::Code(_) => match self.limit_that_was_met().await {
+                Some(limit) => EndCause::Limit(limit),
+                None => EndCause::Program,
+            },
         }
     }
 
-    async fn ran_out_of_memory(&self) -> bool {
-        let Ok(agent) = self.living.agent(&self.cluster).await else { return false };
-        match counters::read(&agent).await {
-            Ok(read) => self.living.note_memory_kills(read.memory_kills),
-            Err(_) => false,
+    /// What the kernel may have ended a program for, by what it counted.
+    async fn limit_that_was_met(&self) -> Option<LimitName> {
+        let agent = self.living.agent(&self.cluster).await.ok()?;
+        let read = counters::read(&agent).await.ok()?;
+        if self.living.note_memory_kills(read.memory_kills) {
+            return Some(LimitName::Memory);
         }
+        (self.living.cpu_left(&read) == Some(Duration::ZERO)).then_some(LimitName::CpuTime)
     }
 
     /// The agent is gone. If the pod is too, it says why; else nobody knows what became of the program.
     async fn cause_of_loss(&self) -> Option<EndCause> {
         let ended = tokio::time::timeout(NEWS, self.living.over()).await.ok()?;
         Some(ended.limit.map_or(EndCause::Sandbox, EndCause::Limit))
+    }
+}
+
+/// Waits until the processor time of a sandbox is used up; where it is not limited, for ever.
+async fn cpu_used_up(cluster: Arc<Cluster>, living: Arc<Living>) {
+    if living.spec.limits.cpu_time.is_none() {
+        return std::future::pending().await;
+    }
+    let cpus = f64::from(living.spec.limits.cpus.milli().max(1)) / 1000.0;
+    loop {
+        let read = match living.agent(&cluster).await {
+            Ok(agent) => counters::read(&agent).await,
+            Err(error) => Err(error),
+        };
+        let left = read.ok().and_then(|read| living.cpu_left(&read));
+        if left == Some(Duration::ZERO) {
+            return;
+        }
+        // What is left cannot be used up faster than all processors of the pod allow.
+        let soonest = left.map_or(SHORTEST_LOOK, |left| left.min(LONGEST_LOOK).div_f64(cpus));
+        tokio::time::sleep(soonest.clamp(SHORTEST_LOOK, LONGEST_LOOK)).await;
     }
 }
 

@@ -13,13 +13,17 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Error as KubeError};
 use sandstorm_types::SandboxId;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::Owner;
 use crate::marks;
 
 /// Pods of one answer, and answers of one list.
-const PAGE: u32 = 500;
+const PAGE: u32 = 100;
 const MOST_PAGES: usize = 1000;
+
+/// How long a list, or the beginning of an answer that goes on, may take.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// How long the cluster lets one connection be, and how long nothing may come on it: marks come about every minute.
 const WATCH_SECONDS: u32 = 240;
@@ -36,8 +40,14 @@ pub(crate) struct Seen {
     changes: watch::Sender<u64>,
 }
 
-/// A pod that was there is not what it was: `None` is gone.
-pub(crate) type Change = (SandboxId, Option<Arc<Pod>>);
+/// What is heard of a pod.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) id: SandboxId,
+    /// As it is, or as it was when it was last seen.
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) is_gone: bool,
+}
 
 impl Seen {
     fn pods(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Pod>>> {
@@ -73,10 +83,10 @@ impl Seen {
     }
 
     /// Replaces everything, and says what is gone.
-    fn replace(&self, all: HashMap<SandboxId, Arc<Pod>>) -> Vec<SandboxId> {
+    fn replace(&self, all: HashMap<SandboxId, Arc<Pod>>) -> Vec<(SandboxId, Arc<Pod>)> {
         let before = std::mem::replace(&mut *self.pods(), all.clone());
         self.changes.send_modify(|count| *count += 1);
-        before.into_keys().filter(|id| !all.contains_key(id)).collect()
+        before.into_iter().filter(|(id, _)| !all.contains_key(id)).collect()
     }
 }
 
@@ -89,7 +99,7 @@ pub(crate) struct Informer {
 
 /// Why a connection is over.
 enum Over {
-    /// It goes on from here.
+    /// It goes on from here, after something was heard.
     Resume,
     /// It failed; a little later it may not.
     Pause,
@@ -110,9 +120,9 @@ impl Informer {
                 Some(token) => params = params.continue_token(&token),
                 None => {
                     let place = page.metadata.resource_version.unwrap_or_default();
-                    let mut changes: Vec<Change> =
-                        all.iter().map(|(id, pod)| (*id, Some(Arc::clone(pod)))).collect();
-                    changes.extend(self.seen.replace(all).into_iter().map(|id| (id, None)));
+                    let change = |is_gone| move |(id, pod)| Change { id, pod, is_gone };
+                    let mut changes: Vec<Change> = all.clone().into_iter().map(change(false)).collect();
+                    changes.extend(self.seen.replace(all).into_iter().map(change(true)));
                     return Ok((place, changes));
                 }
             }
@@ -124,27 +134,27 @@ impl Informer {
     pub(crate) async fn follow(self, mut place: String, mut tell: impl FnMut(Change) + Send) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let over = self.watch(&mut place, &mut tell, &mut pause).await;
-            let relisted = match over {
+            match self.watch(&mut place, &mut tell, &mut pause).await {
                 Over::Resume => continue,
-                Over::Pause => false,
-                Over::Relist => match self.list().await {
-                    Ok((from, changes)) => {
+                Over::Pause => {}
+                Over::Relist => match tokio::time::timeout(ANSWER, self.list()).await {
+                    Ok(Ok((from, changes))) => {
                         place = from;
                         changes.into_iter().for_each(&mut tell);
-                        true
                     }
-                    Err(error) => {
+                    Ok(Err(error)) => {
                         tracing::warn!(%error, "the pods of a cluster cannot be listed");
                         place.clear();
-                        false
+                    }
+                    Err(_) => {
+                        tracing::warn!("the pods of a cluster are not listed in time");
+                        place.clear();
                     }
                 },
-            };
-            if !relisted {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
+            // A cluster that ends everything at once is not asked without end.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -158,39 +168,45 @@ impl Informer {
             return Over::Relist;
         }
         let params = WatchParams::default().labels(&marks::selector(&self.owner)).timeout(WATCH_SECONDS);
-        let events = match self.pods.watch(&params, place).await {
-            Ok(events) => events,
-            Err(KubeError::Api(status)) if status.code == 410 => return Over::Relist,
-            Err(error) => {
+        let events = match tokio::time::timeout(ANSWER, self.pods.watch(&params, place)).await {
+            Ok(Ok(events)) => events,
+            Ok(Err(KubeError::Api(status))) if status.code == 410 => return Over::Relist,
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "the pods of a cluster cannot be watched");
                 return Over::Pause;
             }
+            Err(_) => return Over::Pause,
         };
         let mut events = std::pin::pin!(events);
+        let begin = Instant::now();
+        let mut heard = false;
         loop {
             let event = match tokio::time::timeout(SILENCE, events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 // The end of its time, or of a connection; what comes next is asked for from here.
-                Ok(None) | Err(_) => return Over::Resume,
+                Ok(None) | Err(_) if heard || begin.elapsed() >= LONGEST_PAUSE => return Over::Resume,
+                Ok(None) | Err(_) => return Over::Pause,
                 Ok(Some(Err(error))) => {
                     tracing::debug!(%error, "a watch broke off");
                     return Over::Pause;
                 }
             };
-            *pause = FIRST_PAUSE;
+            if !matches!(event, WatchEvent::Error(_)) {
+                (heard, *pause) = (true, FIRST_PAUSE);
+            }
             match event {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                     advance(place, pod.metadata.resource_version.as_ref());
                     if let Some((id, pod)) = self.ours(pod) {
                         self.seen.put(id, Arc::clone(&pod));
-                        tell((id, Some(pod)));
+                        tell(Change { id, pod, is_gone: false });
                     }
                 }
                 WatchEvent::Deleted(pod) => {
                     advance(place, pod.metadata.resource_version.as_ref());
                     if let Some((id, pod)) = self.ours(pod) {
                         self.seen.remove(&id, pod.metadata.uid.as_deref());
-                        tell((id, None));
+                        tell(Change { id, pod, is_gone: true });
                     }
                 }
                 WatchEvent::Bookmark(mark) => advance(place, Some(&mark.metadata.resource_version)),
@@ -281,8 +297,8 @@ mod tests {
         let (place, changes) = informer.list().await.unwrap();
         assert_eq!((place.as_str(), changes.len()), ("10", 1));
         let (tell, mut told) = mpsc::unbounded_channel();
-        let following = informer.follow(place, move |(id, pod)| {
-            let _ = tell.send((id, pod.is_some()));
+        let following = informer.follow(place, move |change| {
+            let _ = tell.send((change.id, !change.is_gone));
         });
         let hearing = async {
             assert_eq!(told.recv().await, Some((second, true)));

@@ -22,9 +22,10 @@ const BUFFER: usize = 256 * 1024;
 /// Most words of a failed step that are read.
 const MOST_WORDS: u64 = 4096;
 
-/// Puts the agent where it belongs unless it is there. The file appears at once and whole.
-const PUT: &str = "cd \"$1\" || exit 1; [ -x agent ] && exit 0; \
-    cat > agent.$$ && chmod 755 agent.$$ && mv agent.$$ agent";
+/// Puts the agent where it belongs unless it is there. The file appears at once and whole. It is asked for before it is sent, and
+/// read to its end in any case: whoever sends to a program that does not read hears nothing from it either.
+const PUT: &str = "cd \"$1\" || exit 1; [ -x agent ] && exit 0; echo send; \
+    cat > agent.$$ && chmod 755 agent.$$ && mv agent.$$ agent && exit 0; cat > /dev/null; exit 1";
 
 /// Connects to the agent of a pod.
 pub(crate) async fn join(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<AgentClient> {
@@ -63,21 +64,24 @@ async fn put(cluster: &Cluster, pod: &str) -> Result<()> {
     let params = AttachParams {
         container: Some(CONTAINER.to_owned()),
         stdin: true,
-        stdout: false,
+        stdout: true,
         stderr: true,
         max_stdin_buf_size: Some(BUFFER),
         ..AttachParams::default()
     };
     let mut running =
         cluster.pods.exec(pod, ["/bin/sh", "-c", PUT, "sh", AGENT_DIR], &params).await.map_err(refused)?;
-    let (stdin, stderr) = (running.stdin(), running.stderr());
+    let (stdin, stdout, stderr) = (running.stdin(), running.stdout(), running.stderr());
     let status = running.take_status();
     let send = async {
-        if let Some(mut stdin) = stdin {
-            // One that is there already is not read.
+        let (Some(mut stdin), Some(mut stdout)) = (stdin, stdout) else { return };
+        // One that is there already is not asked for.
+        if stdout.read_u8().await.is_ok() {
             let _ = stdin.write_all(AGENT).await;
-            let _ = stdin.shutdown().await;
         }
+        let _ = stdin.shutdown().await;
+        // Whatever else it says.
+        let _ = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await;
     };
     let hear = async {
         let mut words = String::new();
@@ -92,7 +96,7 @@ async fn put(cluster: &Cluster, pod: &str) -> Result<()> {
             None => None,
         }
     };
-    // The end is not waited for by the sender: the script may end before it has taken all.
+    // The end is not waited for by the sender: the script may end before anything was sent.
     let ended = tokio::select! {
         ended = async { tokio::join!(end, hear) } => ended,
         never = async { send.await; std::future::pending().await } => never,
@@ -118,7 +122,7 @@ async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<Agen
         max_stdout_buf_size: Some(BUFFER),
         ..AttachParams::default()
     };
-    let command = [
+    let mut command = vec![
         format!("{AGENT_DIR}/agent"),
         "pod".to_owned(),
         "join".to_owned(),
@@ -126,6 +130,7 @@ async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<Agen
         spec.limits.processes.to_string(),
         spec.limits.open_files.to_string(),
     ];
+    command.extend(spec.limits.cpu_time.map(|time| time.as_secs().to_string()));
     let running = cluster.pods.exec(pod, command, &params).await.map_err(refused)?;
     connect(running, &cluster.tasks)
         .map_err(|error| Error::new(ErrorKind::Internal, "no socket could be made").with_source(error))

@@ -7,6 +7,7 @@
 //! What a pod is, its labels and annotations say; what this process remembers is a cache of that. The cluster, the pod and the
 //! agent in it are all somebody else's: what they say is bounded and checked.
 
+mod bounded;
 mod claim;
 mod cluster;
 mod config;
@@ -27,6 +28,7 @@ mod pod;
 mod provider;
 mod verdict;
 mod view;
+mod walls;
 
 pub use config::{Access, Config, Enforced, Owner, OwnerError, Pull, Scratch, WarmPool};
 pub use options::OptionError;

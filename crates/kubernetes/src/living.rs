@@ -1,15 +1,18 @@
 //! A sandbox that this process has to do with.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
 use sandstorm_agent_client::AgentClient;
 use sandstorm_provider::{Error, Result};
 use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
+use crate::counters::{self, Counters};
 use crate::join;
 use crate::verdict::Ended;
 
@@ -24,8 +27,12 @@ pub(crate) struct Living {
     /// Set while we end it ourselves.
     ending: AtomicBool,
     ended: watch::Sender<Option<Ended>>,
+    /// Its pod at the end: nobody else has it by then.
+    last: Mutex<Option<Arc<Pod>>>,
     /// How many processes the kernel had ended for memory when that was last looked at.
     memory_kills: AtomicU64,
+    /// Microseconds of processor time that had been used before the first program: to bring the agent there takes some.
+    cpu_before: AtomicU64,
 }
 
 impl Living {
@@ -37,7 +44,9 @@ impl Living {
             agent: tokio::sync::Mutex::default(),
             ending: AtomicBool::new(false),
             ended: watch::Sender::new(None),
+            last: Mutex::default(),
             memory_kills: AtomicU64::new(0),
+            cpu_before: AtomicU64::new(0),
         })
     }
 
@@ -57,12 +66,37 @@ impl Living {
         Ok(present.insert(agent).clone())
     }
 
+    /// From here on processor time counts, where it is limited. After a restart it counts from the beginning of the pod.
+    pub(crate) async fn begin_counting(&self, cluster: &Cluster) -> Result<()> {
+        if self.spec.limits.cpu_time.is_some() {
+            let used = counters::read(&self.agent(cluster).await?).await?.cpu();
+            self.cpu_before.store(u64::try_from(used.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// How much of its processor time is left; `None`: it is not limited.
+    pub(crate) fn cpu_left(&self, counted: &Counters) -> Option<Duration> {
+        let before = Duration::from_micros(self.cpu_before.load(Ordering::Acquire));
+        let used = counted.cpu().saturating_sub(before);
+        self.spec.limits.cpu_time.map(|budget| budget.saturating_sub(used))
+    }
+
     pub(crate) fn set_ending(&self, ending: bool) {
         self.ending.store(ending, Ordering::Release);
     }
 
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// Its pod as it ended.
+    pub(crate) fn see(&self, pod: Arc<Pod>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(pod);
+    }
+
+    pub(crate) fn last_seen(&self) -> Option<Arc<Pod>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// It ended. `false`: that is known.

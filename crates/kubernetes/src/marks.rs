@@ -28,12 +28,12 @@ pub(crate) fn selector(owner: &Owner) -> String {
     format!("{OWNER}={owner}")
 }
 
-/// The value of the network label; `None`: such a policy cannot be had.
-pub(crate) fn network(policy: &NetworkPolicy) -> Option<&'static str> {
+/// The value of the network label.
+fn network(policy: &NetworkPolicy) -> &'static str {
     match policy {
-        NetworkPolicy::None => Some("none"),
-        NetworkPolicy::Open => Some("open"),
-        NetworkPolicy::Allow(_) => None,
+        NetworkPolicy::None => "none",
+        NetworkPolicy::Open => "open",
+        NetworkPolicy::Allow(_) => "allow",
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn labels(
         (SANDBOX, id.bare()),
         (TENANT, tenant[..16].to_owned()),
         (EXPIRES, expires.map_or(0, |at| at.as_secs()).to_string()),
-        (NETWORK, network(&spec.network).unwrap_or("none").to_owned()),
+        (NETWORK, network(&spec.network).to_owned()),
     ]
     .map(|(key, value)| (key.to_owned(), value))
     .into()
@@ -70,7 +70,18 @@ pub(crate) fn id_of(owner: &Owner, meta: &ObjectMeta) -> Option<SandboxId> {
     if labels.get(OWNER).map(String::as_str) != Some(owner.as_str()) {
         return None;
     }
-    SandboxId::from_bare(labels.get(SANDBOX)?).ok()
+    sandbox_of(meta)
+}
+
+/// Which sandbox it says that it is, whoever its owner is.
+pub(crate) fn sandbox_of(meta: &ObjectMeta) -> Option<SandboxId> {
+    SandboxId::from_bare(meta.labels.as_ref()?.get(SANDBOX)?).ok()
+}
+
+/// Whether a policy of its own goes with it.
+pub(crate) fn has_list(meta: &ObjectMeta) -> bool {
+    let label = meta.labels.as_ref().and_then(|labels| labels.get(NETWORK));
+    label.is_some_and(|label| label == "allow")
 }
 
 /// What the sandbox was wanted to be. `None`: it says nothing that can be read.

@@ -1,52 +1,52 @@
-//! The network policies that our pods are under: two for all of them, told apart by a label.
+//! The network policies that our pods are under: three for all of them, told apart by a label, and one for each sandbox that
+//! has a list of its own.
 //!
 //! A policy only allows; where none selects a pod, everything is allowed. So they are there before the first pod is, and each
 //! pod carries its label from the beginning.
 
-use k8s_openapi::api::networking::v1::NetworkPolicy;
+mod blocks;
+mod lists;
+
+use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use sandstorm_provider::Result;
+use sandstorm_types::{NetworkPolicy, Target, Unmet};
 use serde_json::{Value, json};
 
+pub(crate) use self::lists::Lists;
 use crate::config::Owner;
 use crate::error::of;
 use crate::marks;
 
-/// What is not the public network: private, shared, loopback, link-local (where clouds keep their credentials), reserved.
-const PRIVATE_V4: [&str; 10] = [
-    "0.0.0.0/8",
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "198.18.0.0/15",
-    "224.0.0.0/4",
-    "240.0.0.0/4",
-];
-/// All public addresses of version 6, and among them those in which one of version 4 may hide.
-const PUBLIC_V6: &str = "2000::/3";
-const TUNNELS: [&str; 2] = ["2001::/32", "2002::/16"];
-
-/// Makes both policies, or makes them what they should be.
-pub(crate) async fn ensure(api: &Api<NetworkPolicy>, owner: &Owner) -> Result<()> {
-    for policy in [nothing(owner), open(owner)] {
-        let name = policy["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let ours = PatchParams::apply("sandstorm").force();
-        api.patch(&name, &ours, &Patch::Apply(&policy)).await.map_err(of)?;
+/// Makes the policies of all pods, or makes them what they should be.
+pub(crate) async fn ensure(api: &Api<KubePolicy>, owner: &Owner) -> Result<()> {
+    // Nobody in, nobody out. Our own way in is the node's, which no policy is about. What a list allows is added to that.
+    for policy in [of_all(owner, "none", json!([])), of_all(owner, "allow", json!([])), open(owner)] {
+        apply(api, &policy).await?;
     }
     Ok(())
 }
 
-fn policy(owner: &Owner, network: &str, egress: Value) -> Value {
+/// Nobody in; out to public addresses. The cluster's own resolver is not one, so names are asked of a public one.
+fn open(owner: &Owner) -> Value {
+    let to: Vec<_> =
+        sandstorm_types::public_networks().filter_map(|network| blocks::public(&network)).collect();
+    of_all(owner, "open", json!([{ "to": to }]))
+}
+
+fn of_all(owner: &Owner, network: &str, egress: Value) -> Value {
+    let selected = json!({ marks::OWNER: owner.as_str(), marks::NETWORK: network });
+    policy(&format!("sandstorm-{owner}-{network}"), json!({ marks::OWNER: owner.as_str() }), selected, egress)
+}
+
+fn policy(name: &str, labels: Value, selected: Value, egress: Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": { "name": format!("sandstorm-{owner}-{network}"), "labels": { marks::OWNER: owner.as_str() } },
+        "metadata": { "name": name, "labels": labels },
         "spec": {
-            "podSelector": { "matchLabels": { marks::OWNER: owner.as_str(), marks::NETWORK: network } },
+            "podSelector": { "matchLabels": selected },
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [],
             "egress": egress,
@@ -54,16 +54,51 @@ fn policy(owner: &Owner, network: &str, egress: Value) -> Value {
     })
 }
 
-/// Nobody in, nobody out. Our own way in is the node's, which no policy is about.
-fn nothing(owner: &Owner) -> Value {
-    policy(owner, "none", json!([]))
+async fn apply(api: &Api<KubePolicy>, policy: &Value) -> Result<()> {
+    let name = policy["metadata"]["name"].as_str().unwrap_or_default();
+    let ours = PatchParams::apply("sandstorm").force();
+    api.patch(name, &ours, &Patch::Apply(policy)).await.map(drop).map_err(of)
 }
 
-/// Nobody in; out to public addresses. The cluster's own resolver is not one, so names are asked of a public one.
-fn open(owner: &Owner) -> Value {
-    let to = json!([
-        { "ipBlock": { "cidr": "0.0.0.0/0", "except": PRIVATE_V4 } },
-        { "ipBlock": { "cidr": PUBLIC_V6, "except": TUNNELS } },
-    ]);
-    policy(owner, "open", json!([{ "to": to }]))
+/// What of a list a cluster's network cannot keep to.
+pub(crate) fn unmet(network: &NetworkPolicy) -> Option<Unmet> {
+    let named = |why: &str, rule: &sandstorm_types::Rule| {
+        Unmet::new("network_allow", rule.to_string(), "public addresses and networks (`ip:…`)", why)
+    };
+    network.rules().iter().find_map(|rule| match rule.target() {
+        Target::Host(_) => Some(named("the network of a cluster knows no names, only addresses", rule)),
+        // The operator meant an address here, and there it is somebody else's.
+        _ if rule.is_internal() => Some(named("the rule is about the network of this machine", rule)),
+        Target::Ip(_) | Target::Network(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open_is_the_public_network_only() {
+        let open = open(&"me".parse().unwrap()).to_string();
+        for private in ["10.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16", "100.64.0.0/10", "2002::/16"] {
+            assert!(open.contains(private), "{private}: {open}");
+        }
+        assert!(open.contains(r#""cidr":"2000::/3""#) && !open.contains("::/0"), "{open}");
+    }
+
+    #[test]
+    fn names_are_refused_and_addresses_are_not() {
+        let list =
+            |rules: &[&str]| -> NetworkPolicy { serde_json::from_value(json!({ "allow": rules })).unwrap() };
+        assert_eq!(unmet(&list(&["ip:192.0.2.1", "ip:198.51.100.0/24:22"])), None);
+        let refused = unmet(&list(&["ip:8.8.8.8", "*.example.com:443"])).unwrap();
+        assert_eq!(
+            (refused.feature.as_str(), refused.wanted.as_str()),
+            ("network_allow", "*.example.com:443")
+        );
+        let rule: sandstorm_types::Rule = "ip:10.0.0.1:80".parse().unwrap();
+        let internal = sandstorm_types::AllowList::new(vec![rule.internal()]).unwrap();
+        assert!(unmet(&NetworkPolicy::Allow(internal)).is_some());
+        assert_eq!((unmet(&NetworkPolicy::None), unmet(&NetworkPolicy::Open)), (None, None));
+    }
 }

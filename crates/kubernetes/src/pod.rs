@@ -145,7 +145,7 @@ fn deadline(config: &Config, spec: &SandboxSpec, opts: &CreateOptions) -> u64 {
 }
 
 /// A user that no other pod has: the kernel counts processes by it, on the whole node.
-fn user_of(id: SandboxId) -> i64 {
+pub(crate) fn user_of(id: SandboxId) -> i64 {
     const FIRST: u128 = 1 << 20;
     const MANY: u128 = (1 << 31) - 2 - FIRST;
     (FIRST + id.bits() % MANY) as i64

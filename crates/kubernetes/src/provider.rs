@@ -8,7 +8,7 @@ use sandstorm_agent_client::files;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
@@ -17,7 +17,7 @@ use sandstorm_types::{
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::counters;
-use crate::error::{no_sandbox, of, senseless};
+use crate::error::of;
 use crate::view;
 
 /// Sandboxes as pods of a Kubernetes cluster.
@@ -81,12 +81,7 @@ impl Provider for KubernetesProvider {
     }
 
     async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
-        let work = async {
-            let pod = self.0.seen.get(id).ok_or_else(|| no_sandbox(id))?;
-            view::sandbox(&self.0.config, *id, &pod)
-                .ok_or_else(|| senseless("what the pod is cannot be read"))
-        };
-        self.run(cx, "get", work).await
+        self.run(cx, "get", async { self.0.look(id) }).await
     }
 
     /// Every pod that carries our mark, whoever of us made it: what nobody knows any more is found here.
@@ -183,9 +178,14 @@ impl Provider for KubernetesProvider {
         self.run(cx, "set_network", async { Err(cannot("network_change", why)) }).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<Snapshot> {
         let why = "a cluster keeps no state of a pod";
         self.run(cx, "snapshot", async { Err(cannot("snapshot_files", why)) }).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, _id: &SnapshotId) -> Result<()> {
+        let why = "a cluster keeps no sandboxes that are not pods";
+        self.run(cx, "delete_snapshot", async { Err(cannot("snapshot_files", why)) }).await
     }
 
     async fn fork(&self, cx: &OpContext, _id: &SandboxId, _opts: ForkOptions) -> Result<Forked> {

@@ -1,6 +1,6 @@
 //! What a pod's status means for its sandbox.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use sandstorm_provider::Error;
 use sandstorm_types::{ErrorKind, LimitName, Retry};
 
@@ -41,7 +41,7 @@ pub(crate) fn standing(pod: &Pod) -> Standing {
     let phase = status.phase.as_deref().unwrap_or_default();
     let ended = containers.iter().find_map(terminated);
     if matches!(phase, "Failed" | "Succeeded") || ended.is_some() {
-        return Standing::Over(why(status.reason.as_deref(), status.message.as_deref(), ended));
+        return Standing::Over(why(status, ended));
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return Standing::Going;
@@ -69,8 +69,26 @@ fn terminated(container: &ContainerStatus) -> Option<String> {
     Some(ended.reason.clone().unwrap_or_else(|| format!("exit code {}", ended.exit_code)))
 }
 
-fn why(reason: Option<&str>, message: Option<&str>, container: Option<String>) -> Ended {
-    let (reason, message) = (reason.unwrap_or_default(), message.unwrap_or_default());
+/// Why a pod is gone that had not ended when it was last seen.
+pub(crate) fn why_gone(pod: &Pod) -> Ended {
+    match pod.status.as_ref().and_then(disruption) {
+        Some(words) => Ended::because(words),
+        None => Ended::because("the pod was deleted"),
+    }
+}
+
+/// What the cluster says about a pod that it has to end: eviction, preemption, a node that goes away.
+fn disruption(status: &PodStatus) -> Option<String> {
+    let all = status.conditions.as_deref().unwrap_or_default();
+    let one = all.iter().find(|one| one.type_ == "DisruptionTarget" && one.status == "True")?;
+    let words =
+        [one.reason.as_deref().unwrap_or("DisruptionTarget"), one.message.as_deref().unwrap_or_default()];
+    Some(plain(words.join(": ").trim_end_matches(": ")))
+}
+
+fn why(status: &PodStatus, container: Option<String>) -> Ended {
+    let reason = status.reason.as_deref().unwrap_or_default();
+    let message = status.message.as_deref().unwrap_or_default();
     let limit = match (reason, container.as_deref()) {
         (_, Some("OOMKilled")) => Some(LimitName::Memory),
         ("DeadlineExceeded", _) => Some(LimitName::Wall),
@@ -78,7 +96,10 @@ fn why(reason: Option<&str>, message: Option<&str>, container: Option<String>) -
         ("Evicted", _) if message.contains("exceed") || message.contains("limit") => Some(LimitName::Disk),
         _ => None,
     };
-    let words = [reason, container.as_deref().unwrap_or_default(), message];
+    let disruption = disruption(status).unwrap_or_default();
+    // The node says the same again in its own words.
+    let disruption = if reason.is_empty() { disruption.as_str() } else { "" };
+    let words = [reason, disruption, container.as_deref().unwrap_or_default(), message];
     let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
     let reason = if words.is_empty() { "the pod ended".to_owned() } else { plain(&words.join(": ")) };
     Ended { reason, limit }
@@ -149,6 +170,21 @@ mod tests {
         // A registry that is away for a moment is asked again by the node.
         assert!(matches!(of(waiting("ErrImagePull")), Standing::Coming));
         assert!(matches!(of(waiting("ContainerCreating")), Standing::Coming));
+    }
+
+    #[test]
+    fn who_made_a_pod_go_is_told() {
+        let target = json!([{ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting" }]);
+        let pod =
+            |status: Value| serde_json::from_value(json!({ "metadata": {}, "status": status })).unwrap();
+        let evicted = why_gone(&pod(json!({ "phase": "Running", "conditions": target })));
+        assert_eq!(evicted.reason, "EvictionByEvictionAPI: Eviction API: evicting");
+        assert_eq!(why_gone(&pod(json!({ "phase": "Running" }))), Ended::because("the pod was deleted"));
+        let error = json!({ "terminated": { "reason": "Error", "exitCode": 137 } });
+        let over =
+            json!({ "phase": "Failed", "conditions": target, "containerStatuses": [container(error)] });
+        assert_eq!(ended(over).reason, "EvictionByEvictionAPI: Eviction API: evicting: Error");
     }
 
     #[test]

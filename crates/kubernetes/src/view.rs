@@ -7,21 +7,21 @@ use sandstorm_provider::Sandbox;
 use sandstorm_types::{LimitName, LimitSet, SandboxId, SandboxSpec, State};
 
 use crate::config::{Config, Scratch};
-use crate::marks;
 use crate::verdict::{Standing, standing};
+use crate::{marks, walls};
 
 /// The sandbox that a pod is; `None`: what it says about itself cannot be read.
 pub(crate) fn sandbox(config: &Config, id: SandboxId, pod: &Pod) -> Option<Sandbox> {
     let spec = marks::spec_of(&pod.metadata)?;
+    let walls = walls::report(config, &spec, pod);
     Some(Sandbox {
         id,
         state: state(pod),
         template: spec.template,
         limits: spec.limits,
         labels: spec.labels,
-        isolation: config.isolation,
-        // The walls are the cluster's, which nobody here can measure.
-        walls: None,
+        isolation: walls::isolation(config, pod),
+        walls: Some(walls),
         created_at: created_at(pod),
         expires_at: marks::expiry_of(&pod.metadata),
         region: config.region.clone(),
@@ -44,14 +44,19 @@ fn state(pod: &Pod) -> State {
     }
 }
 
-/// The limits that hold.
-pub(crate) fn limits(config: &Config) -> LimitSet {
-    let exact =
+/// The limits that hold as they do locally.
+pub(crate) fn exact_limits(config: &Config) -> LimitSet {
+    let always =
         [LimitName::Wall, LimitName::Cpus, LimitName::Memory, LimitName::OpenFiles, LimitName::Output];
-    let on_disk =
-        [LimitName::Disk].into_iter().filter(|_| config.scratch == Scratch::Memory || config.loose_limits);
-    let loose = [LimitName::Processes, LimitName::Inodes].into_iter().filter(|_| config.loose_limits);
-    exact.into_iter().chain(on_disk).chain(loose).collect()
+    let disk = [LimitName::Disk].into_iter().filter(|_| config.scratch == Scratch::Memory);
+    always.into_iter().chain(disk).collect()
+}
+
+/// The limits that count: those that hold only roughly where the operator lets them.
+pub(crate) fn limits(config: &Config) -> LimitSet {
+    let loose = [LimitName::Disk, LimitName::Processes, LimitName::Inodes, LimitName::CpuTime];
+    let loose = loose.into_iter().filter(|_| config.loose_limits);
+    loose.fold(exact_limits(config), LimitSet::with)
 }
 
 /// Whether two sandboxes differ only in what is not the pod's.

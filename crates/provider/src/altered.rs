@@ -14,7 +14,7 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 
 /// What is different. Whatever is not overridden is the other provider's.
@@ -168,8 +168,12 @@ impl<A: Alteration> Provider for Altered<A> {
         self.0.original().set_network(cx, id, policy).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
         self.0.original().snapshot(cx, id, opts).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        self.0.original().delete_snapshot(cx, id).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

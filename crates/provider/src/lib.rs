@@ -23,6 +23,7 @@ mod registry;
 mod sandbox;
 mod streams;
 mod tasks;
+mod under_way;
 
 pub use context::{OpContext, TraceId};
 pub use error::{Error, Result};
@@ -41,7 +42,8 @@ pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{
     CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, Metered, NotCarried, Placement,
-    ProviderEvent, Sandbox, SnapshotKind, SnapshotOptions, Usage,
+    ProviderEvent, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};
 pub use tasks::{Tasks, then_start};
+pub use under_way::{Begun, UnderWay};

@@ -34,7 +34,7 @@ use crate::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, Error, Events, Exec, ExecInput, ExecLog,
     ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, ForkOptions, Forked, Keep, ListFilter,
     Metered, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
-    SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Size of the pieces in which files are read.
@@ -134,7 +134,9 @@ impl Provider for MemoryProvider {
             let tree = match &spec.template {
                 Template::Host => Tree::new(&spec.limits, spec.writable_root),
                 Template::Snapshot(id) => {
-                    self.world.snapshot(id)?.with_limits(&spec.limits, spec.writable_root)
+                    let tree = self.world.snapshot(id)?.with_limits(&spec.limits, spec.writable_root);
+                    tree.check_room()?;
+                    tree
                 }
                 Template::Image(_) => unreachable!("the capabilities name no images"),
             };
@@ -272,14 +274,22 @@ impl Provider for MemoryProvider {
         self.told("set_network", cx.run("set_network", work).await)
     }
 
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
         let work = async {
             match opts.kind {
-                SnapshotKind::Files => Ok(self.world.save(id)?),
+                SnapshotKind::Files => Ok(self.world.save(id, opts)?),
                 SnapshotKind::Memory => Err(MemoryError::NoMemorySnapshots.into()),
             }
         };
         self.told("snapshot", cx.run("snapshot", work).await)
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        let work = async {
+            self.world.forget_snapshot(id);
+            Ok(())
+        };
+        self.told("delete_snapshot", cx.run("delete_snapshot", work).await)
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

@@ -11,7 +11,7 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, ProviderEvent, ReadRange, Result,
-    Sandbox, SnapshotOptions, Usage, WatchOptions,
+    Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 
 /// Who a provider is. Never holds secrets.
@@ -116,8 +116,15 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// policy does not allow are over.
     async fn set_network(&self, cx: &OpContext, id: &SandboxId, policy: NetworkPolicy) -> Result<()>;
 
-    /// Saves a sandbox; needs `snapshot_files` or `snapshot_memory`. Starting from it is `create`.
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId>;
+    /// Saves a ready sandbox, which goes on as if nothing had happened; needs `snapshot_files` or `snapshot_memory` as
+    /// `opts.kind` says. Starting from it is `create`. It stays when the sandbox ends. Two of one id are a conflict.
+    ///
+    /// A failure, dropping or cancelling leaves nothing, or what `delete_snapshot` of `opts.id` removes.
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot>;
+
+    /// Removes a saved sandbox; needs `snapshot_files` or `snapshot_memory`. Idempotent: absent is success. Sandboxes that
+    /// started from it live on.
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()>;
 
     /// Makes a sandbox that goes on from where another one is, ready when this returns; needs `live_fork`. It has the
     /// files of the other's writable places as they are now, and those of its interpreters that `opts.execs` names, with

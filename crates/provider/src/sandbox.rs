@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_types::{
-    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, State, Template,
-    Usd, Walls,
+    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, SnapshotId, State,
+    Template, Unmet, Usd, Walls,
 };
 
 use crate::ProviderInfo;
@@ -79,8 +79,19 @@ pub struct CreateOptions {
     pub routing: Option<Box<Routing>>,
     /// The same sandbox for a place without this machine's trees: what it gets by `mounts` here, it requires there.
     pub elsewhere: Option<Box<SandboxSpec>>,
+    /// Who has the snapshot that it starts from, for whoever chooses: nobody else can make it.
+    pub snapshot_at: Option<String>,
     /// Why no place with this machine's trees will do, for whoever chooses: what it is for is missing on this machine.
     pub not_here: Option<String>,
+}
+
+impl CreateOptions {
+    /// Why they cannot be had where none of this machine's trees are.
+    pub fn unmet_elsewhere(&self) -> Option<Unmet> {
+        let why = "trees of this machine cannot be shown on another one";
+        let mounts = self.mounts.len();
+        (mounts > 0).then(|| Unmet::new("mounts", mounts.to_string(), "none", why))
+    }
 }
 
 /// An interpreter that the first program of a sandbox will need.
@@ -109,6 +120,7 @@ impl Default for CreateOptions {
             expects: None,
             routing: None,
             elsewhere: None,
+            snapshot_at: None,
             not_here: None,
         }
     }
@@ -135,7 +147,18 @@ pub enum ProviderEvent {
 /// Options of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotOptions {
+    /// The id to give, chosen by the caller so that what is left of a failed one can be removed.
+    pub id: SnapshotId,
     pub kind: SnapshotKind,
+    /// A larger one is refused, by whoever can tell its size; `None`: only the provider's own bounds hold.
+    pub most: Option<ByteSize>,
+}
+
+impl SnapshotOptions {
+    /// Files alone, under an id of its own.
+    pub fn files() -> Self {
+        Self { id: SnapshotId::random(), kind: SnapshotKind::Files, most: None }
+    }
 }
 
 /// What a snapshot saves.
@@ -143,6 +166,15 @@ pub struct SnapshotOptions {
 pub enum SnapshotKind {
     Files,
     Memory,
+}
+
+/// A saved sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// What it takes to keep it, where the provider can tell.
+    pub size: Option<ByteSize>,
+    /// What of the sandbox could not be saved.
+    pub left_out: Vec<NotCarried>,
 }
 
 /// Options of a live fork.

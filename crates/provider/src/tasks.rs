@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 pub use afterwards::then_start;
 
-use crate::Result;
+use crate::{OpContext, Result};
 
 /// Starts tasks and ends them together.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +58,19 @@ impl Tasks {
     ) -> Result<T> {
         let work: BoxFuture<'static, _> = Box::pin(work.in_current_span());
         Completing { work: Some(work), _counted: self.tracker.token(), tracker: &self.tracker }.await
+    }
+
+    /// The same for something that is made for whoever waits: `work` hears by its token when nobody does any more, so that
+    /// it can take back what it made, and whoever removes it has something to wait for.
+    pub async fn make<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        cx: &OpContext,
+        operation: &'static str,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) -> Result<T> {
+        let gone = CancellationToken::new();
+        let _on_drop = gone.clone().drop_guard();
+        cx.run(operation, self.complete(work(gone))).await
     }
 
     /// Set when everything ends.

@@ -34,6 +34,7 @@ mod pause;
 mod places;
 mod provider;
 mod rpc_stream;
+mod snapshots;
 mod upload;
 mod view;
 mod watch;

@@ -7,6 +7,7 @@ mod account;
 mod bodies;
 #[cfg(feature = "e2b")]
 pub mod e2b;
+mod ending;
 #[cfg(feature = "sandstorm")]
 pub mod sandstorm;
 

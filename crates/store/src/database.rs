@@ -17,7 +17,7 @@ use sqlx::postgres::PgPool;
 
 pub(crate) use connection::Connection;
 pub(crate) use migrate::{NEWEST, migrate};
-pub(crate) use value::{Row, Statement, sql};
+pub(crate) use value::{Row, Statement, Value, sql};
 
 use crate::{Result, StoreConfig, StoreError};
 

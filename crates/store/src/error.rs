@@ -55,6 +55,8 @@ pub enum QuotaKind {
     Sandboxes,
     Cpu,
     Memory,
+    Snapshots,
+    SnapshotBytes,
 }
 
 impl fmt::Display for QuotaKind {
@@ -63,6 +65,8 @@ impl fmt::Display for QuotaKind {
             Self::Sandboxes => "sandboxes",
             Self::Cpu => "cpu",
             Self::Memory => "memory",
+            Self::Snapshots => "snapshots",
+            Self::SnapshotBytes => "bytes of snapshots",
         })
     }
 }

@@ -27,6 +27,7 @@ mod runs;
 mod samples;
 mod sandboxes;
 mod settling;
+mod snapshots;
 mod store;
 mod tenants;
 #[cfg(feature = "testing")]
@@ -53,6 +54,7 @@ pub use retention::{Retention, Swept};
 pub use runs::{RunEnd, RunRow, WholeRun};
 pub use samples::SampleRow;
 pub use sandboxes::{Reservation, SandboxChanges, SandboxFilter, SandboxRow, StepOutcome, TransitionRow};
+pub use snapshots::{SnapshotFilter, SnapshotRoom, SnapshotRow, SnapshotState};
 pub use store::Store;
 pub use tenants::TenantRow;
 pub use usage::{UsageDelta, UsageRow};

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::IpNetwork;
+
 /// IPv4 networks that are not the public internet, as first address and prefix length.
 const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
@@ -49,11 +51,44 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// The networks in which public addresses lie: all of IPv4, and the one block of IPv6 that is handed out.
+pub fn public_networks() -> impl Iterator<Item = IpNetwork> {
+    let all = [(Ipv4Addr::UNSPECIFIED.into(), 0), (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0).into(), 3)];
+    all.into_iter().filter_map(|(first, length)| IpNetwork::new(first, length).ok())
+}
+
+/// The networks inside those that are not public: what is in none of them is.
+pub fn special_networks() -> impl Iterator<Item = IpNetwork> {
+    let v4 = SPECIAL_V4.into_iter().map(|(first, length)| (IpAddr::from(first), length));
+    let v6 = SPECIAL_V6.into_iter().map(|(first, length)| (IpAddr::from(first), length));
+    v4.chain(v6).filter_map(|(first, length)| IpNetwork::new(first, u8::try_from(length).ok()?).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn networks_and_addresses_say_the_same() {
+        assert_eq!(special_networks().count(), SPECIAL_V4.len() + SPECIAL_V6.len());
+        for text in [
+            "8.8.8.8",
+            "10.1.2.3",
+            "169.254.169.254",
+            "2001:db8::1",
+            "2a00::1",
+            "fe80::1",
+            "::1",
+            "203.0.113.9",
+        ] {
+            let address: IpAddr = text.parse().unwrap();
+            let inside = |network: IpNetwork| network.contains(address);
+            let public = public_networks().any(inside) && !special_networks().any(inside);
+            assert_eq!(public, is_public(address), "{text}");
+        }
+    }
 
     #[test]
     fn refuses_every_special_range_at_both_ends() {

@@ -37,6 +37,17 @@ impl IpNetwork {
         address.is_ipv4() == self.first.is_ipv4() && self.leading(address) == self.leading(self.first)
     }
 
+    /// Just this address.
+    pub fn of(address: IpAddr) -> Self {
+        let first = address.to_canonical();
+        Self { first, length: width(first) }
+    }
+
+    /// Whether every address of the other one is in this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.length <= other.length && self.contains(other.first)
+    }
+
     pub fn is_ipv6(&self) -> bool {
         self.first.is_ipv6()
     }
@@ -106,6 +117,22 @@ mod tests {
             assert!(!network(text).contains(outside.parse().unwrap()), "{text} {outside}");
         }
         assert!(network("192.0.2.0/24").contains("::ffff:192.0.2.9".parse().unwrap()));
+        assert_eq!(IpNetwork::of("192.0.2.7".parse().unwrap()), network("192.0.2.7/32"));
+        assert_eq!(IpNetwork::of("::ffff:192.0.2.7".parse().unwrap()), network("192.0.2.7/32"));
+    }
+
+    #[test]
+    fn covers_what_is_inside() {
+        for (outer, inner, covers) in [
+            ("10.0.0.0/8", "10.1.0.0/16", true),
+            ("10.1.0.0/16", "10.0.0.0/8", false),
+            ("10.0.0.0/8", "10.0.0.0/8", true),
+            ("10.0.0.0/8", "11.0.0.0/16", false),
+            ("0.0.0.0/0", "2001:db8::/32", false),
+            ("::/0", "2001:db8::/32", true),
+        ] {
+            assert_eq!(network(outer).covers(&network(inner)), covers, "{outer} {inner}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod timestamp;
 mod usd;
 mod walls;
 
-pub use address::is_public;
+pub use address::{is_public, public_networks, special_networks};
 pub use blob::Blob;
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use capabilities::{Capabilities, Unmet};

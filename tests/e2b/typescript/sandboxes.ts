@@ -1,4 +1,4 @@
-// Sandboxes: life and death, listing, timeouts, pauses, metrics, forks.
+// Sandboxes: life and death, listing, timeouts, pauses, metrics, forks, snapshots.
 
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
@@ -131,6 +131,39 @@ export const sandboxes: Cases = {
       } finally {
         await Promise.all(made.map((fork) => fork.kill()))
       }
+    })
+  },
+
+  async snapshots() {
+    await fresh(async (sandbox) => {
+      await sandbox.files.write('kept.txt', 'then')
+      const snapshot = await sandbox.createSnapshot()
+      try {
+        await sandbox.files.write('kept.txt', 'now')
+        const started = await Sandbox.create(snapshot.snapshotId, { timeoutMs: 60_000 })
+        try {
+          assert.equal(await started.files.read('kept.txt'), 'then')
+          assert.equal((await started.getInfo()).templateId, snapshot.snapshotId)
+        } finally {
+          await started.kill()
+        }
+        const pages = Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId })
+        assert.deepEqual((await pages.nextItems()).map((one) => one.snapshotId), [snapshot.snapshotId])
+        assert.deepEqual(await Sandbox.listSnapshots({ apiKey: otherKey }).nextItems(), [])
+        await rejects(SandboxError, Sandbox.create(snapshot.snapshotId, { apiKey: otherKey }))
+        assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId, { apiKey: otherKey }), false)
+      } finally {
+        assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), true)
+      }
+      assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), false)
+      await rejects(SandboxError, Sandbox.create(snapshot.snapshotId))
+      const name = `golden-${randomUUID()}`
+      const named = await sandbox.createSnapshot({ name })
+      assert.deepEqual(named.names, [name])
+      const again = await Sandbox.create(name, { timeoutMs: 60_000 })
+      assert.equal(await again.files.read('kept.txt'), 'now')
+      await again.kill()
+      assert.equal(await Sandbox.deleteSnapshot(name), true)
     })
   },
 }

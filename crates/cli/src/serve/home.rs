@@ -71,6 +71,10 @@ impl Home {
         self.0.join("serve/journal")
     }
 
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.0.join("serve/snapshots")
+    }
+
     /// What was learned about providers.
     pub(crate) fn learned(&self) -> PathBuf {
         self.0.join("serve/learned.json")

@@ -7,7 +7,7 @@ use anyhow::Context;
 use sandstorm_catalog::{FeeRules, PriceModel};
 use sandstorm_config::{BudgetEnd, BudgetPeriod, Config, Environment, Loaded, LogFormat, LogLevel};
 use sandstorm_control::server::{
-    AtLimit, Budget, Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, Window,
+    AtLimit, Budget, Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, SnapshotLimits, Window,
 };
 use sandstorm_dialect_e2b::E2bSettings;
 use sandstorm_dialect_mcp::McpSettings;
@@ -51,6 +51,10 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
         run_cache: RunCacheLimits {
             max_bytes: config.run_cache.max_bytes.as_u64(),
             max_age: config.run_cache.max_age,
+        },
+        snapshots: SnapshotLimits {
+            count: config.snapshots.per_tenant,
+            bytes: config.snapshots.space_per_tenant.as_u64(),
         },
         costs: costs(loaded)?,
         reconcile_every: config.routing.reconcile_every,

@@ -2,6 +2,7 @@
 
 mod boundaries;
 mod client;
+mod cluster;
 mod dialects;
 mod faults;
 mod fork;

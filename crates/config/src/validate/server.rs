@@ -43,7 +43,17 @@ impl Check<'_> {
             }
         }
         let Config {
-            serve, quotas, admission, sandbox, pool, run_cache, retention, telemetry, dialects, ..
+            serve,
+            quotas,
+            admission,
+            sandbox,
+            pool,
+            run_cache,
+            snapshots,
+            retention,
+            telemetry,
+            dialects,
+            ..
         } = config;
         self.serve(serve);
 
@@ -77,6 +87,13 @@ impl Check<'_> {
         self.pool(pool, config.ids.blocks);
         self.size("run_cache.max_bytes", run_cache.max_bytes, ByteSize::default()..=ByteSize::gib(1024));
         self.span("run_cache.max_age", run_cache.max_age, SECOND..=30 * DAY);
+        self.size("snapshots.space", snapshots.space, ByteSize::default()..=ByteSize::gib(1024 * 1024));
+        self.count("snapshots.per_tenant", snapshots.per_tenant, 0..=1_000_000);
+        self.size(
+            "snapshots.space_per_tenant",
+            snapshots.space_per_tenant,
+            ByteSize::default()..=ByteSize::gib(1024 * 1024),
+        );
         self.retention(retention);
         self.telemetry(telemetry);
 

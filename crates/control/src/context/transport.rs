@@ -39,7 +39,7 @@ pub(crate) enum Heard {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Channel(Channel),
-    Lines(Box<Lines>),
+    Lines(Lines),
 }
 
 #[derive(Debug)]
@@ -73,13 +73,13 @@ impl Transport {
                 wire: Wire::default(),
                 latest: None,
             })),
-            (_, Spoken::Lines(nonce)) => Ok(Self::Lines(Box::new(Lines {
+            (_, Spoken::Lines(nonce)) => Ok(Self::Lines(Lines {
                 reader: LineReader::new(nonce),
                 writer: LineWriter::new(nonce, exec.input.clone()),
                 since_commit: 0,
                 complaint: Vec::new(),
                 beside: 0,
-            }))),
+            })),
             (None, Spoken::Channel) => Err(Error::new(ErrorKind::Internal, "the program has no channel")),
         }
     }

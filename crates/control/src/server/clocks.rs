@@ -107,6 +107,7 @@ impl Inner {
             tokio::time::sleep(FIRST_SWEEP).await;
             loop {
                 inner.sweep().await;
+                inner.settle_snapshots().await;
                 tokio::time::sleep(SWEEP).await;
             }
         });

@@ -21,6 +21,13 @@ use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
 use crate::layers::{Layer, Site, Wanted};
 use crate::prepare::{Prepared, Reach};
 
+/// Where a new sandbox should go, and where it has to.
+struct Bound {
+    wishes: Wishes,
+    /// Who has the snapshot that it starts from.
+    snapshot_at: Option<String>,
+}
+
 /// A name that the new sandbox holds: its kind and itself.
 pub(super) type Named = Option<(&'static str, String)>;
 
@@ -81,6 +88,7 @@ impl Inner {
         caller.require(Scope::Sandbox)?;
         self.accepts_work()?;
         let mut new = new;
+        let snapshot_at = self.start_from(caller.tenant, &mut new).await?;
         let mut wishes = self.wishes(&mut new);
         let max_cost = self.most(new.max_cost, &mut wishes.routing);
         let (spec, idle_timeout) = self.wanted(new)?;
@@ -89,7 +97,7 @@ impl Inner {
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
         let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
-        match self.build(cx, &spec, row, promise, given, wishes).await {
+        match self.build(cx, &spec, row, promise, given, Bound { wishes, snapshot_at }).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -179,10 +187,12 @@ impl Inner {
         row: SandboxRow,
         promise: Promise,
         given: Given,
-        wishes: Wishes,
+        bound: Bound,
     ) -> Result<SandboxRow> {
         let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
-        (options.routing, options.not_here) = (wishes.routing, wishes.not_here);
+        let Bound { wishes, snapshot_at } = bound;
+        (options.routing, options.not_here, options.snapshot_at) =
+            (wishes.routing, wishes.not_here, snapshot_at);
         let made = self.provider.create(cx, &wanted, options).await?;
         self.made(row, made).await
     }

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use futures_util::StreamExt;
 use sandstorm_provider::{AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, OpContext, Result};
 use sandstorm_store::{ContextChanges, ExecEnd, UsageDelta};
-use sandstorm_types::{ErrorKind, ExecId, PerStream, Problem, Status, Stream, Timestamp, Walls};
+use sandstorm_types::{ErrorKind, ExecId, PerStream, Problem, State, Status, Stream, Timestamp, Walls};
 use serde::Deserialize;
 
 use super::Inner;
@@ -63,7 +63,11 @@ impl Inner {
     /// Follows a program to its end and stores it.
     pub(super) async fn follow(self: &Arc<Self>, execution: &Arc<Execution>, log: ExecId, story: Story) {
         let ended = match self.watch_to_end(execution, log).await {
-            Ok((end, said)) => self.ended(execution, end, said, story),
+            Ok((end, said)) => {
+                let early = end.cause == EndCause::Sandbox;
+                let early = if early { self.ended_early(execution).await } else { None };
+                self.ended(execution, end, said, story, early)
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let unknown =
                     Error::new(ErrorKind::Provider, "the program was lost with the server that started it");
@@ -153,7 +157,24 @@ impl Inner {
         Some(said)
     }
 
-    fn ended(&self, execution: &Execution, end: ProgramEnd, said: Option<Said>, story: Story) -> Ended {
+    /// What to say of a program whose sandbox ended first; `None`: that was asked for.
+    async fn ended_early(&self, execution: &Execution) -> Option<Problem> {
+        if matches!(execution.living.row().state, State::Terminating | State::Terminated) {
+            return None;
+        }
+        let cx = OpContext::new(execution.row.tenant).with_timeout(GRACE);
+        let error = crate::run::ended_early(&*self.provider, &cx, &execution.living.id).await;
+        Some(Problem { code: error.kind(), detail: error.to_string() })
+    }
+
+    fn ended(
+        &self,
+        execution: &Execution,
+        end: ProgramEnd,
+        said: Option<Said>,
+        story: Story,
+        early: Option<Problem>,
+    ) -> Ended {
         let gone = said.is_none();
         let Said { stdout, stderr } = said.unwrap_or_default();
         let (stdout, stderr) = (Vec::from(stdout), Vec::from(stderr));
@@ -185,20 +206,10 @@ impl Inner {
         result.metrics.cpu_ms = (cpu_ms - execution.cpu_before_ms as f64).max(0.0);
         execution.living.see_cpu_ms(cpu_ms as u64);
         result.id = execution.id().to_string();
-        let mut problem = None;
         if end.cause == EndCause::Sandbox {
             result.status = Status::Killed;
-            let deleted = {
-                use sandstorm_types::State;
-                let state = &execution.living.row().state;
-                matches!(state, State::Terminating | State::Terminated)
-            };
-            if !deleted {
-                let detail = "the sandbox ended before its program did".to_owned();
-                problem = Some(Problem { code: ErrorKind::Provider, detail });
-            }
         }
-        Ended::new(result, problem)
+        Ended::new(result, early)
     }
 
     /// Stores the end or puts it on file, then tells it. While the store is not available nobody hears of it.

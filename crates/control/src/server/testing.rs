@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandstorm_types::{ByteSize, Enforcement, Limits};
 
-use super::{Costs, Pepper, Quota, Retention, RunCacheLimits, Settings};
+use super::{Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, SnapshotLimits};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -38,6 +38,7 @@ pub fn settings() -> Settings {
         reconcile_every: Duration::from_secs(300),
         price_age: DAY * 90,
         run_cache: RunCacheLimits::default(),
+        snapshots: SnapshotLimits { count: 100, bytes: 1 << 40 },
         costs: Costs::default(),
         pepper: Pepper([3; 32]),
     }

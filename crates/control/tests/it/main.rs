@@ -15,4 +15,5 @@ mod recovery;
 mod run_cache;
 mod runs;
 mod sandboxes;
+mod snapshots;
 mod world;

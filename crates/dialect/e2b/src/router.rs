@@ -5,7 +5,7 @@ use axum::middleware::from_fn;
 use axum::routing::{any, get, post, put};
 use http::StatusCode;
 
-use crate::sandboxes::{create, forks, lifecycle, list, metrics, network, templates};
+use crate::sandboxes::{create, forks, lifecycle, list, metrics, network, snapshots, templates};
 use crate::state::Dialect;
 use crate::{files, leftovers};
 
@@ -24,12 +24,12 @@ impl Dialect {
             .route("/sandboxes/{id}/timeout", post(lifecycle::timeout))
             .route("/sandboxes/{id}/refreshes", post(lifecycle::refresh))
             .route("/sandboxes/{id}/fork", post(forks::fork))
-            .route("/sandboxes/{id}/snapshots", post(forks::snapshot))
+            .route("/sandboxes/{id}/snapshots", post(snapshots::create))
             .route("/sandboxes/{id}/network", put(network::update))
             .route("/sandboxes/{id}/metrics", get(metrics::of_one))
             .route("/sandboxes/{id}/logs", get(templates::logs))
             .route("/v2/sandboxes/{id}/logs", get(templates::logs))
-            .route("/snapshots", get(forks::snapshots))
+            .route("/snapshots", get(snapshots::list))
             .route("/templates", get(templates::list).post(templates::build))
             .route("/v2/templates", get(templates::list).post(templates::build))
             .route("/v3/templates", post(templates::build))

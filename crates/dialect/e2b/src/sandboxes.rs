@@ -7,6 +7,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod list;
 pub(crate) mod metrics;
 pub(crate) mod network;
+pub(crate) mod snapshots;
 pub(crate) mod templates;
 pub(crate) mod view;
 

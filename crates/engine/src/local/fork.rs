@@ -229,6 +229,6 @@ fn leave(left: &mut Vec<NotCarried>, exec: ExecId, error: Error, partial: bool) 
     Ok(())
 }
 
-fn lacking(error: &Error) -> NotCarried {
+pub(super) fn lacking(error: &Error) -> NotCarried {
     NotCarried { what: "file".to_owned(), why: error.message().to_owned() }
 }

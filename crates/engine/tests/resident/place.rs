@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig};
+use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::resident::{self, Resident, ResidentConfig};
 use sandstorm_jail::launcher::{LauncherConfig, ZygoteConfig};
@@ -17,7 +17,7 @@ use sandstorm_provider::{
     AttachFrom, Collected, CreateOptions, ExecRequest, OpContext, Provider, ProviderExt,
 };
 use sandstorm_sys::fork::{Forked, exit_now, fork};
-use sandstorm_types::{Enforcement, ExecId, SandboxId, SandboxSpec, TenantId};
+use sandstorm_types::{ByteSize, Enforcement, ExecId, SandboxId, SandboxSpec, TenantId};
 
 /// How long anything may take that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,6 +137,7 @@ impl Place {
                 trees: Vec::new(),
                 zygotes: self.zygotes(),
                 pool: self.pool.get(),
+                snapshots: Some(SnapshotConfig { folder: self.path("snapshots"), most: ByteSize::gib(1) }),
             });
             let host = Host {
                 provider: Arc::new(provider.unwrap()),

@@ -120,6 +120,7 @@ async fn what_cannot_be_had_is_told_by_its_kind() {
     config.access = sandstorm_kubernetes::Access::File { path: "/nowhere".into(), context: None };
     let error = KubernetesProvider::connect(config).await.unwrap_err();
     assert_eq!((error.kind(), error.is_not_started()), (ErrorKind::InvalidRequest, true), "{error}");
+    assert!(error.to_string().contains("No such file"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

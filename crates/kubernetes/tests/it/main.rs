@@ -5,6 +5,7 @@
 
 mod api;
 mod claims;
+mod lists;
 mod node;
 mod restart;
 mod world;

@@ -95,6 +95,13 @@ impl World {
         Some(world)
     }
 
+    /// From here on the node's network keeps to the policies of this namespace.
+    pub(crate) async fn keep_policies(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "sandstorm.test/policies": "kept" } } }));
+        namespaces.patch(&self.namespace, &PatchParams::default(), &label).await.unwrap();
+    }
+
     /// A new namespace has no pods before its controller has made this.
     async fn wait_for_account(&self) {
         let accounts: Api<ServiceAccount> = self.api();

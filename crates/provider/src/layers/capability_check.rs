@@ -12,7 +12,7 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Asks the provider only for what its capabilities name.
@@ -212,13 +212,22 @@ impl Provider for CapabilityCheck {
         self.inner.set_network(cx, id, policy).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
         let need = match opts.kind {
             SnapshotKind::Files => Need::always("snapshot_files", self.can().snapshot_files),
             SnapshotKind::Memory => Need::always("snapshot_memory", self.can().snapshot_memory),
         };
         self.require("snapshot", &[need])?;
         self.inner.snapshot(cx, id, opts).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        let can = self.can();
+        self.require(
+            "delete_snapshot",
+            &[Need::always("snapshot_files", can.snapshot_files || can.snapshot_memory)],
+        )?;
+        self.inner.delete_snapshot(cx, id).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

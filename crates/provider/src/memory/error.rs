@@ -1,6 +1,8 @@
 //! What can go wrong in memory, mapped once to the boundary's error.
 
-use sandstorm_types::{Conflict, ErrorKind, ExecId, GuestPath, GuestPathError, SandboxId, SnapshotId, State};
+use sandstorm_types::{
+    ByteSize, Conflict, ErrorKind, ExecId, GuestPath, GuestPathError, SandboxId, SnapshotId, State,
+};
 use thiserror::Error as ThisError;
 
 use crate::Error;
@@ -15,6 +17,10 @@ pub(super) enum MemoryError {
     NoSnapshot(SnapshotId),
     #[error("there is a sandbox {0} already")]
     Exists(SandboxId),
+    #[error("there is a snapshot {0} already")]
+    SnapshotExists(SnapshotId),
+    #[error("the snapshot would take {0}, which is more than it may")]
+    SnapshotTooLarge(ByteSize),
     #[error("there is an exec {0} already")]
     ExecExists(ExecId),
     #[error("sandbox {id} is {state}, not ready")]
@@ -73,9 +79,11 @@ impl MemoryError {
             }
             Self::Exists(_)
             | Self::ExecExists(_)
+            | Self::SnapshotExists(_)
             | Self::NotReady { .. }
             | Self::NotCarried(..)
             | Self::State(_) => ErrorKind::Conflict,
+            Self::SnapshotTooLarge(_) => ErrorKind::Quota,
             Self::NoProgram(_) | Self::NoTerminal | Self::Refused { .. } | Self::NoMemorySnapshots => {
                 ErrorKind::InvalidRequest
             }

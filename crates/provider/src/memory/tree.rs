@@ -78,6 +78,16 @@ impl Tree {
         self
     }
 
+    /// Whether it is within its quotas, which it may have come to later than its content.
+    pub(super) fn check_room(&self) -> Result<(), MemoryError> {
+        let (bytes, inodes) = self.used();
+        match (bytes > self.max_bytes, inodes > self.max_inodes) {
+            (true, _) => Err(MemoryError::NoRoom(GuestPath::workspace())),
+            (_, true) => Err(MemoryError::NoInodes(GuestPath::workspace())),
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes and entries that count against the quotas.
     pub(super) fn used(&self) -> (u64, u64) {
         let counted =

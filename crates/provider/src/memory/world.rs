@@ -1,6 +1,7 @@
 //! The sandboxes, programs and snapshots that exist, behind one lock that is never held across a wait.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -12,7 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::MemoryError;
 use super::tree::Tree;
-use crate::{ChannelInput, ExecInput, ExecLog, FileEvent, ListFilter, Sandbox, TtySize, Usage};
+use crate::{
+    ChannelInput, ExecInput, ExecLog, FileEvent, ListFilter, Sandbox, Snapshot, SnapshotOptions, TtySize,
+    Usage,
+};
 
 /// Changes of files that a slow watcher may fall behind.
 const CHANGES_KEPT: usize = 1024;
@@ -228,12 +232,24 @@ impl World {
         Ok(held.place.sandbox.clone())
     }
 
-    pub(super) fn save(&self, id: &SandboxId) -> Result<SnapshotId, MemoryError> {
+    pub(super) fn save(&self, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot, MemoryError> {
         let mut content = self.content();
-        let tree = content.held(id)?.tree.clone();
-        let snapshot = SnapshotId::random();
-        content.snapshots.insert(snapshot, tree);
-        Ok(snapshot)
+        let tree = content.ready(id)?.tree.clone();
+        let size = ByteSize::bytes(tree.used().0);
+        if opts.most.is_some_and(|most| size > most) {
+            return Err(MemoryError::SnapshotTooLarge(size));
+        }
+        match content.snapshots.entry(opts.id) {
+            Entry::Occupied(_) => Err(MemoryError::SnapshotExists(opts.id)),
+            Entry::Vacant(place) => {
+                place.insert(tree);
+                Ok(Snapshot { size: Some(size), left_out: Vec::new() })
+            }
+        }
+    }
+
+    pub(super) fn forget_snapshot(&self, id: &SnapshotId) {
+        self.content().snapshots.remove(id);
     }
 
     pub(super) fn snapshot(&self, id: &SnapshotId) -> Result<Tree, MemoryError> {

@@ -8,7 +8,7 @@ use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal,
     ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider,
-    ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, State, Stream,
@@ -229,8 +229,12 @@ impl Provider for Broken {
         self.inner.set_network(cx, id, policy).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
         self.inner.snapshot(cx, id, opts).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        self.inner.delete_snapshot(cx, id).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

@@ -60,7 +60,10 @@ async fn every_operation_needs_its_capability() {
     for (kind, feature) in
         [(SnapshotKind::Files, "snapshot_files"), (SnapshotKind::Memory, "snapshot_memory")]
     {
-        refused(provider.snapshot(&cx, &id, SnapshotOptions { kind }).await, feature);
+        refused(
+            provider.snapshot(&cx, &id, SnapshotOptions { kind, ..SnapshotOptions::files() }).await,
+            feature,
+        );
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::config::Config;
 use super::error::{Failure, Refusal};
+use super::snapshots::{Saved, TheirSnapshot};
 use super::view::{Access, Listed, TheirId};
 
 /// The most that is read of an answer, and of a refusal.
@@ -21,6 +22,8 @@ const MOST_ANSWER: usize = 8 << 20;
 const MOST_REFUSAL: usize = 64 << 10;
 /// How long the words of a refusal may take.
 const WORDS: Duration = Duration::from_secs(10);
+/// How many times longer than any other answer that of saving a sandbox may take.
+const SAVING: u32 = 10;
 /// Rows of a page.
 const PAGE: &str = "100";
 /// Domains of E2B's own, where all sandboxes share one host and are named by headers.
@@ -160,6 +163,25 @@ impl Client {
     pub(super) async fn renew(&self, id: &TheirId, lease: Duration) -> Result<(), Failure> {
         let body = json!({"timeout": lease.as_secs()});
         self.tell(self.call(Method::POST, &["sandboxes", id.as_str(), "timeout"]).json(&body)).await
+    }
+
+    /// Saves the files of a sandbox under a name. How long that takes depends on how much there is.
+    pub(super) async fn save(&self, id: &TheirId, name: &str) -> Result<Saved, Failure> {
+        let body = json!({"name": name, "memory": false});
+        let request = self.call(Method::POST, &["sandboxes", id.as_str(), "snapshots"]).json(&body);
+        let patience = self.answer * SAVING;
+        let sending = tokio::time::timeout(patience, self.dispatch(request));
+        let response = sending.await.map_err(|_| Failure::Silent(patience))??;
+        self.read(response).await
+    }
+
+    /// What was saved under a name.
+    pub(super) async fn saved(&self, name: &str) -> Result<Vec<Saved>, Failure> {
+        self.ask(self.call_with(Method::GET, &["snapshots"], &[("name", name), ("limit", PAGE)])).await
+    }
+
+    pub(super) async fn forget(&self, id: &TheirSnapshot) -> Result<(), Failure> {
+        self.tell(self.call(Method::DELETE, &["templates", id.as_str()])).await
     }
 
     pub(super) async fn set_network(&self, id: &TheirId, network: &Value) -> Result<(), Failure> {

@@ -169,6 +169,8 @@ fn offered(config: &Config) -> Capabilities {
         isolation: config.isolation,
         template_host: named(true),
         template_image: named(false),
+        template_snapshot: true,
+        snapshot_files: true,
         exec: true,
         exec_stdin: true,
         exec_tty: true,

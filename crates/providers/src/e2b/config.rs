@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sandstorm_types::{ByteSize, Isolation, MilliCpus, Template};
+use sandstorm_types::{ByteSize, Isolation, MilliCpus, SnapshotId, Template};
 
 use crate::account::{ApiKey, Owner};
 
@@ -103,11 +103,24 @@ pub(super) fn template_name(template: &Template) -> Option<&str> {
     }
 }
 
+/// Before the id of a snapshot where a template is named. No image is called so.
+const SAVED: &str = "snapshot ";
+
+/// What a sandbox is marked with, so that it is known what it was made from.
+pub(super) fn template_mark(template: &Template) -> String {
+    match template {
+        Template::Snapshot(id) => format!("{SAVED}{id}"),
+        other => template_name(other).unwrap_or_default().to_owned(),
+    }
+}
+
 /// The template that we call so.
 pub(super) fn template_named(name: &str) -> Template {
-    match name {
-        HOST => Template::Host,
-        image => Template::Image(image.to_owned()),
+    let saved = name.strip_prefix(SAVED).and_then(|id| id.parse::<SnapshotId>().ok());
+    match (saved, name) {
+        (Some(id), _) => Template::Snapshot(id),
+        (None, HOST) => Template::Host,
+        (None, image) => Template::Image(image.to_owned()),
     }
 }
 
@@ -124,8 +137,11 @@ mod tests {
 
     #[test]
     fn templates_have_names_both_ways() {
+        let saved = Template::Snapshot(SnapshotId::from_bits(7));
+        assert_eq!(template_named(&template_mark(&saved)), saved);
         for template in [Template::Host, Template::Image("python:3.12".to_owned())] {
             assert_eq!(template_named(template_name(&template).unwrap()), template);
+            assert_eq!(template_named(&template_mark(&template)), template);
         }
     }
 }

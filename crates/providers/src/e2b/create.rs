@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandstorm_e2b_wire::Code;
 use sandstorm_provider::{CreateOptions, Error, OpContext, Result, Sandbox};
-use sandstorm_types::{ErrorKind, GuestPath, Retry, SandboxId, SandboxSpec, Unmet};
+use sandstorm_types::{ErrorKind, GuestPath, Retry, SandboxId, SandboxSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::cloud::Cloud;
@@ -35,22 +35,15 @@ impl Cloud {
         cx.check("create").map_err(Error::with_not_started)?;
         self.check_wanted(spec, &opts)?;
         let making = self.places.begin(opts.id)?;
-        // The request is followed to its end whatever becomes of the caller, so that `destroy` has something to wait
-        // for and what was made for nobody is taken back.
-        let gone = CancellationToken::new();
-        let _on_drop = gone.clone().drop_guard();
         let (cloud, spec) = (Arc::clone(self), spec.clone());
-        let work = async move { cloud.make(&spec, &opts, making, &gone).await };
-        cx.run("create", self.tasks.complete(work)).await
+        let work = async move |gone| cloud.make(&spec, &opts, making, &gone).await;
+        self.tasks.make(cx, "create", work).await
     }
 
     /// Refuses what cannot be had there.
     fn check_wanted(&self, spec: &SandboxSpec, opts: &CreateOptions) -> Result<()> {
         let mut unmet = self.unmet(spec);
-        if !opts.mounts.is_empty() {
-            let why = "trees of this machine cannot be shown on another one";
-            unmet.push(Unmet::new("mounts", opts.mounts.len().to_string(), "none", why));
-        }
+        unmet.extend(opts.unmet_elsewhere());
         if unmet.is_empty() { Ok(()) } else { Err(Error::unmet(unmet)) }
     }
 
@@ -69,9 +62,10 @@ impl Cloud {
             let theirs = self.client.sandbox(&found.id).await.map_err(of)?;
             return self.made(theirs, making, attempt, gone).await;
         }
+        let template = self.template_there(&spec.template).await?;
         // By its key an attempt that is repeated makes nothing twice.
         let key = format!("{}-{}-{attempt}", self.owner, opts.id.bare());
-        let access = match self.client.create(&self.wanted(spec, opts, &attempt), &key).await {
+        let access = match self.client.create(&self.wanted(spec, opts, &template, &attempt), &key).await {
             Ok(access) => access,
             Err(failure) => {
                 let error = refused(failure, opts.id);

@@ -60,7 +60,7 @@ impl Cloud {
         }
     }
 
-    async fn refused(&self, place: &Place, failure: Failure) -> Error {
+    pub(super) async fn refused(&self, place: &Place, failure: Failure) -> Error {
         match failure.is_not_found() {
             true => self.lost(place).await,
             false => of(failure),

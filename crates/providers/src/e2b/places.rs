@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderValue;
 use reqwest::Url;
-use sandstorm_provider::{Error, Result};
+use sandstorm_provider::{Begun, Error, Result, UnderWay};
 use sandstorm_types::{ErrorKind, Limits, SandboxId, User};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::view::TheirId;
+use crate::ending::MayEnd;
 
 /// One of our sandboxes there.
 #[derive(Debug, Clone)]
@@ -123,10 +124,6 @@ impl Place {
         let _ = paused.wait_for(|paused| !*paused).await;
     }
 
-    pub(super) fn set_ending(&self, ending: bool) {
-        self.0.ending.store(ending, Ordering::Release);
-    }
-
     pub(super) fn is_ending(&self) -> bool {
         self.0.ending.load(Ordering::Acquire)
     }
@@ -145,21 +142,28 @@ impl Drop for Changing {
     }
 }
 
+impl MayEnd for Place {
+    fn set_ending(&self, ending: bool) {
+        self.0.ending.store(ending, Ordering::Release);
+    }
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<Known>);
+pub(super) struct Places {
+    known: Mutex<Known>,
+    making: UnderWay<SandboxId>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
     by_ours: HashMap<SandboxId, Place>,
-    /// Being made; whoever waits hears when that is settled.
-    making: HashMap<SandboxId, watch::Receiver<()>>,
     /// Those whose creation was answered with nothing that could be relied on, and the attempt's own mark.
     unsure: HashMap<SandboxId, String>,
 }
 
 impl Places {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn get(&self, ours: &SandboxId) -> Option<Place> {
@@ -196,23 +200,15 @@ impl Places {
     /// Takes an id for a creation. One that is taken is a conflict, unless nobody knows yet what came of the creation that
     /// took it.
     pub(super) fn begin(self: &Arc<Self>, ours: SandboxId) -> Result<Making> {
-        let mut known = self.known();
+        let known = self.known();
         let taken = known.by_ours.contains_key(&ours) && !known.unsure.contains_key(&ours);
-        if taken || known.making.contains_key(&ours) {
-            return Err(exists(ours));
-        }
-        let (settled, waiting) = watch::channel(());
-        known.making.insert(ours, waiting);
-        Ok(Making { places: Arc::clone(self), ours, _settled: settled })
+        let begun = self.making.begin(ours).filter(|_| !taken).ok_or_else(|| exists(ours))?;
+        Ok(Making { places: Arc::clone(self), ours, _begun: begun })
     }
 
     /// Waits while a sandbox is being made.
     pub(super) async fn settled(&self, ours: &SandboxId) {
-        let waiting = self.known().making.get(ours).cloned();
-        if let Some(mut waiting) = waiting {
-            // Nothing is ever sent: the change is that whoever made it is done.
-            let _ = waiting.changed().await;
-        }
+        self.making.settled(ours).await;
     }
 }
 
@@ -225,7 +221,7 @@ pub(super) fn exists(ours: SandboxId) -> Error {
 pub(super) struct Making {
     places: Arc<Places>,
     pub(super) ours: SandboxId,
-    _settled: watch::Sender<()>,
+    _begun: Begun<SandboxId>,
 }
 
 impl Making {
@@ -240,12 +236,6 @@ impl Making {
     /// Nobody knows whether it exists.
     pub(super) fn unsure(self, attempt: String) {
         self.places.known().unsure.insert(self.ours, attempt);
-    }
-}
-
-impl Drop for Making {
-    fn drop(&mut self) {
-        self.places.known().making.remove(&self.ours);
     }
 }
 

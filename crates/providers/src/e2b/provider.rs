@@ -8,7 +8,7 @@ use reqwest::Method;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
@@ -186,9 +186,19 @@ impl Provider for E2bProvider {
         self.run(cx, "set_network", self.0.set_network(id, &policy)).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<SnapshotId> {
-        let why = "nothing here could ever remove a snapshot there";
-        self.run(cx, "snapshot", async { Err(not_offered("snapshot_files", why)) }).await
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
+        let work = async {
+            if opts.kind == SnapshotKind::Memory {
+                let why = "what runs there would go on under no name of ours";
+                return Err(not_offered("snapshot_memory", why));
+            }
+            self.0.save(id, &opts.id).await
+        };
+        self.run(cx, "snapshot", work).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        self.run(cx, "delete_snapshot", self.0.forget(id)).await
     }
 
     async fn fork(&self, cx: &OpContext, _id: &SandboxId, _opts: ForkOptions) -> Result<Forked> {

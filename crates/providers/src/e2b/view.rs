@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cloud::Cloud;
-use super::config::{template_name, template_named};
+use super::config::{template_mark, template_name, template_named};
 use super::error::senseless;
 use super::network;
 use crate::account::Owner;
@@ -209,15 +209,19 @@ impl Cloud {
     }
 
     /// What is asked of them. Only for what is not unmet.
-    pub(super) fn wanted(&self, spec: &SandboxSpec, opts: &CreateOptions, attempt: &str) -> Value {
-        let name = template_name(&spec.template).unwrap_or_default();
-        let template = self.templates.get(name).map(|template| template.id.as_str()).unwrap_or_default();
+    pub(super) fn wanted(
+        &self,
+        spec: &SandboxSpec,
+        opts: &CreateOptions,
+        template: &str,
+        attempt: &str,
+    ) -> Value {
         let env: BTreeMap<_, _> = spec.env.iter().collect();
         let (internet, network) = network::wish(&spec.network).unwrap_or((false, json!({})));
         json!({
             "templateID": template,
             "timeout": self.lease.as_secs(),
-            "metadata": self.metadata(spec, opts.id, name, attempt),
+            "metadata": self.metadata(spec, opts.id, attempt),
             "envVars": env,
             // Should this side go away for good, what served one run is nobody's, and the rest waits for free.
             "autoPause": !opts.ephemeral,
@@ -227,13 +231,7 @@ impl Cloud {
     }
 
     /// The caller's labels and ours.
-    fn metadata(
-        &self,
-        spec: &SandboxSpec,
-        id: SandboxId,
-        template: &str,
-        attempt: &str,
-    ) -> BTreeMap<String, String> {
+    fn metadata(&self, spec: &SandboxSpec, id: SandboxId, attempt: &str) -> BTreeMap<String, String> {
         let marks = Marks(&self.owner);
         let mut all: BTreeMap<_, _> =
             spec.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -241,7 +239,7 @@ impl Cloud {
             self.owner.label(),
             (self.owner.id_key(), id.to_string()),
             (marks.limits(), serde_json::to_string(&spec.limits).unwrap_or_default()),
-            (marks.template(), template.to_owned()),
+            (marks.template(), template_mark(&spec.template)),
             (marks.attempt(), attempt.to_owned()),
         ]);
         if spec.user == User::Root {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandstorm_client::{Created, Sandbox as Theirs};
 use sandstorm_provider::{CreateOptions, Error, OpContext, Result, Sandbox};
-use sandstorm_types::{ErrorKind, Retry, SandboxId, SandboxSpec, Unmet};
+use sandstorm_types::{ErrorKind, Retry, SandboxId, SandboxSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Far;
@@ -26,22 +26,15 @@ impl Far {
         cx.check("create").map_err(Error::with_not_started)?;
         self.check_wanted(spec, &opts)?;
         let making = self.places.begin(opts.id)?;
-        // The request is followed to its end whatever becomes of the caller, so that `destroy` has something to wait
-        // for and what was made for nobody is taken back.
-        let gone = CancellationToken::new();
-        let _on_drop = gone.clone().drop_guard();
         let (far, spec) = (Arc::clone(self), spec.clone());
-        let work = async move { far.make(&spec, &opts, making, &gone).await };
-        cx.run("create", self.tasks.complete(work)).await
+        let work = async move |gone| far.make(&spec, &opts, making, &gone).await;
+        self.tasks.make(cx, "create", work).await
     }
 
     /// Refuses what cannot be had there.
     pub(super) fn check_wanted(&self, spec: &SandboxSpec, opts: &CreateOptions) -> Result<()> {
         let mut unmet = self.unmet(spec);
-        if !opts.mounts.is_empty() {
-            let why = "trees of this machine cannot be shown on another one";
-            unmet.push(Unmet::new("mounts", opts.mounts.len().to_string(), "none", why));
-        }
+        unmet.extend(opts.unmet_elsewhere());
         if unmet.is_empty() { Ok(()) } else { Err(Error::unmet(unmet)) }
     }
 

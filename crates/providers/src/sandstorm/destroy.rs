@@ -5,31 +5,8 @@ use sandstorm_types::{ErrorKind, Phase, Retry, SandboxId};
 
 use super::client::Far;
 use super::error::of;
-use super::places::Place;
 use super::view;
-
-/// A sandbox that we are about to end: programs that end meanwhile end with it. Dropped before it is done, it lives on.
-struct Ending {
-    place: Place,
-    done: bool,
-}
-
-impl Ending {
-    fn begin(place: Place) -> Self {
-        place.set_ending(true);
-        Self { place, done: false }
-    }
-
-    fn done(mut self) {
-        self.done = true;
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.place.set_ending(self.done);
-    }
-}
+use crate::ending::Ending;
 
 impl Far {
     /// Ends every sandbox there that carries this id of ours.

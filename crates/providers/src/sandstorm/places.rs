@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandstorm_provider::{Error, ExecInput, Metered, Result};
+use sandstorm_provider::{Begun, Error, ExecInput, Metered, Result, UnderWay};
 use sandstorm_types::{ByteSize, ErrorKind, ExecId, SandboxId};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::ending::MayEnd;
 
 /// Programs that are remembered; those before are looked for when they are asked for.
 const MOST_EXECS: usize = 50_000;
@@ -46,10 +47,6 @@ impl Place {
 
     pub(super) fn output(&self) -> ByteSize {
         self.0.output
-    }
-
-    pub(super) fn set_ending(&self, ending: bool) {
-        self.0.ending.store(ending, Ordering::Release);
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -104,15 +101,22 @@ impl Running {
     }
 }
 
+impl MayEnd for Place {
+    fn set_ending(&self, ending: bool) {
+        self.0.ending.store(ending, Ordering::Release);
+    }
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<Known>);
+pub(super) struct Places {
+    known: Mutex<Known>,
+    making: UnderWay<SandboxId>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
     by_ours: HashMap<SandboxId, Place>,
     by_theirs: HashMap<SandboxId, SandboxId>,
-    /// Being made; whoever waits hears when that is settled.
-    making: HashMap<SandboxId, watch::Receiver<()>>,
     /// Those whose creation was answered with nothing that could be relied on.
     unsure: HashSet<SandboxId>,
     execs: HashMap<ExecId, Arc<Running>>,
@@ -124,7 +128,7 @@ struct Known {
 
 impl Places {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn get(&self, ours: &SandboxId) -> Option<Place> {
@@ -169,14 +173,10 @@ impl Places {
     /// Takes an id for a creation. One that is taken is a conflict, unless nobody knows yet what came of the creation that
     /// took it.
     pub(super) fn begin(self: &Arc<Self>, ours: SandboxId) -> Result<Making> {
-        let mut known = self.known();
+        let known = self.known();
         let taken = known.by_ours.contains_key(&ours) && !known.unsure.contains(&ours);
-        if taken || known.making.contains_key(&ours) {
-            return Err(exists(ours));
-        }
-        let (settled, waiting) = watch::channel(());
-        known.making.insert(ours, waiting);
-        Ok(Making { places: Arc::clone(self), ours, _settled: settled })
+        let begun = self.making.begin(ours).filter(|_| !taken).ok_or_else(|| exists(ours))?;
+        Ok(Making { places: Arc::clone(self), ours, _begun: begun })
     }
 
     /// A sandbox of theirs has ended, and this is what they counted for it, if they tell.
@@ -200,11 +200,7 @@ impl Places {
 
     /// Waits while a sandbox is being made.
     pub(super) async fn settled(&self, ours: &SandboxId) {
-        let waiting = self.known().making.get(ours).cloned();
-        if let Some(mut waiting) = waiting {
-            // Nothing is ever sent: the change is that whoever made it is done.
-            let _ = waiting.changed().await;
-        }
+        self.making.settled(ours).await;
     }
 
     pub(super) fn exec(&self, id: &ExecId) -> Option<Arc<Running>> {
@@ -239,7 +235,7 @@ pub(super) fn exists(ours: SandboxId) -> Error {
 pub(super) struct Making {
     places: Arc<Places>,
     pub(super) ours: SandboxId,
-    _settled: watch::Sender<()>,
+    _begun: Begun<SandboxId>,
 }
 
 impl Making {
@@ -252,12 +248,6 @@ impl Making {
     /// Nobody knows whether it exists.
     pub(super) fn unsure(self) {
         self.places.known().unsure.insert(self.ours);
-    }
-}
-
-impl Drop for Making {
-    fn drop(&mut self) {
-        self.places.known().making.remove(&self.ours);
     }
 }
 

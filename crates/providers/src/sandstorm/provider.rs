@@ -9,7 +9,7 @@ use sandstorm_client::Sample;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -202,8 +202,12 @@ impl Provider for SandstormProvider {
         self.run(cx, "set_network", work).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<SnapshotId> {
+    async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<Snapshot> {
         self.run(cx, "snapshot", async { Err(no_snapshots()) }).await
+    }
+
+    async fn delete_snapshot(&self, cx: &OpContext, _id: &SnapshotId) -> Result<()> {
+        self.run(cx, "delete_snapshot", async { Err(no_snapshots()) }).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {

@@ -36,6 +36,13 @@ async fn it_passes() {
             "network/an_open_port_is_reached",
             "snapshots/files_come_back_as_they_were",
             "snapshots/unknown_ones_are_not_found",
+            "snapshots/removed_ones_are_gone",
+            "snapshots/what_runs_goes_on",
+            "snapshots/an_id_is_taken_once",
+            "snapshots/a_sleeping_one_is_not_saved",
+            "snapshots/one_that_is_not_there_is_not_saved",
+            "snapshots/too_large_ones_are_refused",
+            "snapshots/limits_are_those_of_the_new_one",
             "live_fork/what_cannot_be_carried_is_refused_or_named",
         ]
     );

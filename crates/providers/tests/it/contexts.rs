@@ -300,8 +300,8 @@ async fn a_missing_language_is_named(kind: Kind) {
     let sandbox = router.sandbox().await;
     let new = NewContext { language: "python".parse().unwrap(), cwd: None, env: EnvMap::new() };
     let refused = router.control.create_context(&router.caller(), sandbox, new).await.unwrap_err();
-    let told = format!("{refused} {refused:?}");
-    assert!(told.contains("Python could not be started") && told.contains("python3"), "{told}");
+    let told = refused.message();
+    assert!(told.contains("Python could not be started") && told.contains("python3"), "{refused:?}");
     assert_eq!(router.control.contexts(&router.caller(), sandbox).await.unwrap().len(), 0);
 }
 

@@ -6,5 +6,6 @@ mod files;
 mod lifetime;
 mod outages;
 mod restart;
+mod snapshots;
 mod streams;
 pub(crate) mod world;

@@ -8,6 +8,7 @@ mod bad_days;
 mod conformance;
 mod contexts;
 mod e2b;
+mod hosted;
 mod ledger;
 mod outages;
 mod ports;

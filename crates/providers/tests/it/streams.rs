@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use sandstorm_provider::{
-    AttachFrom, Exec, ExecEvent, ExecRequest, ExecStatus, Provider, ProviderExt, ReadRange, Stdin,
+    AttachFrom, ExecEvent, ExecRequest, ExecStatus, Provider, ProviderExt, ReadRange, Stdin,
 };
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_types::{ByteSize, ErrorKind, ExecId, GuestPath};
 
+use crate::hosted::streams::{talkative, theirs, up};
+use crate::hosted::{Hosted, Sandstorm};
 use crate::proxy::{Fault, Proxy};
 use crate::world::{PATIENCE, World, background, cx, eventually, sandbox};
 
@@ -20,35 +22,6 @@ async fn behind_proxy() -> (World, Proxy, SandstormProvider) {
     config.silence = Duration::from_secs(2);
     let adapter = SandstormProvider::connect(config).await.unwrap();
     (world, proxy, adapter)
-}
-
-fn executes(line: &str) -> bool {
-    line.starts_with("POST ") && line.contains("/exec ")
-}
-
-/// Waits until a program has said something.
-async fn up(exec: &mut Exec) {
-    while !matches!(exec.events.next().await.unwrap().unwrap(), ExecEvent::Output { .. }) {}
-}
-
-/// Many words with a little time between them.
-fn talkative(words: usize) -> String {
-    "echo word; sleep 0.2; ".repeat(words)
-}
-
-#[tokio::test]
-async fn a_foreground_program_is_out_of_sight_with_its_connection_and_ends() {
-    let (world, proxy, adapter) = behind_proxy().await;
-    let id = sandbox(&adapter).await;
-    let mut exec = adapter.exec(&cx(), &id, ExecRequest::shell("echo up; sleep 30")).await.unwrap();
-    up(&mut exec).await;
-    proxy.break_all();
-    let error = exec.collect().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Provider, "{error:?}");
-    assert!(!error.is_not_started());
-    let theirs = world.client().sandboxes(&Default::default()).await.unwrap().items[0].id;
-    eventually("the program ends", async || world.client().execs(theirs, true).await.unwrap().is_empty())
-        .await;
 }
 
 #[tokio::test]
@@ -65,24 +38,6 @@ async fn a_background_program_is_heard_on_after_a_break() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_not_taken_for_whole() {
-    let (_world, proxy, adapter) = behind_proxy().await;
-    let id = sandbox(&adapter).await;
-    // The whole answer is longer than any of these.
-    let line = format!("{}; sleep 1", ["echo much"; 40].join("; "));
-    for cut in [10, 300, 700, 1200] {
-        proxy.set(move |line| if executes(line) { Fault::CutAfter(cut) } else { Fault::Pass });
-        let told = match adapter.exec(&cx(), &id, ExecRequest::shell(line.clone())).await {
-            Ok(exec) => exec.collect().await.map(drop),
-            Err(error) => Err(error),
-        };
-        let error = told.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Provider, "{cut}: {error:?}");
-        assert!(!error.is_not_started(), "{cut}: it began");
-    }
-}
-
-#[tokio::test]
 async fn a_half_open_connection_is_noticed() {
     let (_world, proxy, adapter) = behind_proxy().await;
     let id = sandbox(&adapter).await;
@@ -95,18 +50,6 @@ async fn a_half_open_connection_is_noticed() {
     let error = tokio::time::timeout(PATIENCE, exec.collect()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Provider, "{error:?}");
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-}
-
-#[tokio::test]
-async fn a_sandbox_that_is_lost_ends_the_events_of_its_programs() {
-    let (world, _proxy, adapter) = behind_proxy().await;
-    let id = sandbox(&adapter).await;
-    let mut exec = adapter.exec(&cx(), &id, ExecRequest::shell(talkative(200))).await.unwrap();
-    up(&mut exec).await;
-    let theirs = world.client().sandboxes(&Default::default()).await.unwrap().items[0].id;
-    world.memory.lose(&theirs, "the machine was on fire").unwrap();
-    let error = tokio::time::timeout(PATIENCE, exec.collect()).await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Provider, "{error:?}");
 }
 
 /// A stream of events as a server would write it.
@@ -149,7 +92,7 @@ async fn output_beyond_the_limit_or_with_holes_is_refused() {
             "no events" => Fault::Answer(garbage.clone()),
             _ => events(&ours, &[(0, "a".into())]),
         };
-        proxy.set(move |line| if executes(line) { told.clone() } else { Fault::Pass });
+        proxy.set(move |line| if Sandstorm::starts(line) { told.clone() } else { Fault::Pass });
         let mut exec = adapter.exec(&cx(), &id, request(&ours)).await.unwrap();
         let mut heard = 0;
         let error = loop {
@@ -196,7 +139,7 @@ async fn input_that_is_too_long_for_a_request_comes_after_it() {
 async fn a_program_that_may_have_begun_unheard_is_ended() {
     let (world, proxy, adapter) = behind_proxy().await;
     let id = sandbox(&adapter).await;
-    proxy.set(|line| if executes(line) { Fault::LoseAnswer } else { Fault::Pass });
+    proxy.set(|line| if Sandstorm::starts(line) { Fault::LoseAnswer } else { Fault::Pass });
     let request = background("sleep 60");
     let again = request.clone();
     let error = adapter.exec(&cx(), &id, request).await.unwrap_err();
@@ -242,4 +185,15 @@ async fn a_long_output_comes_whole_and_at_the_listeners_pace() {
     assert_eq!(done.stdout.len(), much.len());
     let again = adapter.attach(&cx(), &exec_id, AttachFrom::START).await.unwrap().collect().await.unwrap();
     assert_eq!(again, done);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_lost_ends_the_events_of_its_programs() {
+    let (world, _proxy, adapter) = behind_proxy().await;
+    let id = sandbox(&adapter).await;
+    let mut exec = adapter.exec(&cx(), &id, ExecRequest::shell(talkative(200))).await.unwrap();
+    up(&mut exec).await;
+    world.memory.lose(&theirs(&world).await, "the machine was on fire").unwrap();
+    let error = tokio::time::timeout(PATIENCE, exec.collect()).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Provider, "{error:?}");
 }

@@ -26,7 +26,7 @@ macro_rules! migration {
 }
 
 /// Once released, a migration is never edited: databases remember its checksum.
-const MIGRATIONS: [Migration; 7] = [
+const MIGRATIONS: [Migration; 8] = [
     migration!(1, "0001_core"),
     migration!(2, "0002_work"),
     migration!(3, "0003_tracking"),
@@ -34,6 +34,7 @@ const MIGRATIONS: [Migration; 7] = [
     migration!(5, "0005_fewer_pages"),
     migration!(6, "0006_ledger"),
     migration!(7, "0007_metered"),
+    migration!(8, "0008_snapshots"),
 ];
 
 /// The version that this program works with.

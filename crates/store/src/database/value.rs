@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, TenantId, Timestamp, Usd};
+use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, SnapshotId, TenantId, Timestamp, Usd};
 use sqlx::postgres::PgRow;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Database, Encode, Row as _, Type};
@@ -159,7 +159,7 @@ macro_rules! stored_as_text {
     )*};
 }
 
-stored_as_text!(TenantId, SandboxId, ExecId, ContextId, RunId, Json);
+stored_as_text!(TenantId, SandboxId, ExecId, ContextId, RunId, SnapshotId, Json);
 
 impl Column for Timestamp {
     fn read(row: &Row, column: &'static str) -> Result<Option<Self>> {

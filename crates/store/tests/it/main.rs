@@ -23,6 +23,7 @@ mod retention;
 mod runs;
 mod sandboxes;
 mod settling;
+mod snapshots;
 mod support;
 mod tampering;
 mod tracking;

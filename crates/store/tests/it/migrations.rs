@@ -3,13 +3,13 @@
 use std::fs;
 
 use sandstorm_store::testing::{VERSIONS, look, meddle, open_at_version};
-use sandstorm_store::{Begun, LedgerQuery, LedgerSum, SandboxFilter, Store, StoreError};
+use sandstorm_store::{Begun, LedgerQuery, LedgerSum, SandboxFilter, SnapshotFilter, Store, StoreError};
 use sandstorm_types::{ByteSize, ContextId, ExecId, RunId, SandboxId, State, TenantId, Usd};
 use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 7] = [
+const FIXTURES: [&str; 8] = [
     include_str!("fixtures/v1.sql"),
     include_str!("fixtures/v2.sql"),
     include_str!("fixtures/v3.sql"),
@@ -17,6 +17,7 @@ const FIXTURES: [&str; 7] = [
     include_str!("fixtures/v5.sql"),
     include_str!("fixtures/v6.sql"),
     include_str!("fixtures/v7.sql"),
+    include_str!("fixtures/v8.sql"),
 ];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
@@ -51,7 +52,7 @@ async fn from_version(version: i64, url: Option<String>) {
     let store = Store::open(&config).await.unwrap();
     assert_eq!(
         look(&store, "SELECT CAST(MAX(version) AS TEXT) AS value FROM schema_versions").await.unwrap(),
-        ["7"]
+        ["8"]
     );
     check_version_1(&store).await;
     if version >= 2 {
@@ -68,6 +69,12 @@ async fn from_version(version: i64, url: Option<String>) {
     let cost = store.ledger_sums(&everything).await.unwrap();
     let expected = if version >= 6 { vec![Usd::picos(10_500_000)] } else { Vec::new() };
     assert_eq!(cost.iter().map(LedgerSum::cost).collect::<Vec<_>>(), expected);
+    let kept = store
+        .list_snapshots(tenant(), &SnapshotFilter { limit: 9, ..SnapshotFilter::default() })
+        .await
+        .unwrap();
+    let kept: Vec<_> = kept.iter().map(|row| (row.sandbox, row.name.as_deref(), row.size_bytes)).collect();
+    assert_eq!(kept, if version >= 8 { vec![(sandbox(), Some("golden"), 4096)] } else { Vec::new() });
     // What was there before was measured where it was.
     let estimated: u64 = cost.iter().map(|sum| sum.estimated).sum();
     assert_eq!(estimated, u64::from(version >= 7));
@@ -146,11 +153,11 @@ async fn check_version_3(store: &Store) {
 }
 
 async fn a_newer_database_is_refused(case: Case) {
-    meddle(&case.store, "INSERT INTO schema_versions VALUES (8, 'x', 'x', 0)").await.unwrap();
+    meddle(&case.store, "INSERT INTO schema_versions VALUES (9, 'x', 'x', 0)").await.unwrap();
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 7 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 7: use the newer program";
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 8 }), "{error:?}");
+    let text = "the database has version 99, this program knows versions up to 8: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 
@@ -168,7 +175,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 7);
+    assert_eq!(before.len(), 8);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -197,7 +204,8 @@ async fn servers_that_start_together_migrate_once() {
                 "0004_lists",
                 "0005_fewer_pages",
                 "0006_ledger",
-                "0007_metered"
+                "0007_metered",
+                "0008_snapshots"
             ]
         );
     }
@@ -215,5 +223,5 @@ async fn released_migrations_are_frozen() {
     }
     let frozen = include_str!("fixtures/checksums.txt").lines().collect::<Vec<_>>();
     assert!(found.iter().zip(&frozen).all(|(found, frozen)| found == frozen), "{found:#?}");
-    assert_eq!(frozen.len(), 14);
+    assert_eq!(frozen.len(), 16);
 }

@@ -17,11 +17,12 @@ use sandstorm_types::{EnvMap, OnEnd, SandboxId, Template};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::labels::{self, AUTO_RESUME, PRIVATE, TEMPLATE};
+use super::labels::{self, AUTO_RESUME, ORIGIN, PRIVATE, TEMPLATE};
 use super::network::NetworkWish;
+use super::templates::missing;
 use crate::body::{self, SMALL};
 use crate::refusal::Refusal;
-use crate::settings::INTERPRETER;
+use crate::settings::{BASE, INTERPRETER};
 use crate::state::Dialect;
 
 /// Lifetimes of those who ask for none: older clients send requests of their own to keep a sandbox alive.
@@ -91,8 +92,9 @@ impl Dialect {
     ) -> Result<Response, Refusal> {
         let bytes = body::whole(body, SMALL).await?;
         let wanted: Wanted = body::json(&bytes)?;
-        let template = wanted.template.clone();
-        let new = self.new_sandbox(wanted, usual_timeout)?;
+        let origin = self.origin(caller, &wanted.template).await?;
+        let name = origin.name.clone();
+        let new = self.new_sandbox(wanted, origin, usual_timeout)?;
         let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
         let id = match key {
             Some(key) => self.create_once(caller, key, &bytes, new).await?,
@@ -101,7 +103,7 @@ impl Dialect {
                 made.map_err(|error| Refusal::from(error).hard())?.id
             }
         };
-        Ok((StatusCode::CREATED, Json(self.access(id, name_of(&template)))).into_response())
+        Ok((StatusCode::CREATED, Json(self.access(id, &name))).into_response())
     }
 
     /// A repeated request finds the sandbox of the first one. Only its id is kept: what opens it is made anew.
@@ -124,8 +126,8 @@ impl Dialect {
         id.ok_or_else(|| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "a kept answer cannot be read"))
     }
 
-    fn new_sandbox(&self, wanted: Wanted, usual_timeout: i64) -> Result<NewSandbox, Refusal> {
-        let Wanted { template, timeout, metadata, env_vars, auto_pause, auto_pause_memory, .. } = wanted;
+    fn new_sandbox(&self, wanted: Wanted, origin: Origin, usual_timeout: i64) -> Result<NewSandbox, Refusal> {
+        let Wanted { timeout, metadata, env_vars, auto_pause, auto_pause_memory, .. } = wanted;
         for (given, what) in [
             (wanted.mcp.is_some_and(|mcp| !mcp.is_null()), "mcp"),
             (wanted.iam.is_some_and(|iam| !iam.is_null()), "iam"),
@@ -138,11 +140,12 @@ impl Dialect {
         if auto_pause_memory == Some(false) {
             return Err(Refusal::invalid("this server pauses with memory: autoPauseMemory cannot be false"));
         }
-        let name = name_of(&template).to_owned();
-        let from = self.template(&template)?;
+        let Origin { template, name, behind } = origin;
+        let interprets = behind.as_ref().unwrap_or(&name) == INTERPRETER;
         let private = wanted.network.as_ref().is_some_and(NetworkWish::is_private);
         let network = self.network(wanted.internet, wanted.network)?;
         let mut own = vec![(TEMPLATE, name.clone())];
+        own.extend(behind.map(|behind| (ORIGIN, behind)));
         if wanted.auto_resume.is_some_and(|resume| resume.enabled) {
             own.push((AUTO_RESUME, "true".to_owned()));
         }
@@ -150,7 +153,7 @@ impl Dialect {
             own.push((PRIVATE, "true".to_owned()));
         }
         let mut new = NewSandbox {
-            template: from,
+            template,
             limits: self.settings.limits,
             env: environment(env_vars.unwrap_or_default(), &name)?,
             network,
@@ -159,26 +162,30 @@ impl Dialect {
             on_end: Some(if auto_pause == Some(true) { OnEnd::Pause } else { OnEnd::Delete }),
             // It lives its time out, used or not.
             idle_timeout: Some(self.settings.longest_lifetime),
-            contexts: name == INTERPRETER,
+            contexts: interprets,
             ..NewSandbox::default()
         };
-        if name == INTERPRETER && !self.settings.python_packages.is_empty() {
+        if interprets && !self.settings.python_packages.is_empty() {
             let python = "python".parse().expect("letters only");
             new.requirements.insert(python, self.settings.python_packages.clone());
         }
         Ok(new)
     }
 
-    /// What a template's name means. Tags are not kept here; the usual one is no tag.
-    fn template(&self, asked: &str) -> Result<Template, Refusal> {
-        let missing = || {
-            let shown: String = asked.chars().take(128).collect();
-            Refusal::not_found(format!("template '{shown}' not found"))
-        };
-        if !matches!(asked.split_once(':'), None | Some((_, "default" | "latest"))) {
-            return Err(missing());
+    /// What a template's name means: one of the operator's, or a saved sandbox of the caller's.
+    async fn origin(&self, caller: &Caller, asked: &str) -> Result<Origin, Refusal> {
+        let name = untagged(asked).ok_or_else(|| missing(asked))?;
+        if let Some(template) = self.settings.templates.get(name) {
+            return Ok(Origin { template: template.clone(), name: name.to_owned(), behind: None });
         }
-        self.settings.templates.get(name_of(asked)).cloned().ok_or_else(missing)
+        let saved = self.saved(caller, asked).await?;
+        let labels = &saved.spec.labels;
+        let behind = labels.get(ORIGIN).or_else(|| labels.get(TEMPLATE)).unwrap_or(BASE).to_owned();
+        Ok(Origin {
+            template: Template::Snapshot(saved.id),
+            name: saved.id.to_string(),
+            behind: Some(behind),
+        })
     }
 
     /// A lifetime in seconds, within what the server allows.
@@ -195,9 +202,22 @@ impl Dialect {
     }
 }
 
-/// A template's name without its tag.
-fn name_of(template: &str) -> &str {
-    template.split(':').next().unwrap_or_default()
+/// What a sandbox is made from.
+struct Origin {
+    template: Template,
+    /// As clients are shown it.
+    name: String,
+    /// The operator's template that a saved sandbox was made from.
+    behind: Option<String>,
+}
+
+/// A template's name without its tag. Tags are not kept here: the usual one is none, and others mean nothing.
+pub(crate) fn untagged(template: &str) -> Option<&str> {
+    match template.split_once(':') {
+        None => Some(template),
+        Some((name, "default" | "latest")) => Some(name),
+        Some(_) => None,
+    }
 }
 
 /// Variables of every program, with those by which one knows where it is.

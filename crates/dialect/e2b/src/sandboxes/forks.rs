@@ -1,4 +1,4 @@
-//! Copies of living sandboxes, and snapshots, which this server has none of.
+//! Copies of living sandboxes.
 
 use axum::Json;
 use axum::body::Body;
@@ -40,13 +40,4 @@ pub(crate) async fn fork(meant: Meant, body: Body) -> Result<impl IntoResponse, 
         }
     });
     Ok((StatusCode::CREATED, Json(told.collect::<Vec<Value>>())))
-}
-
-pub(crate) async fn snapshot(meant: Meant) -> Result<StatusCode, Refusal> {
-    meant.living().await?;
-    Err(Refusal::invalid("snapshots are not offered by this server: pause or fork the sandbox instead"))
-}
-
-pub(crate) async fn snapshots() -> Json<Value> {
-    Json(json!([]))
 }

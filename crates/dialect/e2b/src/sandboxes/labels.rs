@@ -11,6 +11,8 @@ use crate::refusal::Refusal;
 const OWN: &str = "sandstorm.e2b/";
 /// The template as it was asked for.
 pub(crate) const TEMPLATE: &str = "sandstorm.e2b/template";
+/// The operator's template behind a saved sandbox that it was made from.
+pub(crate) const ORIGIN: &str = "sandstorm.e2b/origin";
 /// Whether a paused sandbox wakes when it is called.
 pub(crate) const AUTO_RESUME: &str = "sandstorm.e2b/auto-resume";
 /// Whether its ports need a token.

@@ -1,8 +1,9 @@
-//! Templates: those of the operator's list. None can be built here.
+//! Templates: those of the operator's list, and saved sandboxes. None can be built here.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use sandstorm_types::ErrorKind;
 use serde_json::{Value, json};
 
 use super::Meant;
@@ -34,9 +35,16 @@ pub(crate) async fn alias(
     }
 }
 
-/// Nobody's template can be deleted, and there are no snapshots.
-pub(crate) async fn delete(Path(name): Path<String>) -> Refusal {
-    missing(&name)
+/// Saved sandboxes can be removed, the operator's templates cannot.
+pub(crate) async fn delete(meant: Meant) -> Result<StatusCode, Refusal> {
+    if meant.dialect.settings.templates.contains_key(&meant.id) {
+        return Err(missing(&meant.id));
+    }
+    let saved = meant.dialect.saved(&meant.caller, &meant.id).await?;
+    match meant.dialect.control.delete_snapshot(&meant.caller, saved.id).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(missing(&meant.id)),
+        removed => Ok(removed.map(|()| StatusCode::NO_CONTENT)?),
+    }
 }
 
 pub(crate) async fn build() -> Refusal {
@@ -54,7 +62,7 @@ pub(crate) async fn nothing() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "there is no such route")
 }
 
-fn missing(name: &str) -> Refusal {
+pub(crate) fn missing(name: &str) -> Refusal {
     let shown: String = name.chars().take(128).collect();
     Refusal::not_found(format!("template '{shown}' not found"))
 }

@@ -6,5 +6,6 @@ mod files;
 mod hostile;
 mod processes;
 mod sandboxes;
+mod snapshots;
 mod walls;
 mod world;

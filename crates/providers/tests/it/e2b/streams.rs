@@ -4,46 +4,16 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use sandstorm_provider::{
-    AttachFrom, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal, ExecStatus, Provider, ProviderEvent,
+    AttachFrom, EndCause, ExecEvent, ExecRequest, ExecSignal, ExecStatus, Provider, ProviderEvent,
     ProviderExt, Stdin, TtySize,
 };
 use sandstorm_providers::e2b::E2bProvider;
-use sandstorm_types::{ByteSize, ErrorKind, LimitName, SandboxId, Transition};
+use sandstorm_types::{ByteSize, ErrorKind, LimitName, Transition};
 
 use super::world::{adapter, behind_proxy, config, starts, world};
+use crate::hosted::streams::{running, talkative, theirs, up};
 use crate::proxy::{Fault, Proxy};
-use crate::world::{PATIENCE, World, background, cx, eventually, sandbox};
-
-/// Waits until a program has said something.
-async fn up(exec: &mut Exec) {
-    while !matches!(exec.events.next().await.unwrap().unwrap(), ExecEvent::Output { .. }) {}
-}
-
-/// Many words with a little time between them.
-fn talkative(words: usize) -> String {
-    "echo word; sleep 0.2; ".repeat(words)
-}
-
-async fn theirs(world: &World) -> SandboxId {
-    world.client().sandboxes(&Default::default()).await.unwrap().items[0].id
-}
-
-async fn running(world: &World) -> usize {
-    world.client().execs(theirs(world).await, true).await.unwrap().len()
-}
-
-#[tokio::test]
-async fn a_foreground_program_is_out_of_sight_with_its_connection_and_ends() {
-    let (world, proxy, adapter) = behind_proxy().await;
-    let id = sandbox(&adapter).await;
-    let mut exec = adapter.exec(&cx(), &id, ExecRequest::shell("echo up; sleep 30")).await.unwrap();
-    up(&mut exec).await;
-    proxy.break_all();
-    let error = exec.collect().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Provider, "{error:?}");
-    assert!(!error.is_not_started() && error.to_string().contains("out of sight"), "{error}");
-    eventually("the program ends", async || running(&world).await == 0).await;
-}
+use crate::world::{PATIENCE, background, cx, eventually, sandbox};
 
 #[tokio::test]
 async fn a_background_program_runs_on_out_of_sight_and_can_be_ended() {
@@ -63,24 +33,6 @@ async fn a_background_program_runs_on_out_of_sight_and_can_be_ended() {
     assert_eq!(running(&world).await, 1, "it runs on");
     adapter.signal(&cx(), &exec_id, ExecSignal::Kill).await.unwrap();
     eventually("the program ends", async || running(&world).await == 0).await;
-}
-
-#[tokio::test]
-async fn a_stream_that_is_cut_is_not_taken_for_whole() {
-    let (_world, proxy, adapter) = behind_proxy().await;
-    let id = sandbox(&adapter).await;
-    // The whole answer is longer than any of these.
-    let line = format!("{}; sleep 1", ["echo much"; 40].join("; "));
-    for cut in [10, 200, 300, 700] {
-        proxy.set(move |line| if starts(line) { Fault::CutAfter(cut) } else { Fault::Pass });
-        let told = match adapter.exec(&cx(), &id, ExecRequest::shell(line.clone())).await {
-            Ok(exec) => exec.collect().await.map(drop),
-            Err(error) => Err(error),
-        };
-        let error = told.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Provider, "{cut}: {error:?}");
-        assert!(!error.is_not_started(), "{cut}: it began");
-    }
 }
 
 #[tokio::test]

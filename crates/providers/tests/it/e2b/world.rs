@@ -9,6 +9,7 @@ use sandstorm_gateway::{Foreign, Front};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_providers::e2b::{ApiKey, Config, E2bProvider};
 
+use crate::hosted::{self, E2b};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -44,10 +45,7 @@ pub(crate) async fn adapter(world: &World) -> E2bProvider {
 }
 
 pub(crate) async fn behind_proxy() -> (World, Proxy, E2bProvider) {
-    let world = world().await;
-    let proxy = Proxy::to(world.address).await;
-    let adapter = E2bProvider::connect(config(&world, proxy.address)).await.unwrap();
-    (world, proxy, adapter)
+    hosted::behind_proxy::<E2b>().await
 }
 
 pub(crate) fn creates(line: &str) -> bool {

@@ -1,0 +1,260 @@
+//! Saved sandboxes: a file for each, with what its agent sent of the places that can be written.
+//!
+//! A file is written under another name and becomes a snapshot by being renamed, when all of it is on disk: what a server
+//! that dies on the way leaves is none, and is removed by the next one. What is in it came out of a sandbox. It is never
+//! read here, only passed on to the agent of another sandbox, behind the walls of that one.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use sandstorm_agent_client::files::carry::Files;
+use sandstorm_provider::{Begun, Error, Result, UnderWay};
+use sandstorm_types::{ByteSize, ErrorKind, SnapshotId};
+use tokio::sync::mpsc;
+
+/// Where snapshots are kept, and how much room all of them together may take.
+#[derive(Debug, Clone)]
+pub struct SnapshotConfig {
+    pub folder: PathBuf,
+    pub most: ByteSize,
+}
+
+/// What a file begins with. Another form would have another number.
+const HEADER: &[u8] = b"sandstorm snapshot 1\n";
+const WHOLE: &str = "files";
+const PARTIAL: &str = "part";
+/// Pieces between the agent and the disk, and their size when they are read.
+const PIECES: usize = 4;
+const PIECE: usize = 64 * 1024;
+
+/// The snapshots of this machine.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    folder: PathBuf,
+    most: u64,
+    /// Bytes of all files, with those that are being written.
+    used: AtomicU64,
+    writing: UnderWay<SnapshotId>,
+}
+
+/// What is passed to the thread that writes.
+enum Piece {
+    Bytes(Bytes),
+    /// Without this it is not whole.
+    End,
+}
+
+impl Snapshots {
+    /// Looks what is there, and removes what was never finished.
+    pub(crate) fn open(config: SnapshotConfig) -> io::Result<Arc<Self>> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&config.folder)?;
+        let mut used = 0;
+        for entry in fs::read_dir(&config.folder)? {
+            let (entry, ending) = entry.map(|entry| {
+                let path = entry.path();
+                (entry, path.extension().and_then(|ending| ending.to_str()).map(str::to_owned))
+            })?;
+            match ending.as_deref() {
+                Some(WHOLE) => used += entry.metadata()?.len(),
+                Some(PARTIAL) => fs::remove_file(entry.path())?,
+                _ => {}
+            }
+        }
+        let SnapshotConfig { folder, most } = config;
+        Ok(Arc::new(Self {
+            folder,
+            most: most.as_u64(),
+            used: AtomicU64::new(used),
+            writing: UnderWay::default(),
+        }))
+    }
+
+    /// Writes what the agent sends. Gives its size when all of it is on disk under its name. Dropping the future leaves
+    /// nothing; [`Self::delete`] waits for that.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        id: SnapshotId,
+        files: &mut Files,
+        most: u64,
+        past_most: impl Fn() -> Error,
+    ) -> Result<u64> {
+        let partial = self.begin(id)?;
+        let (pieces, coming) = mpsc::channel(PIECES);
+        let thread = tokio::task::spawn_blocking(move || partial.write(coming));
+        let mut sent = 0;
+        while let Some(bytes) = files.next().await? {
+            sent += bytes.len() as u64;
+            if sent > most {
+                return Err(past_most());
+            }
+            // The thread may be over already; it says why.
+            if pieces.send(Piece::Bytes(bytes)).await.is_err() {
+                break;
+            }
+        }
+        let _ = pieces.send(Piece::End).await;
+        thread.await.map_err(|_| failed("saved"))?
+    }
+
+    /// What was saved, on its way to another sandbox.
+    pub(crate) async fn read(&self, id: SnapshotId) -> Result<Files> {
+        let path = self.path(id, WHOLE);
+        let opened = tokio::task::spawn_blocking(move || {
+            let mut file = File::open(path)?;
+            let mut header = [0; HEADER.len()];
+            file.read_exact(&mut header)?;
+            if header != HEADER {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it has another form"));
+            }
+            Ok(file)
+        });
+        let file = match opened.await.map_err(|_| failed("read"))? {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(id)),
+            Err(error) => return Err(failed("read").with_source(error).with("snapshot", id)),
+        };
+        let (pieces, coming) = mpsc::channel(PIECES);
+        tokio::task::spawn_blocking(move || pass_on(file, &pieces));
+        Ok(Files::kept(coming))
+    }
+
+    /// Absent is fine. One that is being written is waited for.
+    pub(crate) async fn delete(self: &Arc<Self>, id: SnapshotId) -> Result<()> {
+        self.writing.settled(&id).await;
+        let snapshots = Arc::clone(self);
+        let removed = tokio::task::spawn_blocking(move || snapshots.remove(id)).await;
+        removed
+            .map_err(|_| failed("removed"))?
+            .map_err(|error| failed("removed").with_source(error).with("snapshot", id))
+    }
+
+    fn remove(&self, id: SnapshotId) -> io::Result<()> {
+        let path = self.path(id, WHOLE);
+        let length = match fs::symlink_metadata(&path) {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match fs::remove_file(&path) {
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        }
+        self.used.fetch_sub(length, Ordering::AcqRel);
+        self.sync_folder()
+    }
+
+    fn begin(self: &Arc<Self>, id: SnapshotId) -> Result<Partial> {
+        let begun = self.writing.begin(id).filter(|_| !self.path(id, WHOLE).exists());
+        let taken =
+            || Error::new(ErrorKind::Conflict, "there is such a snapshot already").with("snapshot", id);
+        Ok(Partial { snapshots: Arc::clone(self), begun: begun.ok_or_else(taken)?, taken: 0, whole: false })
+    }
+
+    fn path(&self, id: SnapshotId, ending: &str) -> PathBuf {
+        self.folder.join(format!("{}.{ending}", id.bare()))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.folder)?.sync_all()
+    }
+}
+
+/// A snapshot that is being written. Dropped before it is whole, nothing of it is left.
+struct Partial {
+    snapshots: Arc<Snapshots>,
+    /// Bytes that were taken of the room for all.
+    taken: u64,
+    whole: bool,
+    /// The last to go: who waits for its end finds nothing left of it.
+    begun: Begun<SnapshotId>,
+}
+
+impl Partial {
+    fn write(mut self, mut coming: mpsc::Receiver<Piece>) -> Result<u64> {
+        let id = self.begun.key();
+        let of_disk = |error: io::Error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => no_room(),
+            _ => failed("saved").with_source(error).with("snapshot", id),
+        };
+        let path = self.snapshots.path(id, PARTIAL);
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = opened.map_err(of_disk)?;
+        self.take(HEADER.len())?;
+        file.write_all(HEADER).map_err(of_disk)?;
+        loop {
+            match coming.blocking_recv() {
+                Some(Piece::Bytes(bytes)) => {
+                    self.take(bytes.len())?;
+                    file.write_all(&bytes).map_err(of_disk)?;
+                }
+                Some(Piece::End) => break,
+                None => return Err(Error::new(ErrorKind::Cancelled, "the snapshot was given up")),
+            }
+        }
+        file.sync_all().map_err(of_disk)?;
+        fs::rename(&path, self.snapshots.path(id, WHOLE)).map_err(of_disk)?;
+        self.whole = true;
+        self.snapshots.sync_folder().map_err(of_disk)?;
+        Ok(self.taken)
+    }
+
+    /// Takes room of what all snapshots may have together.
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        let bytes = bytes as u64;
+        let before = self.snapshots.used.fetch_add(bytes, Ordering::AcqRel);
+        self.taken += bytes;
+        if before.saturating_add(bytes) > self.snapshots.most { Err(no_room()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.whole {
+            let _ = fs::remove_file(self.snapshots.path(self.begun.key(), PARTIAL));
+            self.snapshots.used.fetch_sub(self.taken, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Reads a file to its end, for as long as somebody wants it.
+fn pass_on(mut file: File, pieces: &mpsc::Sender<Result<Bytes>>) {
+    loop {
+        let mut piece = BytesMut::zeroed(PIECE);
+        let passed = match file.read(&mut piece) {
+            Ok(0) => return,
+            Ok(read) => {
+                piece.truncate(read);
+                pieces.blocking_send(Ok(piece.freeze()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let _ = pieces.blocking_send(Err(failed("read").with_source(error)));
+                return;
+            }
+        };
+        if passed.is_err() {
+            return;
+        }
+    }
+}
+
+fn missing(id: SnapshotId) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such snapshot").with("snapshot", id)
+}
+
+fn no_room() -> Error {
+    Error::new(ErrorKind::Capacity, "this machine has no room for another snapshot")
+}
+
+fn failed(what: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("a snapshot could not be {what}"))
+}
+
+#[cfg(test)]
+mod tests;

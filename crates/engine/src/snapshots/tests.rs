@@ -1,0 +1,104 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+
+fn open(folder: &Path, most: u64) -> Arc<Snapshots> {
+    Snapshots::open(SnapshotConfig { folder: folder.join("snapshots"), most: ByteSize::bytes(most) }).unwrap()
+}
+
+/// Pieces as an agent would send them, and the end that keeps them coming.
+fn sent(pieces: &[&'static [u8]]) -> (mpsc::Sender<Result<Bytes>>, Files) {
+    let (sender, coming) = mpsc::channel(16);
+    for piece in pieces {
+        sender.try_send(Ok(Bytes::from_static(piece))).unwrap();
+    }
+    (sender, Files::kept(coming))
+}
+
+async fn write(snapshots: &Arc<Snapshots>, id: SnapshotId, pieces: &[&'static [u8]]) -> Result<u64> {
+    let (sender, mut files) = sent(pieces);
+    drop(sender);
+    snapshots.write(id, &mut files, 1 << 20, || Error::new(ErrorKind::Quota, "too much")).await
+}
+
+async fn read(snapshots: &Snapshots, id: SnapshotId) -> Result<Vec<u8>> {
+    let mut files = snapshots.read(id).await?;
+    let mut all = Vec::new();
+    while let Some(bytes) = files.next().await? {
+        all.extend_from_slice(&bytes);
+    }
+    Ok(all)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder.join("snapshots")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_by_the_next_server_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = SnapshotId::random();
+    let size = write(&open(folder.path(), 1000), id, &[b"one", b"two"]).await.unwrap();
+    assert_eq!(size, HEADER.len() as u64 + 6);
+    let snapshots = open(folder.path(), 1000);
+    assert_eq!(read(&snapshots, id).await.unwrap(), b"onetwo");
+    assert_eq!(write(&snapshots, id, &[b"x"]).await.unwrap_err().kind(), ErrorKind::Conflict);
+    let path = snapshots.path(id, WHOLE);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+    snapshots.delete(id).await.unwrap();
+    snapshots.delete(id).await.unwrap();
+    assert_eq!(read(&snapshots, id).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(snapshots.used.load(Ordering::Acquire), 0);
+}
+
+#[tokio::test]
+async fn what_was_never_finished_is_no_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let (half, cut) = (SnapshotId::random(), SnapshotId::random());
+    let snapshots = open(folder.path(), 1000);
+    // As a server leaves it that is killed while it writes.
+    fs::write(snapshots.path(half, PARTIAL), "sandstorm snapshot 1\nhalf").unwrap();
+    fs::write(snapshots.path(cut, WHOLE), "sandst").unwrap();
+    let snapshots = open(folder.path(), 1000);
+    assert_eq!(read(&snapshots, half).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(read(&snapshots, cut).await.unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(names(folder.path()), [format!("{}.files", cut.bare())]);
+}
+
+#[tokio::test]
+async fn one_that_is_given_up_leaves_nothing_and_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = open(folder.path(), 1000);
+    let id = SnapshotId::random();
+    let (sender, mut files) = sent(&[b"some"]);
+    let past = || Error::new(ErrorKind::Quota, "too much");
+    let writing = snapshots.write(id, &mut files, 1 << 20, past);
+    let given_up = tokio::time::timeout(std::time::Duration::from_millis(50), writing).await;
+    assert!(given_up.is_err());
+    snapshots.delete(id).await.unwrap();
+    assert!(names(folder.path()).is_empty());
+    assert_eq!(snapshots.used.load(Ordering::Acquire), 0);
+    drop(sender);
+    write(&snapshots, id, &[b"again"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn room_is_bounded_for_one_and_for_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = open(folder.path(), 100);
+    let (first, second) = (SnapshotId::random(), SnapshotId::random());
+    write(&snapshots, first, &[&[1; 50]]).await.unwrap();
+    assert_eq!(write(&snapshots, second, &[&[2; 50]]).await.unwrap_err().kind(), ErrorKind::Capacity);
+    snapshots.delete(first).await.unwrap();
+    write(&snapshots, second, &[&[2; 50]]).await.unwrap();
+    let (sender, mut files) = sent(&[&[3; 50]]);
+    drop(sender);
+    let past = || Error::new(ErrorKind::Quota, "too much");
+    let error = snapshots.write(first, &mut files, 49, past).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Quota);
+    snapshots.writing.settled(&first).await;
+    assert_eq!(names(folder.path()).len(), 1);
+}

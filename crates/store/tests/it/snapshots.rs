@@ -1,0 +1,126 @@
+//! Saved sandboxes.
+
+use sandstorm_store::{QuotaKind, SnapshotFilter, SnapshotRoom, SnapshotRow, SnapshotState, StoreError};
+use sandstorm_types::{SandboxId, SandboxSpec, SnapshotId, TenantId};
+
+use crate::support::{Case, at, audit, on_both};
+
+on_both!(
+    one_is_found_when_it_is_ready_and_by_its_owner_alone,
+    a_name_goes_to_the_newest,
+    ceilings_hold_for_many_at_once,
+    what_is_not_ready_is_found_to_be_settled,
+);
+
+const ROOM: SnapshotRoom = SnapshotRoom { count: 10, bytes: 1000 };
+
+fn row(tenant: TenantId, created_at: i64) -> SnapshotRow {
+    SnapshotRow {
+        id: SnapshotId::random(),
+        tenant,
+        sandbox: SandboxId::random(),
+        name: None,
+        provider: "local".to_owned(),
+        spec: SandboxSpec::default(),
+        state: SnapshotState::Making,
+        size_bytes: 0,
+        created_at: at(created_at),
+    }
+}
+
+async fn add(case: &Case, tenant: TenantId, created_at: i64, name: Option<&str>, size: u64) -> SnapshotRow {
+    let row = row(tenant, created_at);
+    case.store.insert_snapshot(&row, ROOM, &audit("snapshot.create")).await.unwrap();
+    case.store.finish_snapshot(tenant, row.id, name, size).await.unwrap().unwrap()
+}
+
+async fn list(case: &Case, tenant: TenantId, filter: SnapshotFilter) -> Vec<SnapshotId> {
+    let rows = case.store.list_snapshots(tenant, &SnapshotFilter { limit: 9, ..filter }).await.unwrap();
+    rows.into_iter().map(|row| row.id).collect()
+}
+
+async fn one_is_found_when_it_is_ready_and_by_its_owner_alone(case: Case) {
+    let (owner, other) = (case.new_tenant("one").await, case.new_tenant("two").await);
+    let unready = row(owner, 5);
+    assert_eq!(case.store.insert_snapshot(&unready, ROOM, &audit("snapshot.create")).await.unwrap(), 1000);
+    assert_eq!(case.store.snapshot(owner, unready.id).await.unwrap(), None);
+    let first = add(&case, owner, 6, None, 300).await;
+    assert_eq!((first.state, first.size_bytes), (SnapshotState::Ready, 300));
+    assert_eq!(case.store.snapshot(owner, first.id).await.unwrap().as_ref(), Some(&first));
+    assert_eq!(case.store.finish_snapshot(owner, first.id, None, 1).await.unwrap(), None, "it is ready");
+    for id in [first.id, unready.id] {
+        assert_eq!(case.store.snapshot(other, id).await.unwrap(), None);
+        assert_eq!(case.store.end_snapshot(other, id, None).await.unwrap(), None);
+        assert!(!case.store.forget_snapshot(other, id).await.unwrap());
+    }
+    assert!(list(&case, other, SnapshotFilter::default()).await.is_empty());
+    let second = add(&case, owner, 7, None, 1).await;
+    assert_eq!(list(&case, owner, SnapshotFilter::default()).await, [second.id, first.id]);
+    let of_first = SnapshotFilter { sandbox: Some(first.sandbox), ..SnapshotFilter::default() };
+    assert_eq!(list(&case, owner, of_first).await, [first.id]);
+    let rest = SnapshotFilter { before: Some((second.created_at, second.id)), ..SnapshotFilter::default() };
+    assert_eq!(list(&case, owner, rest).await, [first.id]);
+    assert!(!case.store.forget_snapshot(owner, first.id).await.unwrap(), "it is ready");
+    let ended = case.store.end_snapshot(owner, first.id, Some(&audit("snapshot.delete"))).await.unwrap();
+    assert_eq!(ended.unwrap().state, SnapshotState::Ending);
+    assert_eq!(case.store.snapshot(owner, first.id).await.unwrap(), None);
+    assert!(case.store.forget_snapshot(owner, first.id).await.unwrap());
+    let kept = case.store.end_snapshot(owner, unready.id, None).await.unwrap().unwrap();
+    assert_eq!(kept.state, SnapshotState::Making, "whoever makes it ends it");
+}
+
+async fn a_name_goes_to_the_newest(case: Case) {
+    let (owner, other) = (case.new_tenant("one").await, case.new_tenant("two").await);
+    let first = add(&case, owner, 1, Some("golden"), 1).await;
+    add(&case, other, 2, Some("golden"), 1).await;
+    let named = || SnapshotFilter { name: Some("golden".to_owned()), ..SnapshotFilter::default() };
+    assert_eq!(list(&case, owner, named()).await, [first.id]);
+    let second = add(&case, owner, 3, Some("golden"), 1).await;
+    assert_eq!(list(&case, owner, named()).await, [second.id]);
+    assert_eq!(case.store.snapshot(owner, first.id).await.unwrap().unwrap().name, None);
+    case.store.end_snapshot(owner, second.id, None).await.unwrap().unwrap();
+    assert!(list(&case, owner, named()).await.is_empty());
+}
+
+async fn ceilings_hold_for_many_at_once(case: Case) {
+    let owner = case.new_tenant("one").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..30 {
+        let store = case.store.clone();
+        tasks.spawn(
+            async move { store.insert_snapshot(&row(owner, 1), ROOM, &audit("snapshot.create")).await },
+        );
+    }
+    let (fine, refused): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!((fine.len(), refused.len()), (10, 20));
+    for error in refused {
+        let error = error.unwrap_err();
+        assert!(
+            matches!(error, StoreError::QuotaExceeded { which: QuotaKind::Snapshots, limit: 10, .. }),
+            "{error:?}"
+        );
+    }
+    let large = case.new_tenant("two").await;
+    add(&case, large, 1, None, 999).await;
+    let next = row(large, 2);
+    assert_eq!(case.store.insert_snapshot(&next, ROOM, &audit("snapshot.create")).await.unwrap(), 1);
+    case.store.finish_snapshot(large, next.id, None, 1).await.unwrap().unwrap();
+    let error =
+        case.store.insert_snapshot(&row(large, 3), ROOM, &audit("snapshot.create")).await.unwrap_err();
+    assert!(matches!(error, StoreError::QuotaExceeded { which: QuotaKind::SnapshotBytes, .. }), "{error:?}");
+}
+
+async fn what_is_not_ready_is_found_to_be_settled(case: Case) {
+    let owner = case.new_tenant("one").await;
+    let old = row(owner, 1);
+    case.store.insert_snapshot(&old, ROOM, &audit("snapshot.create")).await.unwrap();
+    let young = row(owner, 100);
+    case.store.insert_snapshot(&young, ROOM, &audit("snapshot.create")).await.unwrap();
+    let ending = add(&case, owner, 2, None, 1).await;
+    case.store.end_snapshot(owner, ending.id, None).await.unwrap();
+    add(&case, owner, 3, None, 1).await;
+    let found = case.store.unsettled_snapshots(at(50)).await.unwrap();
+    assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [old.id, ending.id]);
+    assert!(case.store.forget_snapshot(owner, old.id).await.unwrap());
+    assert_eq!(case.store.finish_snapshot(owner, old.id, None, 1).await.unwrap(), None);
+}
