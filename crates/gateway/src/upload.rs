@@ -43,10 +43,7 @@ pub(crate) fn of(body: Body) -> (ByteStream, Rest) {
         loop {
             let frame = lent.body.as_mut()?.frame().await;
             match frame {
-                None => {
-                    lent.body = None;
-                    return None;
-                }
+                None => return None,
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => return Some((Ok(data), lent)),
                     Err(_) => continue,

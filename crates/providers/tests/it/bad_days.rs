@@ -46,6 +46,7 @@ fn command(line: &str) -> NewExec {
         keep_on_disconnect: false,
         id: None,
         output: None,
+        replay: true,
     }
 }
 
