@@ -330,7 +330,8 @@ serve_node() {
   flock --wait 1200 8
   remember_kernel
   remove_traces
-  ip link add "$BRIDGE" type bridge
+  # With an address of its own: else it takes that of some pod, and another one when that is gone, which the others do not know.
+  ip link add "$BRIDGE" address 02:53:41:4e:44:31 type bridge
   ip addr add "$NODE/24" dev "$BRIDGE"
   ip addr add "$PUBLIC/32" dev "$BRIDGE"
   ip link set "$BRIDGE" up
