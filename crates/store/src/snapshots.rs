@@ -4,7 +4,7 @@ use sandstorm_types::{SandboxId, SandboxSpec, SnapshotId, TenantId, Timestamp};
 
 use crate::database::{Row, Statement, Value, sql};
 use crate::writing::{Done, Writing};
-use crate::{Audit, QuotaKind, Result, Store, StoreError};
+use crate::{Audit, LedgerEntry, QuotaKind, Result, Store, StoreError};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotRow {
@@ -22,6 +22,10 @@ pub struct SnapshotRow {
     /// Zero where nobody can tell.
     pub size_bytes: u64,
     pub created_at: Timestamp,
+    /// Public id of the key that asked for it.
+    pub key: String,
+    /// Until then the ledger has what keeping it costs.
+    pub charged_until: Timestamp,
 }
 
 /// How far a snapshot is.
@@ -85,6 +89,8 @@ impl SnapshotRow {
             state: SnapshotState::parse(&row.get::<String>("state")?)?,
             size_bytes: row.get("size_bytes")?,
             created_at: row.get("created_at")?,
+            key: row.get("key")?,
+            charged_until: row.get("charged_until")?,
         })
     }
 }
@@ -97,8 +103,8 @@ impl Store {
             what: "the spec of a snapshot cannot be written".to_owned(),
         })?;
         let text =
-            "INSERT INTO snapshots (tenant, id, sandbox, name, provider, spec, state, size_bytes, created_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+            "INSERT INTO snapshots (tenant, id, sandbox, name, provider, spec, state, size_bytes, created_at, key, charged_until)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
         let insert = sql(text)
             .bind(row.tenant)
             .bind(row.id)
@@ -108,7 +114,9 @@ impl Store {
             .bind(spec)
             .bind(row.state.name())
             .bind(row.size_bytes)
-            .bind(row.created_at);
+            .bind(row.created_at)
+            .bind(&*row.key)
+            .bind(row.charged_until);
         let (tenant, audit) = (row.tenant, audit.clone());
         self.write(Some(tenant), async move |writing| {
             let left = room.check(writing, tenant).await?;
@@ -171,6 +179,36 @@ impl Store {
         let delete = delete.bind(tenant).bind(id);
         self.write(Some(tenant), async move |writing| Ok(Done::Keep(writing.run(delete.clone()).await? == 1)))
             .await
+    }
+
+    /// Puts into the ledger what keeping one cost until then, unless somebody else has. Without an entry it cost nothing.
+    pub async fn charge_snapshot(
+        &self,
+        row: &SnapshotRow,
+        until: Timestamp,
+        entry: Option<LedgerEntry>,
+    ) -> Result<bool> {
+        let text =
+            "UPDATE snapshots SET charged_until = $4 WHERE tenant = $1 AND id = $2 AND charged_until = $3";
+        let update = sql(text).bind(row.tenant).bind(row.id).bind(row.charged_until).bind(until);
+        let tenant = row.tenant;
+        self.write(Some(tenant), async move |writing| {
+            if writing.run(update.clone()).await? == 0 {
+                return Ok(Done::Undo(false));
+            }
+            if let Some(entry) = &entry {
+                writing.ledger_entry(tenant, entry, entry.bill.as_ref()).await?;
+            }
+            Ok(Done::Keep(true))
+        })
+        .await
+    }
+
+    /// Those that are kept and were charged for before then only, of whatever tenant, the longest waiting first.
+    pub async fn uncharged_snapshots(&self, before: Timestamp, limit: u32) -> Result<Vec<SnapshotRow>> {
+        let text = "SELECT * FROM snapshots WHERE state = 'ready' AND charged_until < $1 ORDER BY charged_until LIMIT $2";
+        let rows = self.database().rows(sql(text).bind(before).bind(limit)).await?;
+        rows.iter().map(SnapshotRow::read).collect()
     }
 
     /// One that is ready.

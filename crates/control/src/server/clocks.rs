@@ -108,6 +108,7 @@ impl Inner {
             loop {
                 inner.sweep().await;
                 inner.settle_snapshots().await;
+                inner.charge_snapshots().await;
                 tokio::time::sleep(SWEEP).await;
             }
         });

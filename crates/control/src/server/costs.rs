@@ -7,6 +7,7 @@
 mod account;
 mod budgets;
 mod during;
+mod keeping;
 mod metering;
 mod opening;
 mod prices;

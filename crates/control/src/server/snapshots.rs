@@ -25,6 +25,9 @@ const REMOVAL: Duration = Duration::from_secs(60);
 /// From this age on one that is not ready is nobody's: whoever was at it has given up.
 const ABANDONED: Duration = Duration::from_secs(900);
 const LONGEST_NAME: usize = 128;
+/// How often keeping one is charged, and how many at a time.
+const CHARGED_EVERY: Duration = Duration::from_secs(3600);
+const CHARGED_AT_ONCE: u32 = 10_000;
 
 /// What one tenant may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +96,7 @@ impl Control {
         let cx = caller.operation().with_cancellation(gone).with_timeout(PATIENCE);
         let (inner, caller, row) = (Arc::clone(&self.0), caller.clone(), living.row());
         let saved = self.0.tasks.complete(async move {
+            let now = Timestamp::now();
             let saving = SnapshotRow {
                 id: SnapshotId::random(),
                 tenant: caller.tenant,
@@ -102,7 +106,9 @@ impl Control {
                 spec: row.spec.clone(),
                 state: SnapshotState::Making,
                 size_bytes: 0,
-                created_at: Timestamp::now(),
+                created_at: now,
+                key: caller.key.clone(),
+                charged_until: now,
             };
             inner.save(&caller, &cx, saving, new.name).await
         });
@@ -159,6 +165,7 @@ impl Control {
                 if row.state == SnapshotState::Making {
                     return Err(conflict("the snapshot is still being made"));
                 }
+                inner.charge_for(&row, Timestamp::now()).await;
                 inner.remove_snapshot(&row).await
             })
             .await
@@ -244,6 +251,28 @@ impl Inner {
             new.requirements = row.spec.requirements;
         }
         Ok(Some(row.provider))
+    }
+
+    /// Puts into the ledger what snapshots cost that were kept for another hour.
+    pub(super) async fn charge_snapshots(&self) {
+        let now = Timestamp::now();
+        let rows = match self.store.uncharged_snapshots(now.before(CHARGED_EVERY), CHARGED_AT_ONCE).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::warn!(%error, "what keeping snapshots costs could not be looked up");
+                return;
+            }
+        };
+        for row in &rows {
+            self.charge_for(row, now).await;
+        }
+    }
+
+    /// What could not be written is charged with the next hour; of one that is removed it is lost to us.
+    async fn charge_for(&self, row: &SnapshotRow, until: Timestamp) {
+        if let Err(error) = self.spending.charge_snapshot(&self.store, row, until).await {
+            tracing::warn!(snapshot = %row.id, %error, "keeping a snapshot was not charged");
+        }
     }
 
     /// Removes what is left of those that nobody is at any more.

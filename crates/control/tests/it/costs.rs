@@ -6,13 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sandstorm_catalog::{Catalog, FeeRules};
 use sandstorm_control::server::{
-    AtLimit, Budget, CostQuery, Costs, GroupBy, LedgerSum, NewSandbox, Settings, Window,
+    AtLimit, Budget, CostQuery, Costs, GroupBy, LedgerSum, NewSandbox, NewSnapshot, Settings, Window,
 };
 use sandstorm_fleet::{Fleet, FleetSettings, Member};
 use sandstorm_provider::altered::{Alteration, Altered};
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
-    CreateOptions, Exec, ExecRequest, OpContext, Placement, Provider, ProviderInfo, Result, Sandbox, Tasks,
+    CreateOptions, Exec, ExecRequest, OpContext, Placement, Provider, ProviderExt, ProviderInfo, Result,
+    Sandbox, Tasks,
 };
 use sandstorm_store::testing::meddle;
 use sandstorm_types::{
@@ -346,4 +347,31 @@ async fn among_several_places_the_bill_is_of_where_it_was() {
         report.groups.iter().find(|group| group.values[0] == name).map(|group| group.sum.clone())
     };
     assert_eq!((of("cheap").unwrap().runs, of(&held_by).unwrap().sandboxes), (1, 1));
+}
+
+#[tokio::test]
+async fn keeping_a_snapshot_costs_what_the_operator_says() {
+    let mut prices = costs(Vec::new());
+    let free = world(prices.clone()).await;
+    // Much for an hour of a gibibyte, since what is kept here is small and soon gone.
+    prices.fees.snapshot_gib_hour = Usd::dollars(1_000_000_000);
+    let charged = world(prices).await;
+    for (world, costs_something) in [(free, false), (charged, true)] {
+        let caller = world.caller();
+        let new = NewSandbox { labels: labels("team", "blue"), ..plain() };
+        let id = world.control.create_sandbox(&caller, new).await.unwrap().id;
+        let cx = OpContext::new(caller.tenant());
+        world
+            .provider
+            .write_bytes(&cx, &id, &"kept".parse().unwrap(), "x".repeat(1000).into())
+            .await
+            .unwrap();
+        let made = world.control.create_snapshot(&caller, id, NewSnapshot::default()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        world.control.delete_snapshot(&caller, made.id).await.unwrap();
+        let query = CostQuery { group_by: vec![GroupBy::Label("team".into())], ..CostQuery::default() };
+        let sum = world.control.costs(&caller, query).await.unwrap();
+        assert_eq!(sum.total.snapshots > Usd::ZERO, costs_something, "{sum:?}");
+        assert_eq!(sum.groups.len(), 1, "it has the labels of the sandbox: {sum:?}");
+    }
 }

@@ -146,6 +146,8 @@ async fn what_a_dead_server_was_at_is_removed() {
         state: SnapshotState::Making,
         size_bytes: 0,
         created_at: Timestamp::now().before(Duration::from_secs(3600)),
+        key: "<test>".to_owned(),
+        charged_until: Timestamp::now().before(Duration::from_secs(3600)),
     };
     let audit = Audit {
         tenant: TenantId::LOCAL,

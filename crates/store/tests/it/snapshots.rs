@@ -1,7 +1,10 @@
 //! Saved sandboxes.
 
-use sandstorm_store::{QuotaKind, SnapshotFilter, SnapshotRoom, SnapshotRow, SnapshotState, StoreError};
-use sandstorm_types::{SandboxId, SandboxSpec, SnapshotId, TenantId};
+use sandstorm_store::{
+    EntryKind, LedgerBill, LedgerEntry, QuotaKind, SnapshotFilter, SnapshotRoom, SnapshotRow, SnapshotState,
+    SpentBy, StoreError,
+};
+use sandstorm_types::{SandboxId, SandboxSpec, SnapshotId, TenantId, Timestamp, Usd};
 
 use crate::support::{Case, at, audit, on_both};
 
@@ -10,6 +13,7 @@ on_both!(
     a_name_goes_to_the_newest,
     ceilings_hold_for_many_at_once,
     what_is_not_ready_is_found_to_be_settled,
+    keeping_one_is_charged_once,
 );
 
 const ROOM: SnapshotRoom = SnapshotRoom { count: 10, bytes: 1000 };
@@ -25,6 +29,8 @@ fn row(tenant: TenantId, created_at: i64) -> SnapshotRow {
         state: SnapshotState::Making,
         size_bytes: 0,
         created_at: at(created_at),
+        key: "abcdefghijkl".to_owned(),
+        charged_until: at(created_at),
     }
 }
 
@@ -67,6 +73,56 @@ async fn one_is_found_when_it_is_ready_and_by_its_owner_alone(case: Case) {
     assert!(case.store.forget_snapshot(owner, first.id).await.unwrap());
     let kept = case.store.end_snapshot(owner, unready.id, None).await.unwrap().unwrap();
     assert_eq!(kept.state, SnapshotState::Making, "whoever makes it ends it");
+}
+
+fn fee(row: &SnapshotRow, until: Timestamp) -> LedgerEntry {
+    let bill = LedgerBill {
+        provider: row.provider.clone(),
+        region: None,
+        ended_at: until,
+        wall_ms: 0,
+        cpu_ms: 0,
+        peak_memory_bytes: 0,
+        priced: true,
+        metered: true,
+        charge: Usd::ZERO,
+        credit: Usd::ZERO,
+        margin: Usd::ZERO,
+        snapshots: Usd::micros(7),
+    };
+    LedgerEntry {
+        object: row.id.to_string(),
+        part: 0,
+        kind: EntryKind::Snapshot,
+        key: row.key.clone(),
+        labels: row.spec.labels.clone(),
+        provider: row.provider.clone(),
+        region: None,
+        cpu_milli: 0,
+        memory_bytes: 0,
+        began_at: row.charged_until,
+        estimate: Usd::micros(7),
+        max_cost: None,
+        bill: Some(bill),
+    }
+}
+
+async fn keeping_one_is_charged_once(case: Case) {
+    let owner = case.new_tenant("one").await;
+    let unready = row(owner, 1);
+    case.store.insert_snapshot(&unready, ROOM, &audit("snapshot.create")).await.unwrap();
+    let kept = add(&case, owner, 2, None, 300).await;
+    let waiting = case.store.uncharged_snapshots(at(10), 9).await.unwrap();
+    assert_eq!(waiting.iter().map(|row| row.id).collect::<Vec<_>>(), [kept.id]);
+    assert!(case.store.uncharged_snapshots(at(2), 9).await.unwrap().is_empty());
+    assert!(case.store.charge_snapshot(&kept, at(10), Some(fee(&kept, at(10)))).await.unwrap());
+    assert!(
+        !case.store.charge_snapshot(&kept, at(10), Some(fee(&kept, at(10)))).await.unwrap(),
+        "charged twice"
+    );
+    assert!(case.store.uncharged_snapshots(at(10), 9).await.unwrap().is_empty());
+    let by = SpentBy { tenant: owner, key: None, label: None, from: at(0), to: at(100) };
+    assert_eq!(case.store.spent(&by).await.unwrap().settled, Usd::micros(7));
 }
 
 async fn a_name_goes_to_the_newest(case: Case) {

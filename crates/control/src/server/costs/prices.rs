@@ -48,6 +48,10 @@ impl Prices {
         Self { places, catalog, fees: costs.fees, free }
     }
 
+    pub(super) fn fees(&self) -> &FeeRules {
+        &self.fees
+    }
+
     pub(super) fn are_nothing(&self) -> bool {
         self.free
     }
