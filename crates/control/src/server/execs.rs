@@ -79,6 +79,27 @@ pub struct NewExec {
     pub replay: bool,
 }
 
+impl NewExec {
+    /// With nothing else said: in the foreground, without input, as the sandbox has it.
+    pub fn of(work: ExecWork) -> Self {
+        Self {
+            work,
+            env: EnvMap::new(),
+            cwd: None,
+            user: None,
+            tty: None,
+            stdin: None,
+            stdin_stream: false,
+            timeout: None,
+            background: false,
+            keep_on_disconnect: false,
+            id: None,
+            output: None,
+            replay: true,
+        }
+    }
+}
+
 /// An exec as its owner sees it.
 #[derive(Debug, Clone)]
 pub struct ExecView {

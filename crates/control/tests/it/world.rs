@@ -14,7 +14,7 @@ use sandstorm_language::Roots;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{Command, Provider};
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{ByteSize, EnvMap, Event, Limits};
+use sandstorm_types::{ByteSize, Event, Limits};
 
 pub(crate) struct World {
     pub(crate) control: Control,
@@ -129,21 +129,7 @@ pub(crate) fn shell(line: &str) -> NewExec {
 }
 
 pub(crate) fn exec(work: ExecWork) -> NewExec {
-    NewExec {
-        work,
-        env: EnvMap::new(),
-        cwd: None,
-        user: None,
-        tty: None,
-        stdin: None,
-        stdin_stream: false,
-        timeout: None,
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
-    }
+    NewExec::of(work)
 }
 
 pub(crate) async fn all(attached: Attached) -> Vec<Event> {

@@ -7,8 +7,7 @@ use data_encoding::HEXLOWER;
 use sandstorm_control::server::{Caller, Control, ExecWork, NewExec};
 use sandstorm_provider::{Command, Error, FileOp, ReadRange, Result};
 use sandstorm_types::{
-    ContextId, EnvMap, ErrorKind, GuestPath, LimitName, ProgramError, RunResult, SandboxId, Status,
-    cli_exit_code,
+    ContextId, ErrorKind, GuestPath, LimitName, ProgramError, RunResult, SandboxId, Status, cli_exit_code,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -151,21 +150,7 @@ pub(crate) fn cell_of(context: ContextId, code: String, timeout: Duration) -> Ne
 }
 
 fn exec(work: ExecWork, timeout: Duration, stdin: Option<Bytes>) -> NewExec {
-    NewExec {
-        work,
-        env: EnvMap::default(),
-        cwd: None,
-        user: None,
-        tty: None,
-        stdin,
-        stdin_stream: false,
-        timeout: Some(timeout),
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
-    }
+    NewExec { stdin, timeout: Some(timeout), ..NewExec::of(work) }
 }
 
 /// Runs to the end. Dropping the future ends the program.

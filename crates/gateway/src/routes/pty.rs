@@ -100,19 +100,13 @@ fn wanted(query: &mut Query, longest: Duration) -> ApiResult<NewExec> {
     let name = "TERM".parse().expect("a plain name");
     env.insert(name, "xterm-256color".to_owned()).expect("one short variable fits");
     Ok(NewExec {
-        work: ExecWork::Command(command),
         env,
         cwd: query.read::<GuestPath>("cwd")?,
         user,
         tty: Some(Tty { rows, cols }.size()?),
-        stdin: None,
         stdin_stream: true,
         timeout: Some(longest),
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
+        ..NewExec::of(ExecWork::Command(command))
     })
 }
 

@@ -52,19 +52,8 @@ impl Wire for Execute {
 impl Execute {
     pub(crate) fn in_context(self, context: ContextId) -> NewExec {
         NewExec {
-            work: ExecWork::Cell { context, code: self.code },
-            env: EnvMap::new(),
-            cwd: None,
-            user: None,
-            tty: None,
-            stdin: None,
-            stdin_stream: false,
             timeout: self.timeout.filter(|timeout| !timeout.is_zero()),
-            background: false,
-            keep_on_disconnect: false,
-            id: None,
-            output: None,
-            replay: true,
+            ..NewExec::of(ExecWork::Cell { context, code: self.code })
         }
     }
 }

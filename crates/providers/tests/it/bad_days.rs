@@ -9,7 +9,7 @@ use sandstorm_fleet::{Fleet, FleetSettings, Member};
 use sandstorm_provider::{Command, Tasks};
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_router::{ErrorFamily, Health};
-use sandstorm_types::{Enforcement, EnvMap, ErrorKind, Routing, RunResult, RunSpec, Status, Usd};
+use sandstorm_types::{Enforcement, ErrorKind, Routing, RunResult, RunSpec, Status, Usd};
 
 use crate::ledger;
 use crate::proxy::{Fault, answer};
@@ -33,21 +33,7 @@ async fn sandbox(three: &Three) -> SandboxView {
 
 fn command(line: &str) -> NewExec {
     let argv = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
-    NewExec {
-        work: ExecWork::Command(Command::Program(argv)),
-        env: EnvMap::new(),
-        cwd: None,
-        user: None,
-        tty: None,
-        stdin: None,
-        stdin_stream: false,
-        timeout: None,
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
-    }
+    NewExec::of(ExecWork::Command(Command::Program(argv)))
 }
 
 async fn health(three: &Three) -> Health {

@@ -167,19 +167,8 @@ impl Router {
 
 fn cell(context: ContextId, code: &str) -> NewExec {
     NewExec {
-        work: ExecWork::Cell { context, code: code.to_owned() },
-        env: EnvMap::new(),
-        cwd: None,
-        user: None,
-        tty: None,
-        stdin: None,
-        stdin_stream: false,
         timeout: Some(Duration::from_secs(30)),
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
+        ..NewExec::of(ExecWork::Cell { context, code: code.to_owned() })
     }
 }
 

@@ -20,9 +20,7 @@ use sandstorm_provider::{Exec, ExecRequest, OpContext, Provider, Result, Tasks};
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_router::failover::RetryBudgetRules;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
-use sandstorm_types::{
-    ByteSize, Enforcement, EnvMap, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status,
-};
+use sandstorm_types::{ByteSize, Enforcement, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status};
 
 use crate::ledger;
 use crate::proxy::{Fault, Proxy, answer};
@@ -231,21 +229,7 @@ async fn sandboxes_live_where_they_were_made_and_say_so() {
     let made = three.control.create_sandbox(&caller, new).await.unwrap();
     assert_eq!((made.provider.as_str(), made.isolator.as_str()), ("third", "sandstorm"));
     assert_eq!(three.servers[2].alive().await, 1);
-    let exec = NewExec {
-        work: ExecWork::Code { language: bash(), code: "shown".to_owned(), args: Vec::new() },
-        env: EnvMap::new(),
-        cwd: None,
-        user: None,
-        tty: None,
-        stdin: None,
-        stdin_stream: false,
-        timeout: None,
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
-    };
+    let exec = NewExec::of(ExecWork::Code { language: bash(), code: "shown".to_owned(), args: Vec::new() });
     let result = three.control.exec_to_end(&caller, made.id, exec).await.unwrap();
     assert_eq!((result.stdout.as_str(), result.route.provider.as_str()), ("shown", "third"));
     three.control.delete_sandbox(&caller, made.id).await.unwrap();

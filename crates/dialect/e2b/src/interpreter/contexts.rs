@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use http::StatusCode;
 use sandstorm_control::server::{ContextView, ExecWork, NewContext, NewExec};
-use sandstorm_types::{ContextId, EnvMap, ErrorKind};
+use sandstorm_types::{ContextId, ErrorKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -161,19 +161,8 @@ impl Dialect {
 
     pub(super) fn cell(&self, context: ContextId, code: String) -> NewExec {
         NewExec {
-            work: ExecWork::Cell { context, code },
-            env: EnvMap::new(),
-            cwd: None,
-            user: None,
-            tty: None,
-            stdin: None,
-            stdin_stream: false,
             timeout: Some(self.settings.longest_lifetime),
-            background: false,
-            keep_on_disconnect: false,
-            id: None,
-            output: None,
-            replay: true,
+            ..NewExec::of(ExecWork::Cell { context, code })
         }
     }
 }

@@ -102,19 +102,10 @@ impl Dialect {
         let env =
             create::variables([("E2B_SANDBOX_ID".to_owned(), guest.sandbox.bare())].into_iter().chain(env))?;
         let new = NewExec {
-            work: ExecWork::Code { language, code, args: Vec::new() },
             env,
             cwd: Some(paths::home()),
-            user: None,
-            tty: None,
-            stdin: None,
-            stdin_stream: false,
             timeout: Some(self.settings.longest_lifetime),
-            background: false,
-            keep_on_disconnect: false,
-            id: None,
-            output: None,
-            replay: true,
+            ..NewExec::of(ExecWork::Code { language, code, args: Vec::new() })
         };
         let attached: Attached = self.control.exec(&guest.caller, guest.sandbox, new).await?;
         lines::answer(self, guest, output::ALONE, attached, Held { turn: None, restore: None })

@@ -32,21 +32,16 @@ impl Dialect {
         let tty = asked.pty.map(wire::size).transpose()?;
         let longest = self.settings.longest_lifetime;
         let new = NewExec {
-            work: ExecWork::Command(command(&config)),
             env: self.variables(guest, &config)?,
             cwd: Some(self.folder(guest, config.cwd.as_deref()).await?),
             user,
             tty,
-            stdin: None,
             // Clients of old say nothing and mean that there is one.
             stdin_stream: tty.is_some() || asked.stdin.unwrap_or(true),
             timeout: Some(rpc::timeout(headers).unwrap_or(longest).min(longest)),
-            background: false,
             // It ends by itself, by a signal, or by its time, never with who listens.
             keep_on_disconnect: true,
-            id: None,
-            output: None,
-            replay: true,
+            ..NewExec::of(ExecWork::Command(command(&config)))
         };
         // What such a program says is an answer to somebody: what is lost of it has to be told.
         let most = match asked.stdin == Some(true) && tty.is_none() {

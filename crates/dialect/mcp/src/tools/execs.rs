@@ -75,19 +75,13 @@ impl Tool for Exec {
     async fn call(call: Call, input: ExecInput) -> Result<Answer<Started>, Refusal> {
         let sandbox = handles::sandbox(&input.sandbox_id)?;
         let new = NewExec {
-            work: ExecWork::Command(Command::Shell(input.command)),
             env: environment(&input.env)?,
             cwd: Some(handles::folder(&input.cwd)?),
-            user: None,
-            tty: None,
             stdin: (!input.stdin.is_empty()).then(|| Bytes::from(input.stdin.into_bytes())),
-            stdin_stream: false,
             timeout: Some(seconds("timeout_s", input.timeout_s)?),
             background: input.background,
             keep_on_disconnect: input.background,
-            id: None,
-            output: None,
-            replay: true,
+            ..NewExec::of(ExecWork::Command(Command::Shell(input.command)))
         };
         if input.background {
             let new = NewExec { stdin_stream: new.stdin.is_none(), ..new };

@@ -197,19 +197,10 @@ async fn in_sandbox(
         None => ExecWork::Code { language, code: input.code.clone(), args: input.args.clone() },
     };
     Ok(NewExec {
-        work,
         env: environment(&input.env)?,
-        cwd: None,
-        user: None,
-        tty: None,
         stdin: (!input.stdin.is_empty()).then(|| Bytes::copy_from_slice(input.stdin.as_bytes())),
-        stdin_stream: false,
         timeout: Some(seconds("timeout_s", input.timeout_s)?),
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
+        ..NewExec::of(work)
     })
 }
 

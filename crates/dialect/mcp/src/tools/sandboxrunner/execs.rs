@@ -149,21 +149,7 @@ pub(super) fn foreground(
     cwd: &str,
     timeout: Duration,
 ) -> Result<NewExec, Refusal> {
-    Ok(NewExec {
-        work,
-        env,
-        cwd: Some(handles::folder(cwd)?),
-        user: None,
-        tty: None,
-        stdin: None,
-        stdin_stream: false,
-        timeout: Some(timeout),
-        background: false,
-        keep_on_disconnect: false,
-        id: None,
-        output: None,
-        replay: true,
-    })
+    Ok(NewExec { env, cwd: Some(handles::folder(cwd)?), timeout: Some(timeout), ..NewExec::of(work) })
 }
 
 /// How a language runs a piece of code, for people.
