@@ -62,6 +62,8 @@ use_go() {
     cp -r --no-preserve=mode "$dir" "$CACHE/go.new"
     # An older Go does not know that these are programs.
     find "$CACHE/go.new/bin" "$CACHE/go.new/pkg/tool" -type f -exec chmod 755 {} +
+    # Nor that a module cannot hold others: theirs have another name in it.
+    find "$CACHE/go.new" -name _go.mod -execdir cp _go.mod go.mod \;
     mv "$CACHE/go.new" "$CACHE/go-$GO"
   fi
   export PATH=$CACHE/go-$GO/bin:$PATH GOTOOLCHAIN=local

@@ -52,8 +52,15 @@ impl Runner {
         let mut input = Some(input);
         for turn in 1.. {
             let (create_began, earlier) = (Instant::now(), tried.len());
-            let (wanted, options) = wanted(spec, &prepared, routing.clone());
+            let (wanted, mut options) = wanted(spec, &prepared, routing.clone());
             let id = options.id;
+            // It may come here after all, and what it needs here was given back when it went elsewhere.
+            let taken =
+                prepared.memory.as_ref().is_none_or(|memory| memory.take_again(prepared.limits.memory));
+            if !taken {
+                let why = "there is no memory left for it here";
+                options.not_here.get_or_insert_with(|| why.to_owned());
+            }
             let mut sandbox = match self.provider.create(cx, &wanted, options).await {
                 Ok(sandbox) => sandbox,
                 Err(error) => {

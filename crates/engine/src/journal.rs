@@ -338,7 +338,11 @@ impl Journal for ExecJournal {
 
     fn read(&self, from: u64) -> io::Result<Vec<ExecEvent>> {
         let (mut events, mut size) = (Vec::new(), 0);
-        self.content().walk(from, |number, record| {
+        let content = self.content();
+        if from < content.first {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the event was forgotten"));
+        }
+        content.walk(from, |number, record| {
             if let (Some(_), Some(event)) = (number, record.into_event()) {
                 if let ExecEvent::Output { bytes, .. } | ExecEvent::Channel { bytes, .. } = &event {
                     size += bytes.len();
@@ -361,6 +365,15 @@ impl Journal for ExecJournal {
             content.compact()?;
         }
         Ok(())
+    }
+
+    fn unforgotten(&self) -> u64 {
+        let content = self.content();
+        if content.base == content.next {
+            return 0;
+        }
+        let place = content.index.partition_point(|(number, _)| *number <= content.base).saturating_sub(1);
+        content.length - content.index.get(place).map_or(0, |(_, at)| *at)
     }
 }
 

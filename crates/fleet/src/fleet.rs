@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sandstorm_catalog::{Demand, ProviderEntry, Span, Usage, Usd};
 use sandstorm_provider::{CreateOptions, Error, Metered, OpContext, Provider, ProviderInfo, Result, Tasks};
 use sandstorm_router::failover::{AttemptRules, HedgeRules};
 use sandstorm_router::{Candidate, Constraints, Decision, Moment, RouteRequest, Router};
 use sandstorm_types::{Capabilities, ErrorKind, ExecId, Limits, Routing, SandboxId, SandboxSpec};
+use tokio::time::Instant;
 
 use crate::homes::{Homes, Place};
 use crate::member::Member;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandstorm_provider::{CreateOptions, OpContext};
-use sandstorm_router::{ArmKey, ErrorFamily, Observed, Probe};
-use sandstorm_types::{ErrorKind, TenantId};
+use futures_util::{FutureExt, StreamExt};
+use sandstorm_provider::{CreateOptions, ExecRequest, OpContext};
+use sandstorm_router::{ArmKey, ErrorFamily, Observed, Probe, ProbeReason};
+use sandstorm_types::{ErrorKind, SandboxId, TenantId};
 
 use crate::fleet::Fleet;
+use crate::homes::Place;
 use crate::portable;
 
 /// How often the router is asked whom to probe. Its budget decides how many probes there are.
@@ -60,6 +62,9 @@ impl Fleet {
                 retry_after: error.retry_after(),
             },
         };
+        if made.is_ok() && probe.why == ProbeReason::Recovery {
+            self.try_work(&cx, place, id).await;
+        }
         let class = self.settings.usual.class.clone();
         let key = ArmKey { provider: probe.provider.clone(), region: probe.region.clone(), class };
         {
@@ -71,6 +76,23 @@ impl Fleet {
         let labels = [("provider", probe.provider.clone()), ("outcome", outcome.to_owned())];
         metrics::counter!("sandstorm_route_probes_total", &labels).increment(1);
         self.sweep(TenantId::LOCAL, id, place);
+    }
+
+    /// One that lost what ran there has to show that it does not any more; that it makes sandboxes proves nothing.
+    async fn try_work(&self, cx: &OpContext, place: Place, id: SandboxId) {
+        let (provider, began) = (&self.members[place].provider, Instant::now());
+        if !provider.capabilities().exec {
+            return;
+        }
+        let request = ExecRequest::program(["/bin/true"]);
+        match provider.exec(cx, &id, request).await {
+            // Whoever sees it to its end tells what came of it.
+            Ok(exec) => {
+                let events = self.witnessed(place, id, began, exec).events;
+                let _ = cx.run("probe", events.for_each(async |_| {}).map(Ok)).await;
+            }
+            Err(error) => self.blame(cx, place, &id, began, &error).await,
+        }
     }
 
     /// Which members are being left alone.

@@ -36,12 +36,9 @@ impl Witness {
                 Observed::Ready { after: self.began.elapsed() }
             }
             _ if self.fate.is_ending() => Observed::Nothing,
-            Some(Ok(_)) | None if self.done || !self.fate.is_first_loss() => Observed::Nothing,
-            Some(Ok(_)) | None => self.failed(ErrorFamily::Lost, None),
-            Some(Err(error)) => match ErrorFamily::of_work(error.kind()) {
-                Some(family) => self.failed(family, error.retry_after()),
-                None => Observed::Nothing,
-            },
+            Some(Err(error)) if ErrorFamily::of_work(error.kind()).is_none() => Observed::Nothing,
+            _ if self.done || !self.fate.is_first_loss() => Observed::Nothing,
+            _ => lost(self.began),
         };
         if !std::mem::replace(&mut self.done, true) {
             let now = self.clock.now();
@@ -51,10 +48,11 @@ impl Witness {
                 .work_observed(&self.key, observed, now);
         }
     }
+}
 
-    fn failed(&self, family: ErrorFamily, retry_after: Option<Duration>) -> Observed {
-        Observed::Failed { family, after: Some(self.began.elapsed()), retry_after }
-    }
+/// What is said of when to come again is said in the sandbox, and is for that one alone.
+fn lost(began: Instant) -> Observed {
+    Observed::Failed { family: ErrorFamily::Lost, after: Some(began.elapsed()), retry_after: None }
 }
 
 impl Fleet {
@@ -86,30 +84,28 @@ impl Fleet {
         began: Instant,
         error: &Error,
     ) {
-        let family = match ErrorFamily::of_work(error.kind()) {
-            Some(family) => Some(family),
-            None if error.kind() == ErrorKind::NotFound => self.is_lost(cx, place, id).await,
-            None => None,
+        let is_lost = match ErrorFamily::of_work(error.kind()) {
+            Some(_) => true,
+            None => error.kind() == ErrorKind::NotFound && self.is_lost(cx, place, id).await,
         };
-        let Some(family) = family else { return };
-        if cx.check("exec").is_err() || self.homes.fate(id).is_ending() {
+        let fate = self.homes.fate(id);
+        // One sandbox is lost once, however often it is asked for something.
+        if !is_lost || cx.check("exec").is_err() || fate.is_ending() || !fate.is_first_loss() {
             return;
         }
-        let (after, retry_after) = (Some(began.elapsed()), error.retry_after());
-        let observed = Observed::Failed { family, after, retry_after };
-        self.router().work_observed(&self.key_of(place), observed, self.now());
+        self.router().work_observed(&self.key_of(place), lost(began), self.now());
     }
 
     /// Whether a member does not have a sandbox any more that it should have: something else in it may have been missed.
-    async fn is_lost(&self, cx: &OpContext, place: Place, id: &SandboxId) -> Option<ErrorFamily> {
+    async fn is_lost(&self, cx: &OpContext, place: Place, id: &SandboxId) -> bool {
         let cx = cx.child().with_timeout(PATIENCE);
         let seen = self.members[place].provider.get(&cx, id).await;
         let gone = seen.is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        (gone && self.homes.of(id) == Some(place)).then_some(ErrorFamily::Lost)
+        gone && self.homes.of(id) == Some(place)
     }
 
     /// What is learned of a member is learned for all work alike.
-    fn key_of(&self, place: Place) -> ArmKey {
+    pub(crate) fn key_of(&self, place: Place) -> ArmKey {
         let info = self.members[place].provider.info();
         let class = self.settings.usual.class.clone();
         ArmKey { provider: info.name.clone(), region: info.region.clone(), class }

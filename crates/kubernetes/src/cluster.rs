@@ -15,7 +15,7 @@ use tower::layer::layer_fn;
 use crate::bounded::Bounded;
 use crate::claim::Claims;
 use crate::config::{Access, Config, Enforced};
-use crate::error::{causes, no_sandbox, of, senseless};
+use crate::error::{causes, no_sandbox, senseless};
 use crate::informer::{Change, Informer, Seen};
 use crate::living::Living;
 use crate::network::Lists;
@@ -68,9 +68,8 @@ impl Cluster {
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let seen = Arc::<Seen>::default();
         let informer = Informer { pods: pods.clone(), owner: config.owner.clone(), seen: Arc::clone(&seen) };
-        let (place, _) = informer.list().await.map_err(of)?;
+        let (place, _) = informer.list().await?;
         let lists = Lists::new(policies, config.owner.clone());
-        lists.sweep(|id| seen.get(id).is_some()).await?;
         let info = ProviderInfo {
             name: config.name.clone(),
             kind: "kubernetes".to_owned(),
@@ -98,6 +97,9 @@ impl Cluster {
         });
         cluster.tasks.start("follow pods", following);
         cluster.tasks.start("forget execs", Arc::clone(&cluster.places).drop_old());
+        let (seen, places) = (Arc::clone(&cluster.seen), Arc::clone(&cluster.places));
+        let lives = move |id: &SandboxId| places.is_being_made(id) || seen.get(id).is_some();
+        cluster.tasks.start("sweep network policies", cluster.lists.clone().keep_swept(lives));
         Ok(cluster)
     }
 

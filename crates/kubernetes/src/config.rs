@@ -128,8 +128,8 @@ pub enum Enforced {
     No,
     /// The operator says so.
     Declared,
-    /// Each sandbox without a network tries this address, which every other pod can reach, before anything runs in it. One
-    /// that reaches it is not handed out.
+    /// Each sandbox that may not reach this address, which every other pod can, tries it before anything runs in it. One that
+    /// reaches it is not handed out. No list allows an address that is not public.
     Tried(SocketAddr),
 }
 

@@ -11,12 +11,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
-use crate::config::Enforced;
 use crate::error::{of, senseless};
 use crate::living::Living;
 use crate::places::Making;
 use crate::verdict::{Standing, standing};
-use crate::{join, marks, pod, view, walls};
+use crate::{join, marks, network, pod, view, walls};
 
 /// How long taking back may take when nobody waits for it.
 const TAKING_BACK: Duration = Duration::from_secs(60);
@@ -221,9 +220,7 @@ impl Cluster {
         let living = Living::new(id, spec.clone(), name);
         living.agent(self).await?;
         living.begin_counting(self).await?;
-        if spec.network != NetworkPolicy::Open
-            && let Enforced::Tried(address) = self.config.enforced
-            && !spec.network.allows_ip(address.ip(), address.port())
+        if let Some(address) = network::tried(self.config.enforced, &spec.network)
             && join::reaches(self, &living.pod, address, TRY_NETWORK).await?
         {
             return Err(Error::new(

@@ -3,7 +3,9 @@
 //! All of them are listed once, then changes are followed from there on. A connection that is lost is made again from where it
 //! was; where the cluster remembers that place no more (410), everything is listed anew.
 
-use std::collections::HashMap;
+mod kept;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,11 +13,14 @@ use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Error as KubeError};
-use sandstorm_types::SandboxId;
+use sandstorm_provider::{Error, Result};
+use sandstorm_types::{ErrorKind, Retry, SandboxId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::kept::{Full, Kept, length_of};
 use crate::config::Owner;
+use crate::error::of;
 use crate::marks;
 
 /// Pods of one answer, and answers of one list.
@@ -36,7 +41,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Our pods as they were last seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    pods: Mutex<HashMap<SandboxId, Arc<Pod>>>,
+    kept: Mutex<Kept>,
+    /// There are more than are kept.
+    is_full: AtomicBool,
     changes: watch::Sender<u64>,
 }
 
@@ -50,16 +57,16 @@ pub(crate) struct Change {
 }
 
 impl Seen {
-    fn pods(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Pod>>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Pod>> {
-        self.pods().get(id).cloned()
+        self.kept().get(id).cloned()
     }
 
     pub(crate) fn all(&self) -> Vec<(SandboxId, Arc<Pod>)> {
-        self.pods().iter().map(|(id, pod)| (*id, Arc::clone(pod))).collect()
+        self.kept().iter().collect()
     }
 
     /// Something else is seen from now on when this changes.
@@ -67,27 +74,50 @@ impl Seen {
         self.changes.subscribe()
     }
 
-    pub(crate) fn put(&self, id: SandboxId, pod: Arc<Pod>) {
-        self.pods().insert(id, pod);
+    /// Fails while there are pods of which nothing is seen.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_full.load(Ordering::Relaxed) { Err(too_much()) } else { Ok(()) }
+    }
+
+    fn put(&self, id: SandboxId, pod: Arc<Pod>) -> Result<()> {
+        let length = length_of(&pod);
+        let put = self.kept().put(id, pod, length);
+        put.map_err(|Full| self.fill())?;
         self.changes.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// Remembers that there was no room.
+    fn fill(&self) -> Error {
+        self.is_full.store(true, Ordering::Relaxed);
+        too_much()
     }
 
     /// Takes a pod out, unless another one has its place.
     pub(crate) fn remove(&self, id: &SandboxId, uid: Option<&str>) {
-        let mut pods = self.pods();
-        if pods.get(id).is_some_and(|pod| uid.is_none() || pod.metadata.uid.as_deref() == uid) {
-            pods.remove(id);
+        let mut kept = self.kept();
+        if kept.get(id).is_some_and(|pod| uid.is_none() || pod.metadata.uid.as_deref() == uid) {
+            kept.remove(id);
         }
-        drop(pods);
+        drop(kept);
         self.changes.send_modify(|count| *count += 1);
     }
 
     /// Replaces everything, and says what is gone.
-    fn replace(&self, all: HashMap<SandboxId, Arc<Pod>>) -> Vec<(SandboxId, Arc<Pod>)> {
-        let before = std::mem::replace(&mut *self.pods(), all.clone());
+    fn replace(&self, all: Kept) -> Vec<(SandboxId, Arc<Pod>)> {
+        let mut kept = self.kept();
+        let gone = kept.iter().filter(|(id, _)| all.get(id).is_none()).collect();
+        *kept = all;
+        drop(kept);
+        self.is_full.store(false, Ordering::Relaxed);
         self.changes.send_modify(|count| *count += 1);
-        before.into_iter().filter(|(id, _)| !all.contains_key(id)).collect()
+        gone
     }
+}
+
+fn too_much() -> Error {
+    Error::new(ErrorKind::Provider, "the cluster has more pods of ours than can be followed")
+        .with_retry(Retry::Elsewhere)
 }
 
 #[derive(Debug)]
@@ -109,25 +139,27 @@ enum Over {
 
 impl Informer {
     /// Lists everything; gives the place from which changes are to be followed, and every change that this is.
-    pub(crate) async fn list(&self) -> Result<(String, Vec<Change>), KubeError> {
+    pub(crate) async fn list(&self) -> Result<(String, Vec<Change>)> {
         let mut params = ListParams::default().labels(&marks::selector(&self.owner)).limit(PAGE);
-        let mut all = HashMap::new();
+        let mut all = Kept::default();
         for _ in 0..MOST_PAGES {
-            let page = self.pods.list(&params).await?;
-            let pods = page.items.into_iter().filter_map(|pod| self.ours(pod));
-            all.extend(pods);
+            let page = self.pods.list(&params).await.map_err(of)?;
+            for (id, pod) in page.items.into_iter().filter_map(|pod| self.ours(pod)) {
+                let length = length_of(&pod);
+                all.put(id, pod, length).map_err(|Full| self.seen.fill())?;
+            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => {
                     let place = page.metadata.resource_version.unwrap_or_default();
                     let change = |is_gone| move |(id, pod)| Change { id, pod, is_gone };
-                    let mut changes: Vec<Change> = all.clone().into_iter().map(change(false)).collect();
+                    let mut changes: Vec<Change> = all.iter().map(change(false)).collect();
                     changes.extend(self.seen.replace(all).into_iter().map(change(true)));
                     return Ok((place, changes));
                 }
             }
         }
-        Err(KubeError::LinesCodecMaxLineLengthExceeded)
+        Err(self.seen.fill())
     }
 
     /// Follows changes from a place on, for ever.
@@ -198,7 +230,10 @@ impl Informer {
                 WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
                     advance(place, pod.metadata.resource_version.as_ref());
                     if let Some((id, pod)) = self.ours(pod) {
-                        self.seen.put(id, Arc::clone(&pod));
+                        if let Err(error) = self.seen.put(id, Arc::clone(&pod)) {
+                            tracing::warn!(%error, "a pod of a cluster is not followed");
+                            return Over::Relist;
+                        }
                         tell(Change { id, pod, is_gone: false });
                     }
                 }
@@ -219,8 +254,10 @@ impl Informer {
         }
     }
 
-    fn ours(&self, pod: Pod) -> Option<(SandboxId, Arc<Pod>)> {
+    fn ours(&self, mut pod: Pod) -> Option<(SandboxId, Arc<Pod>)> {
         let id = marks::id_of(&self.owner, &pod.metadata)?;
+        // Who set which field is about as long as the rest, and nobody reads it.
+        pod.metadata.managed_fields = None;
         Some((id, Arc::new(pod)))
     }
 }
@@ -276,6 +313,44 @@ mod tests {
 
     fn event(kind: &str, object: &Value) -> String {
         format!("{}\n", json!({ "type": kind, "object": object }))
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_too_long_fails_and_nothing_of_it_is_kept() {
+        // Each answer is short enough, all of them are not.
+        let pages = (1..=4).map(|place| {
+            let mut pod = pod(SandboxId::from_bits(place), "1");
+            pod["metadata"]["annotations"] = json!({ "long": "x".repeat(kept::MOST_BYTES / 4) });
+            json!({ "kind": "PodList", "apiVersion": "v1", "metadata": { "continue": "further" }, "items": [pod] })
+                .to_string()
+        });
+        let few = list("10", &[pod(SandboxId::from_bits(1), "9")]);
+        let (informer, _questions) = cluster(pages.chain([few]).collect());
+        assert!(informer.list().await.is_err());
+        assert!(informer.seen.check().is_err() && informer.seen.all().is_empty());
+        // It is well again when there is less.
+        informer.list().await.unwrap();
+        assert!(informer.seen.check().is_ok());
+        assert_eq!(informer.seen.all().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_for_which_there_is_no_room_is_not_told_of() {
+        let (known, further) = (SandboxId::from_bits(1), SandboxId::from_bits(2));
+        let (informer, mut questions) = cluster(vec![event("ADDED", &pod(further, "11"))]);
+        let seen = Arc::clone(&informer.seen);
+        seen.kept().put(known, Arc::default(), kept::MOST_BYTES).unwrap();
+        let following = informer.follow("10".to_owned(), |change| panic!("{change:?}"));
+        let hearing = async {
+            assert!(questions.recv().await.unwrap().contains("resourceVersion=10"));
+            assert!(!questions.recv().await.unwrap().contains("resourceVersion"), "listed anew");
+        };
+        tokio::select! {
+            () = following => {}
+            () = hearing => {}
+        }
+        assert!(seen.check().is_err());
+        assert_eq!(seen.all().len(), 1);
     }
 
     #[tokio::test]

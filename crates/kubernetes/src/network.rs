@@ -7,15 +7,17 @@
 mod blocks;
 mod lists;
 
+use std::net::SocketAddr;
+
 use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use sandstorm_provider::Result;
-use sandstorm_types::{NetworkPolicy, Target, Unmet};
+use sandstorm_types::{NetworkPolicy, Target, Unmet, is_public};
 use serde_json::{Value, json};
 
 pub(crate) use self::lists::Lists;
-use crate::config::Owner;
+use crate::config::{Enforced, Owner};
 use crate::error::of;
 use crate::marks;
 
@@ -60,6 +62,14 @@ async fn apply(api: &Api<KubePolicy>, policy: &Value) -> Result<()> {
     api.patch(name, &ours, &Patch::Apply(policy)).await.map(drop).map_err(of)
 }
 
+/// The address that a sandbox tries before anything runs in it, since its policy forbids it. `None`: nothing is tried.
+pub(crate) fn tried(enforced: Enforced, network: &NetworkPolicy) -> Option<SocketAddr> {
+    let Enforced::Tried(address) = enforced else { return None };
+    // Whatever a list says, its policy lets out to nothing that is not public: else whoever writes lists decides what is tried.
+    let let_out = is_public(address.ip().to_canonical()) && network.allows_ip(address.ip(), address.port());
+    (*network != NetworkPolicy::Open && !let_out).then_some(address)
+}
+
 /// What of a list a cluster's network cannot keep to.
 pub(crate) fn unmet(network: &NetworkPolicy) -> Option<Unmet> {
     let named = |why: &str, rule: &sandstorm_types::Rule| {
@@ -86,10 +96,34 @@ mod tests {
         assert!(open.contains(r#""cidr":"2000::/3""#) && !open.contains("::/0"), "{open}");
     }
 
+    fn list(rules: &[&str]) -> NetworkPolicy {
+        serde_json::from_value(json!({ "allow": rules })).unwrap()
+    }
+
+    #[test]
+    fn no_list_keeps_a_private_address_from_being_tried() {
+        for text in ["10.96.0.1:443", "[::ffff:10.96.0.1]:443", "[fd00::1]:443"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let all = ["ip:0.0.0.0/0:443", "ip:[::/0]:443"];
+            for network in [NetworkPolicy::None, list(&all), list(&["ip:10.96.0.1:443", "ip:[fd00::1]:443"])]
+            {
+                assert_eq!(tried(Enforced::Tried(address), &network), Some(address), "{text} {network:?}");
+            }
+            assert_eq!(tried(Enforced::Tried(address), &NetworkPolicy::Open), None);
+        }
+        // A public one may be reached where the list says so.
+        let public: SocketAddr = "8.8.8.8:443".parse().unwrap();
+        for (rule, expected) in
+            [("ip:0.0.0.0/0:443", None), ("ip:8.8.8.8:443", None), ("ip:8.8.8.8:53", Some(public))]
+        {
+            assert_eq!(tried(Enforced::Tried(public), &list(&[rule])), expected, "{rule}");
+        }
+        assert_eq!(tried(Enforced::Declared, &NetworkPolicy::None), None);
+        assert_eq!(tried(Enforced::No, &NetworkPolicy::None), None);
+    }
+
     #[test]
     fn names_are_refused_and_addresses_are_not() {
-        let list =
-            |rules: &[&str]| -> NetworkPolicy { serde_json::from_value(json!({ "allow": rules })).unwrap() };
         assert_eq!(unmet(&list(&["ip:192.0.2.1", "ip:198.51.100.0/24:22"])), None);
         let refused = unmet(&list(&["ip:8.8.8.8", "*.example.com:443"])).unwrap();
         assert_eq!(

@@ -202,10 +202,14 @@ impl Provider for KubernetesProvider {
         Ok(None)
     }
 
-    /// Whether the cluster answers, and lets us see our pods.
+    /// Whether the cluster answers, and lets us see our pods: all of them.
     async fn health(&self, cx: &OpContext) -> Result<()> {
         let one = kube::api::ListParams::default().limit(1);
-        self.run(cx, "health", async { self.0.pods.list(&one).await.map(drop).map_err(of) }).await
+        self.run(cx, "health", async {
+            self.0.pods.list(&one).await.map_err(of)?;
+            self.0.seen.check()
+        })
+        .await
     }
 }
 

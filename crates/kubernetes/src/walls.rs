@@ -12,7 +12,7 @@ use sandstorm_types::{
 
 use crate::config::{Config, Enforced};
 use crate::pod::{CONTAINER, user_of};
-use crate::{marks, view};
+use crate::{marks, network, view};
 
 /// Refuses a pod that is less than one of ours should be.
 pub(crate) fn check(config: &Config, pod: &Pod) -> Result<()> {
@@ -165,14 +165,16 @@ fn miss_what_is_not_there(config: &Config, wanted: &SandboxSpec, walls: &mut Wal
         let fix = "give pods of the pool user namespaces";
         walls.miss("uid_wall", "other pods may have the same user", Some(fix));
     }
+    if network::tried(config.enforced, &wanted.network).is_some() {
+        return;
+    }
     let kept = match config.enforced {
-        Enforced::Tried(_) if wanted.network != NetworkPolicy::Open => return,
         Enforced::Tried(_) | Enforced::Declared => {
             "that the cluster's network keeps to policies was declared, not tried"
         }
         Enforced::No => "nobody says that the cluster's network keeps to policies",
     };
-    walls.miss("net", kept, Some("set `network_policies` to an address that other pods can reach"));
+    walls.miss("net", kept, Some("set `network_policies` to a private address that other pods can reach"));
 }
 
 #[cfg(test)]

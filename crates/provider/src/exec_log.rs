@@ -30,6 +30,10 @@ const LAG: u64 = 256 * 1024;
 /// Bytes of events that stay in memory where a journal has them too.
 const TAIL: u64 = 256 * 1024;
 
+/// Bytes that a log keeps until they are forgotten. One cell of a context that speaks in lines fits in at the usual
+/// limits: 256 MiB of messages and 80 MiB of output in base64. It is forgotten only when it is done.
+const MOST_UNFORGOTTEN: u64 = 384 << 20;
+
 /// What an event costs in memory beside its bytes.
 const EVENT: u64 = 64;
 
@@ -47,7 +51,8 @@ pub enum Keep {
     UpTo(ByteSize),
     /// What the listener that sets the pace has not taken yet. Without a listener the program waits.
     UntilTaken,
-    /// Everything that [`ExecLog::forget`] was not told to forget. Without a listener the program waits.
+    /// Everything that [`ExecLog::forget`] was not told to forget. Without a listener the program waits, and so it does
+    /// when that is more than 384 MiB.
     UntilForgotten,
 }
 
@@ -64,6 +69,9 @@ pub trait Journal: fmt::Debug + Send + Sync {
 
     /// Nothing before this number will be read again.
     fn forget(&self, before: u64) -> io::Result<()>;
+
+    /// Bytes of the events that are not forgotten, or a little more.
+    fn unforgotten(&self) -> u64;
 }
 
 /// What is known of a log whose events are in its journal.
@@ -84,8 +92,8 @@ struct Shared {
     content: Mutex<Content>,
     /// How many events there are; listeners wait for it to grow.
     length: watch::Sender<u64>,
-    /// How far the listener that sets the pace is behind; nothing, when there is none.
-    behind: watch::Sender<u64>,
+    /// Whether whoever writes has to wait.
+    waits: watch::Sender<bool>,
     /// Set when far more was written than is kept.
     flooded: CancellationToken,
     journal: Option<Box<dyn Journal>>,
@@ -238,7 +246,7 @@ impl ExecLog {
         Self(Arc::new(Shared {
             content: Mutex::new(Content::new(keep, from)),
             length: watch::Sender::new(from.next),
-            behind: watch::Sender::new(0),
+            waits: watch::Sender::new(false),
             flooded: CancellationToken::new(),
             journal,
         }))
@@ -262,9 +270,19 @@ impl ExecLog {
     fn settle(&self, content: &mut Content) {
         content.trim(self.0.journal.is_some());
         let length = content.length();
-        let behind = if content.is_paced() { content.lag } else { 0 };
+        let waits = (content.is_paced() && content.lag > LAG) || self.is_full(content);
         self.0.length.send_if_modified(|known| std::mem::replace(known, length) != length);
-        self.0.behind.send_if_modified(|known| std::mem::replace(known, behind) != behind);
+        self.0.waits.send_if_modified(|known| std::mem::replace(known, waits) != waits);
+    }
+
+    /// Whether some of what was heard has to be forgotten before there can be more.
+    fn is_full(&self, content: &Content) -> bool {
+        // Only contexts have a channel. What a cell may say there is bounded by who runs it, and may be more than this.
+        if content.keep != Keep::UntilForgotten || content.channel > 0 {
+            return false;
+        }
+        let unforgotten = self.0.journal.as_ref().map_or(content.memory, |journal| journal.unforgotten());
+        unforgotten > MOST_UNFORGOTTEN
     }
 
     /// Output of the program. An error means that it could not be kept and that nobody heard it.
@@ -308,10 +326,10 @@ impl ExecLog {
         self.add(content, ExecEvent::Channel { offset, bytes })
     }
 
-    /// Waits while the listener that sets the pace lags behind.
+    /// Waits while the listener that sets the pace lags behind, or while too much is not forgotten.
     pub async fn pace(&self) {
-        let mut behind = self.0.behind.subscribe();
-        let _ = behind.wait_for(|behind| *behind <= LAG).await;
+        let mut waits = self.0.waits.subscribe();
+        let _ = waits.wait_for(|waits| !*waits).await;
     }
 
     /// Set when the program wrote so much more than is kept that it has to be ended.
@@ -377,11 +395,9 @@ impl ExecLog {
         }
         content.base = before;
         content.take_before(before);
+        let forgotten = self.0.journal.as_ref().map_or(Ok(()), |journal| journal.forget(before));
         self.settle(&mut content);
-        match &self.0.journal {
-            Some(journal) => journal.forget(before),
-            None => Ok(()),
-        }
+        forgotten
     }
 
     /// The number of the first event of the stream, and the events from there on.

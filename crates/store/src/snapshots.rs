@@ -128,13 +128,14 @@ impl Store {
     }
 
     /// All of it is there. A name that another one has is taken from that one. `None` when there is none that is being
-    /// made.
+    /// made; `QuotaExceeded` when others that were made meanwhile left no room for it.
     pub async fn finish_snapshot(
         &self,
         tenant: TenantId,
         id: SnapshotId,
         name: Option<&str>,
         size_bytes: u64,
+        room: SnapshotRoom,
     ) -> Result<Option<SnapshotRow>> {
         let take = sql("UPDATE snapshots SET name = NULL WHERE tenant = $1 AND name = $2");
         let take = name.map(|name| take.bind(tenant).bind(name));
@@ -142,33 +143,43 @@ impl Store {
             WHERE tenant = $1 AND id = $2 AND state = 'making' RETURNING *";
         let finish = sql(text).bind(tenant).bind(id).bind(name.map(str::to_owned)).bind(size_bytes);
         self.write(Some(tenant), async move |writing| {
+            hold(writing, tenant).await?;
             if let Some(take) = &take {
                 writing.run(take.clone()).await?;
             }
-            match writing.row(finish.clone()).await? {
-                Some(row) => SnapshotRow::read(&row).map(|row| Done::Keep(Some(row))),
-                None => Ok(Done::Undo(None)),
+            let Some(row) = writing.row(finish.clone()).await? else { return Ok(Done::Undo(None)) };
+            let (_, bytes) = kept(writing, tenant).await?;
+            if bytes > room.bytes {
+                let used = bytes.saturating_sub(size_bytes);
+                return Err(exceeded(QuotaKind::SnapshotBytes, used, size_bytes, room.bytes));
             }
+            SnapshotRow::read(&row).map(|row| Done::Keep(Some(row)))
         })
         .await
     }
 
-    /// Nobody finds it from now on. `None` when there is none; one that is being made is left as it is.
+    /// Nobody finds it from now on. Gives it as it was, `None` when there is none; one that is being made is left as it is.
     pub async fn end_snapshot(
         &self,
         tenant: TenantId,
         id: SnapshotId,
         audit: Option<&Audit>,
     ) -> Result<Option<SnapshotRow>> {
-        let text = "UPDATE snapshots SET name = NULL, state = CASE WHEN state = 'making' THEN state ELSE 'ending' END
-            WHERE tenant = $1 AND id = $2 RETURNING *";
+        let find = sql("SELECT * FROM snapshots WHERE tenant = $1 AND id = $2").bind(tenant).bind(id);
+        let text = "UPDATE snapshots SET name = NULL, state = 'ending' WHERE tenant = $1 AND id = $2";
         let (end, audit) = (sql(text).bind(tenant).bind(id), audit.cloned());
         self.write(Some(tenant), async move |writing| {
-            let Some(row) = writing.row(end.clone()).await? else { return Ok(Done::Undo(None)) };
+            hold(writing, tenant).await?;
+            let Some(row) = writing.row(find.clone()).await? else { return Ok(Done::Undo(None)) };
+            let row = SnapshotRow::read(&row)?;
+            if row.state == SnapshotState::Making {
+                return Ok(Done::Undo(Some(row)));
+            }
+            writing.run(end.clone()).await?;
             if let Some(audit) = &audit {
                 writing.audit(audit).await?;
             }
-            SnapshotRow::read(&row).map(|row| Done::Keep(Some(row)))
+            Ok(Done::Keep(Some(row)))
         })
         .await
     }
@@ -252,24 +263,44 @@ impl Store {
     }
 }
 
+/// Snapshots of one tenant that may be made at a time: what they will take is not known before.
+const AT_ONCE: u64 = 4;
+
 impl SnapshotRoom {
     /// Whether one more fits, and how much of it.
     async fn check(self, writing: &mut Writing, tenant: TenantId) -> Result<u64> {
-        // Holds the tenant's row: whoever counts next sees what was inserted here.
-        writing.run(sql("UPDATE tenants SET name = name WHERE id = $1").bind(tenant)).await?;
-        let text = "SELECT COUNT(*) AS snapshots, CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) AS bytes
-            FROM snapshots WHERE tenant = $1";
-        let row = writing.row(sql(text).bind(tenant)).await?;
-        let row = row.ok_or_else(|| StoreError::corrupt("a count gave no row"))?;
-        let (snapshots, bytes): (u64, u64) = (row.get("snapshots")?, row.get("bytes")?);
+        hold(writing, tenant).await?;
+        let (snapshots, bytes) = kept(writing, tenant).await?;
+        let text = "SELECT COUNT(*) AS making FROM snapshots WHERE tenant = $1 AND state = 'making'";
+        let making = writing.row(sql(text).bind(tenant)).await?;
+        let making: u64 = making.ok_or_else(|| StoreError::corrupt("a count gave no row"))?.get("making")?;
         for (which, used, limit) in [
             (QuotaKind::Snapshots, snapshots, u64::from(self.count)),
+            (QuotaKind::Snapshots, making, AT_ONCE),
             (QuotaKind::SnapshotBytes, bytes, self.bytes),
         ] {
             if used >= limit {
-                return Err(StoreError::QuotaExceeded { which, used, wanted: 1, limit });
+                return Err(exceeded(which, used, 1, limit));
             }
         }
         Ok(self.bytes - bytes)
     }
+}
+
+/// Holds the tenant's row: whoever counts next sees what was changed here.
+async fn hold(writing: &mut Writing, tenant: TenantId) -> Result<()> {
+    writing.run(sql("UPDATE tenants SET name = name WHERE id = $1").bind(tenant)).await.map(drop)
+}
+
+/// How many a tenant has, and how large they are together.
+async fn kept(writing: &mut Writing, tenant: TenantId) -> Result<(u64, u64)> {
+    let text = "SELECT COUNT(*) AS snapshots, CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) AS bytes
+        FROM snapshots WHERE tenant = $1";
+    let row = writing.row(sql(text).bind(tenant)).await?;
+    let row = row.ok_or_else(|| StoreError::corrupt("a count gave no row"))?;
+    Ok((row.get("snapshots")?, row.get("bytes")?))
+}
+
+fn exceeded(which: QuotaKind, used: u64, wanted: u64, limit: u64) -> StoreError {
+    StoreError::QuotaExceeded { which, used, wanted, limit }
 }

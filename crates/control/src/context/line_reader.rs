@@ -22,8 +22,8 @@ pub(crate) enum Piece {
     Message(Vec<u8>),
     /// What user code wrote.
     Output { stream: Stream, bytes: Bytes },
-    /// So many bytes that say nothing by themselves: somebody else's, or the beginning of a message.
-    Nothing(usize),
+    /// Bytes that say nothing by themselves: somebody else's, or the beginning of a message.
+    Nothing,
 }
 
 /// What came from the kernel and is not used yet.
@@ -91,7 +91,7 @@ impl LineReader {
             }
             None => {
                 self.use_up(line.len());
-                Ok(Some(Piece::Nothing(line.len())))
+                Ok(Some(Piece::Nothing))
             }
         }
     }
@@ -106,7 +106,7 @@ impl LineReader {
         let dropped = std::mem::take(&mut self.searched);
         self.waiting.clear();
         self.use_up(dropped);
-        (dropped > 0).then_some(Piece::Nothing(dropped))
+        (dropped > 0).then_some(Piece::Nothing)
     }
 
     /// `None`: it is somebody else's.
@@ -132,7 +132,7 @@ impl LineReader {
         self.message.extend_from_slice(payload);
         if !last {
             *self.partial.get_or_insert(0) += length;
-            return Ok(Piece::Nothing(length));
+            return Ok(Piece::Nothing);
         }
         let whole = self.partial.take().unwrap_or(0) + length;
         self.consumed.settle(whole);

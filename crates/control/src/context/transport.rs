@@ -59,7 +59,7 @@ pub(crate) struct Lines {
     since_commit: usize,
     /// What was said on standard error by somebody else than user code: why an interpreter does not start.
     complaint: Vec<u8>,
-    /// Its bytes that were not told of.
+    /// Bytes of both streams that were not told of.
     beside: usize,
 }
 
@@ -106,6 +106,8 @@ impl Transport {
             (Self::Lines(lines), ExecEvent::Output { stream: Stream::Stdout, bytes, .. }) => {
                 lines.reader.push(number, &bytes);
                 lines.reader.skip(skip);
+                // What a line comes to is known later; however little it is, it counts.
+                lines.beside += bytes.len();
                 lines.since_commit += bytes.len();
             }
             (Self::Lines(lines), ExecEvent::Output { stream: Stream::Stderr, bytes, .. }) => {
@@ -133,7 +135,7 @@ impl Transport {
                     Some(Heard::Message(message))
                 }
                 Some(Piece::Output { stream, bytes }) => Some(Heard::Output { stream, bytes }),
-                Some(Piece::Nothing(bytes)) => Some(Heard::Said(bytes)),
+                Some(Piece::Nothing) => Some(Heard::Said(0)),
                 None => None,
             }),
         }

@@ -141,6 +141,23 @@ impl Promise {
     }
 }
 
+impl Promise {
+    /// What was given back is needed here after all. `false`: others have it meanwhile, or wait for it.
+    pub(crate) fn take_again(&self, memory: ByteSize) -> bool {
+        let bytes = memory.as_u64();
+        let mut state = self.to.state();
+        if self.bytes.load(Ordering::Acquire) > 0 {
+            return true;
+        }
+        if !state.line.is_empty() || state.promised + bytes > self.to.total {
+            return false;
+        }
+        state.promised += bytes;
+        self.bytes.store(bytes, Ordering::Release);
+        true
+    }
+}
+
 impl Drop for Promise {
     fn drop(&mut self) {
         self.give_back();
@@ -157,6 +174,21 @@ mod tests {
 
     fn admission(line: usize) -> Admission {
         Admission::new(ByteSize::mib(10), Duration::from_secs(1), line)
+    }
+
+    #[tokio::test]
+    async fn what_was_given_back_is_taken_again_only_while_there_is_room() {
+        let admission = admission(8);
+        let promise = admission.admit(ByteSize::mib(8)).await.unwrap();
+        assert!(promise.take_again(ByteSize::mib(8)), "it was never given back");
+        promise.give_back();
+        let other = admission.admit(ByteSize::mib(8)).await.unwrap();
+        assert!(!promise.take_again(ByteSize::mib(8)));
+        drop(other);
+        assert!(promise.take_again(ByteSize::mib(8)));
+        assert_eq!(admission.promised(), ByteSize::mib(8).as_u64());
+        drop(promise);
+        assert_eq!(admission.promised(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -95,7 +95,10 @@ impl Control {
         let _on_drop = gone.clone().drop_guard();
         let cx = caller.operation().with_cancellation(gone).with_timeout(PATIENCE);
         let (inner, caller, row) = (Arc::clone(&self.0), caller.clone(), living.row());
+        // Whoever is saved is in use.
+        let busy = living.busy();
         let saved = self.0.tasks.complete(async move {
+            let _busy = busy;
             let now = Timestamp::now();
             let saving = SnapshotRow {
                 id: SnapshotId::random(),
@@ -165,7 +168,10 @@ impl Control {
                 if row.state == SnapshotState::Making {
                     return Err(conflict("the snapshot is still being made"));
                 }
-                inner.charge_for(&row, Timestamp::now()).await;
+                // One that could not be removed before was charged for then.
+                if row.state == SnapshotState::Ready {
+                    inner.charge_for(&row, Timestamp::now()).await;
+                }
                 inner.remove_snapshot(&row).await
             })
             .await
@@ -211,7 +217,8 @@ impl Inner {
             let saved = self.provider.snapshot(cx, &row.sandbox, options).await?;
             cx.check("snapshot")?;
             let size = saved.size.map_or(0, ByteSize::as_u64);
-            let ready = stored(self.store.finish_snapshot(row.tenant, row.id, name.as_deref(), size).await)?;
+            let ready =
+                stored(self.store.finish_snapshot(row.tenant, row.id, name.as_deref(), size, room).await)?;
             let ready = ready.ok_or_else(|| conflict("the snapshot was removed while it was made"))?;
             Ok(SnapshotView { left_out: saved.left_out, ..ready.into() })
         };

@@ -120,7 +120,14 @@ fn what_is_forgotten_leaves_the_file() {
         journal.append(n + 1, &output(Stream::Stdout, n * 60_000, &piece)).unwrap();
     }
     journal.set_clock(Duration::from_secs(50), false).unwrap();
+    assert!((6_000_000..6_100_000).contains(&journal.unforgotten()), "{}", journal.unforgotten());
+    // Too little to write the file anew, and it counts.
+    journal.forget(11).unwrap();
+    assert_eq!(all(&journal, 1).len(), 100);
+    assert!((5_400_000..5_500_000).contains(&journal.unforgotten()), "{}", journal.unforgotten());
     journal.forget(80).unwrap();
+    assert!(journal.read(79).is_err(), "events have other numbers than they had");
+    assert!((1_260_000..1_400_000).contains(&journal.unforgotten()), "{}", journal.unforgotten());
     assert!(fs::metadata(&path).unwrap().len() < 2_000_000);
     for found in [journal.clone(), ExecJournal::open(&path).unwrap()] {
         let restored = found.restored().unwrap();
@@ -130,6 +137,7 @@ fn what_is_forgotten_leaves_the_file() {
         assert_eq!(found.time_left(), Some(Duration::from_secs(50)));
     }
     journal.forget(101).unwrap();
+    assert_eq!(journal.unforgotten(), 0);
     assert!(fs::metadata(&path).unwrap().len() < 200);
     journal.append(101, &output(Stream::Stdout, 6_000_000, "on")).unwrap();
     let restored = ExecJournal::open(&path).unwrap().restored().unwrap();

@@ -31,6 +31,8 @@ pub(crate) enum Mood {
     RunsNothing(ErrorKind),
     /// Makes every sandbox, and loses it with the program that runs there.
     Loses,
+    /// The same for the first so many, and none of the others.
+    LosesAtFirst(usize),
     /// Makes every sandbox, begins what is to run there, and says nothing more.
     GoesSilent,
 }
@@ -80,7 +82,7 @@ impl Alteration for Moody {
         let turn = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let bad = |kind| Error::new(kind, "a bad day").with_not_started();
         match self.mood {
-            Mood::Fine | Mood::RunsNothing(_) | Mood::Loses | Mood::GoesSilent => {
+            Mood::Fine | Mood::RunsNothing(_) | Mood::Loses | Mood::LosesAtFirst(_) | Mood::GoesSilent => {
                 self.inner.create(cx, spec, opts).await
             }
             Mood::Fails(kind) => Err(bad(kind)),
@@ -102,7 +104,10 @@ impl Alteration for Moody {
             return Err(Error::new(kind, "it makes no sense"));
         }
         let exec = self.inner.exec(cx, id, req).await?;
-        let mood = self.mood;
+        let mood = match self.mood {
+            Mood::LosesAtFirst(many) if self.asked() <= many => Mood::Loses,
+            mood => mood,
+        };
         let altered = exec.events.filter_map(move |event| async move {
             match (mood, event) {
                 (Mood::Loses, Ok(ExecEvent::Exited(end))) => {

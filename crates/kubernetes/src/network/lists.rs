@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{blocks, policy};
 use crate::config::Owner;
-use crate::error::of;
+use crate::error::{of, senseless};
 use crate::marks;
 
 /// Longest policy that a cluster surely stores.
@@ -21,8 +21,12 @@ const MOST_BYTES: usize = 512 << 10;
 /// After which time a policy without a pod is one that nobody is about to use.
 const LEFT_FOR: Duration = Duration::from_secs(600);
 
-/// How many policies are looked at when those without pods are looked for.
-const MOST_LEFT: u32 = 1000;
+/// How long looking for them may take. It is done as often as they may be left.
+const SWEEP: Duration = Duration::from_secs(300);
+
+/// Policies of one answer, which is not too long even if all of them are, and answers of one look at all of them.
+const PAGE: u32 = 100;
+const MOST_PAGES: usize = 1000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lists {
@@ -73,26 +77,51 @@ impl Lists {
         }
     }
 
-    /// Removes what a server left that ended between a policy and its pod. `lives`: such a sandbox has a pod.
-    pub(crate) async fn sweep(&self, lives: impl Fn(&SandboxId) -> bool) -> Result<()> {
-        let ours = format!("{},{}", marks::selector(&self.owner), marks::SANDBOX);
-        let found = self.api.list(&ListParams::default().labels(&ours).limit(MOST_LEFT)).await.map_err(of)?;
-        let before = SystemTime::now() - LEFT_FOR;
-        for policy in found {
-            let meta = &policy.metadata;
-            let Some(id) = marks::id_of(&self.owner, meta) else { continue };
-            let made = meta.creation_timestamp.as_ref().map(|time| SystemTime::from(time.0));
-            let has_pod = meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-            if lives(&id) || has_pod || made.is_none_or(|made| made > before) {
-                continue;
+    /// Removes what servers left, now and then, for ever. What is too young for one look is there for the next.
+    pub(crate) async fn keep_swept(self, lives: impl Fn(&SandboxId) -> bool) {
+        loop {
+            match tokio::time::timeout(SWEEP, self.sweep(&lives)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "network policies that nobody needs cannot be looked for")
+                }
+                Err(_) => tracing::warn!("network policies that nobody needs are not found in time"),
             }
-            let exactly = Preconditions { uid: meta.uid.clone(), resource_version: None };
-            let params = DeleteParams::default().preconditions(exactly);
-            if let Err(error) = self.api.delete(&marks::name_of(id), &params).await {
-                tracing::warn!(sandbox = %id, %error, "a network policy that nobody needs could not be removed");
+            tokio::time::sleep(LEFT_FOR).await;
+        }
+    }
+
+    /// Removes what a server left that ended between a policy and its pod. `lives`: such a sandbox has a pod, or will.
+    async fn sweep(&self, lives: impl Fn(&SandboxId) -> bool) -> Result<()> {
+        let ours = format!("{},{}", marks::selector(&self.owner), marks::SANDBOX);
+        let mut params = ListParams::default().labels(&ours).limit(PAGE);
+        for _ in 0..MOST_PAGES {
+            let page = self.api.list(&params).await.map_err(of)?;
+            for policy in &page.items {
+                self.remove_left(policy, &lives).await;
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(()),
             }
         }
-        Ok(())
+        Err(senseless("a list without an end"))
+    }
+
+    async fn remove_left(&self, policy: &KubePolicy, lives: impl Fn(&SandboxId) -> bool) {
+        let meta = &policy.metadata;
+        let Some(id) = marks::id_of(&self.owner, meta) else { return };
+        let before = SystemTime::now() - LEFT_FOR;
+        let made = meta.creation_timestamp.as_ref().map(|time| SystemTime::from(time.0));
+        let has_pod = meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+        if lives(&id) || has_pod || made.is_none_or(|made| made > before) {
+            return;
+        }
+        let exactly = Preconditions { uid: meta.uid.clone(), resource_version: None };
+        let params = DeleteParams::default().preconditions(exactly);
+        if let Err(error) = self.api.delete(&marks::name_of(id), &params).await {
+            tracing::warn!(sandbox = %id, %error, "a network policy that nobody needs could not be removed");
+        }
     }
 }
 
@@ -118,6 +147,8 @@ fn egress(network: &NetworkPolicy) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -136,9 +167,31 @@ mod tests {
         );
     }
 
+    type Questions = mpsc::UnboundedReceiver<(http::Method, String)>;
+
+    /// Lists of a cluster that has these policies.
+    fn lists(page: impl Fn(&http::Uri) -> Value + Send + Sync + 'static) -> (Lists, Questions) {
+        let (asked, questions) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let _ = asked.send((request.method().clone(), request.uri().path().to_owned()));
+            let answer = match request.method() {
+                &http::Method::GET => page(request.uri()),
+                _ => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" }),
+            };
+            let answer = kube::client::Body::from(answer.to_string().into_bytes());
+            async { Ok::<_, std::convert::Infallible>(http::Response::new(answer)) }
+        });
+        let api = Api::namespaced(kube::Client::new(service, "default"), "default");
+        (Lists::new(api, "me".parse().unwrap()), questions)
+    }
+
+    fn page(items: Value, further: &str) -> Value {
+        json!({ "kind": "NetworkPolicyList", "apiVersion": "networking.k8s.io/v1", "metadata": { "continue": further },
+            "items": items })
+    }
+
     #[tokio::test]
     async fn only_old_lists_without_a_pod_are_swept() {
-        let owner: Owner = "me".parse().unwrap();
         let (old, new) = (
             "2020-01-01T00:00:00Z".to_owned(),
             sandstorm_types::Timestamp::from(SystemTime::now()).to_string(),
@@ -155,34 +208,45 @@ mod tests {
         };
         let pod = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y" }]);
         let none = || json!([]);
-        let items = json!([
-            item(left, &old, none()),
-            item(lives, &old, none()),
-            item(tied, &old, pod),
-            item(fresh, &new, none())
-        ]);
-        let list = json!({ "kind": "NetworkPolicyList", "apiVersion": "networking.k8s.io/v1", "metadata": {}, "items": items });
-        let (asked, mut questions) = tokio::sync::mpsc::unbounded_channel();
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let _ = asked.send((request.method().clone(), request.uri().path().to_owned()));
-            let answer = match request.method() {
-                &http::Method::GET => list.to_string(),
-                _ => json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" }).to_string(),
-            };
-            async {
-                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
-                    answer.into_bytes(),
-                )))
-            }
+        let first = page(json!([item(lives, &old, none()), item(tied, &old, pod)]), "further");
+        let last = page(json!([item(fresh, &new, none()), item(left, &old, none())]), "");
+        let (lists, mut questions) = lists(move |uri| {
+            let further = uri.query().is_some_and(|query| query.contains("continue=further"));
+            if further { last.clone() } else { first.clone() }
         });
-        let api = Api::namespaced(kube::Client::new(service, "default"), "default");
-        Lists::new(api, owner).sweep(|id| *id == lives).await.unwrap();
+        lists.sweep(|id| *id == lives).await.unwrap();
         let mut removed = Vec::new();
         while let Ok((method, path)) = questions.try_recv() {
             removed.extend((method == http::Method::DELETE).then_some(path));
         }
         assert_eq!(removed.len(), 1, "{removed:?}");
         assert!(removed[0].ends_with(&marks::name_of(left)), "{removed:?}");
+    }
+
+    #[tokio::test]
+    async fn a_list_without_an_end_is_given_up() {
+        let (lists, mut questions) = lists(|_| page(json!([]), "further"));
+        assert!(lists.sweep(|_| false).await.is_err());
+        let mut asked = 0;
+        while questions.try_recv().is_ok() {
+            asked += 1;
+        }
+        assert_eq!(asked, MOST_PAGES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_too_young_is_looked_at_again() {
+        let (lists, mut questions) = lists(|_| page(json!([]), ""));
+        let begin = tokio::time::Instant::now();
+        let twice = async {
+            questions.recv().await.unwrap();
+            questions.recv().await.unwrap();
+        };
+        tokio::select! {
+            () = lists.keep_swept(|_| false) => {}
+            () = twice => {}
+        }
+        assert_eq!(begin.elapsed().as_secs(), LEFT_FOR.as_secs());
     }
 
     #[test]

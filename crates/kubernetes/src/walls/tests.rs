@@ -76,6 +76,25 @@ fn what_the_operator_counts_on_has_to_be_there() {
 }
 
 #[test]
+fn a_network_counts_as_tried_only_if_it_was() {
+    let mut config = config();
+    let mut misses_net = |address: &str, network: Value| {
+        config.enforced = Enforced::Tried(address.parse().unwrap());
+        let network = serde_json::from_value(network).unwrap();
+        let wanted = SandboxSpec { network, ..SandboxSpec::default() };
+        let walls = report(&config, &wanted, &pod(&good()));
+        walls.missing.iter().any(|wall| wall.name == "net")
+    };
+    for rule in ["ip:0.0.0.0/0:443", "ip:10.96.0.1:443"] {
+        assert!(!misses_net("10.96.0.1:443", json!({ "allow": [rule] })), "{rule}");
+    }
+    for rule in ["ip:0.0.0.0/0:443", "ip:8.8.8.8:443"] {
+        assert!(misses_net("8.8.8.8:443", json!({ "allow": [rule] })), "{rule}");
+    }
+    assert!(!misses_net("8.8.8.8:443", json!("none")) && misses_net("10.96.0.1:443", json!("open")));
+}
+
+#[test]
 fn the_report_claims_what_the_pod_says_and_names_the_rest() {
     let (id, wanted) = (SandboxId::random(), SandboxSpec::default());
     let opts = sandstorm_provider::CreateOptions { id, ..Default::default() };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sandstorm_types::ErrorKind;
 use tokio::sync::watch;
 
-use super::{ExecLog, ListenerGuard, of};
+use super::{ExecLog, Keep, ListenerGuard, of};
 use crate::{Error, ExecEvent, Offset, Result};
 
 /// The pace that a listener sets for as long as it lives.
@@ -31,6 +31,8 @@ impl Drop for Pace {
         if content.pacer == Some(self.who) {
             content.pacer = None;
             self.log.settle(&mut content);
+            // Somebody else who listens may have to set the pace now.
+            self.log.0.length.send_modify(|_| {});
         }
     }
 }
@@ -86,8 +88,16 @@ impl Listener {
         }
         // Marked as seen before looking, so that what comes in between is not slept through.
         self.length.borrow_and_update();
-        let content = self.log.content();
-        self.next = self.next.max(content.base);
+        let mut content = self.log.content();
+        if self.next < content.base {
+            // To go on behind the gap would give what follows wrong numbers.
+            let forgotten = "what came meanwhile was forgotten";
+            return Look::Failed(Error::new(ErrorKind::Conflict, forgotten));
+        }
+        if self.pace.is_none() && content.keep == Keep::UntilTaken && content.pacer.is_none() {
+            // The program waits for somebody to take what it writes, and its own listener went away.
+            self.pace = Some(self.log.start_pacing(&mut content, self.next));
+        }
         if let Some(event) = content.event(self.next) {
             return Look::Event(event.clone());
         }

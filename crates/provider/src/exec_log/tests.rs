@@ -96,6 +96,8 @@ async fn the_writer_waits_for_the_listener_that_sets_the_pace() {
 struct Shelf {
     events: Mutex<Vec<ExecEvent>>,
     full: std::sync::atomic::AtomicBool,
+    /// Events before this are forgotten.
+    base: std::sync::atomic::AtomicU64,
 }
 
 impl Journal for Arc<Shelf> {
@@ -117,8 +119,14 @@ impl Journal for Arc<Shelf> {
         Ok(self.events.lock().unwrap().iter().skip(from as usize).take(3).cloned().collect())
     }
 
-    fn forget(&self, _: u64) -> io::Result<()> {
+    fn forget(&self, before: u64) -> io::Result<()> {
+        self.base.store(before, std::sync::atomic::Ordering::Relaxed);
         Ok(())
+    }
+
+    fn unforgotten(&self) -> u64 {
+        let base = self.base.load(std::sync::atomic::Ordering::Relaxed);
+        self.events.lock().unwrap().iter().skip(base as usize).map(size).sum()
     }
 }
 
@@ -145,14 +153,116 @@ async fn a_journaled_log_keeps_little_in_memory_and_loses_nothing() {
     }
 }
 
+/// Whether whoever writes has to wait.
+async fn waits(log: &ExecLog) -> bool {
+    tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err()
+}
+
+/// Writes in large steps, and hears all of it, until the log is just full.
+async fn fill(log: &ExecLog, events: &mut BoxStream<'static, Result<ExecEvent>>) -> u64 {
+    let step = Bytes::from(vec![0; 4 << 20]);
+    let steps = MOST_UNFORGOTTEN / step.len() as u64;
+    assert!(matches!(events.next().await, Some(Ok(ExecEvent::Started))));
+    for _ in 0..steps {
+        assert!(!waits(log).await, "there is room, and it waits");
+        log.write(Stream::Stdout, step.clone()).unwrap();
+        assert!(matches!(events.next().await, Some(Ok(ExecEvent::Output { .. }))));
+    }
+    steps + 1
+}
+
+#[tokio::test]
+async fn the_writer_waits_for_what_was_heard_to_be_forgotten() {
+    let shelf = Box::new(Arc::new(Shelf::default()));
+    for log in [ExecLog::new(Keep::UntilForgotten), ExecLog::journaled(Keep::UntilForgotten, shelf).unwrap()]
+    {
+        let (_, mut events) = log.events(AttachFrom::START);
+        let next = fill(&log, &mut events).await;
+        assert!(waits(&log).await, "everything was heard, nothing forgotten, and it goes on");
+        // Who comes anew hears it again, and that frees nothing.
+        let (_, mut again) = log.events(AttachFrom::START);
+        for _ in 0..next {
+            again.next().await.unwrap().unwrap();
+        }
+        assert!(waits(&log).await, "it was heard twice, nothing forgotten, and it goes on");
+        {
+            let writer = log.pace();
+            tokio::pin!(writer);
+            assert!(futures_util::poll!(&mut writer).is_pending());
+            log.forget(2).unwrap();
+            writer.await;
+        }
+        log.write(Stream::Stdout, piece(1)).unwrap();
+        assert!(matches!(again.next().await, Some(Ok(ExecEvent::Output { .. }))));
+        assert!(!waits(&log).await, "there is room again, and it waits");
+    }
+}
+
+#[tokio::test]
+async fn a_context_is_bounded_by_who_runs_its_cells() {
+    let log = ExecLog::new(Keep::UntilForgotten);
+    let (_, mut events) = log.events(AttachFrom::START);
+    fill(&log, &mut events).await;
+    log.write_channel(piece(1)).unwrap();
+    events.next().await.unwrap().unwrap();
+    assert!(!waits(&log).await, "a cell that is not done waits for its own end");
+}
+
+#[tokio::test]
+async fn who_comes_when_nobody_sets_the_pace_sets_it() {
+    let log = ExecLog::new(Keep::UntilTaken);
+    drop(log.paced_events(None));
+    let fill = |n| log.write(Stream::Stdout, Bytes::from(vec![n; LAG as usize + 1])).unwrap();
+    fill(0);
+    assert!(waits(&log).await, "nobody listens, and it goes on");
+    let (first, mut events) = log.events(AttachFrom::START);
+    assert_eq!(first, 0);
+    assert!(matches!(events.next().await, Some(Ok(ExecEvent::Started))));
+    // Another one does not take it over as long as there is one.
+    let (_, mut other) = log.events(AttachFrom::Seq(1));
+    other.next().await.unwrap().unwrap();
+    assert!(waits(&log).await, "who came later set the pace");
+    events.next().await.unwrap().unwrap();
+    assert!(!waits(&log).await, "all was taken, and it waits");
+    // Then it does, also when it sleeps.
+    {
+        let sleeping = other.next();
+        tokio::pin!(sleeping);
+        assert!(futures_util::poll!(&mut sleeping).is_pending());
+        drop(events);
+        assert!(futures_util::poll!(&mut sleeping).is_pending());
+        fill(1);
+        assert!(matches!(sleeping.await, Some(Ok(ExecEvent::Output { .. }))));
+    }
+    assert!(!waits(&log).await, "who is left took all, and it waits");
+    assert_eq!(log.content().events.len(), 0);
+    drop(other);
+}
+
+#[tokio::test]
+async fn who_is_behind_what_was_forgotten_hears_that() {
+    let log = ExecLog::new(Keep::UntilForgotten);
+    for n in 0..4 {
+        log.write(Stream::Stdout, piece(n)).unwrap();
+    }
+    let (_, mut slow) = log.events(AttachFrom::START);
+    let (_, mut quick) = log.events(AttachFrom::Seq(2));
+    slow.next().await.unwrap().unwrap();
+    quick.next().await.unwrap().unwrap();
+    log.forget(3).unwrap();
+    let error = slow.next().await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(slow.next().await.is_none());
+    let heard = quick.next().await.unwrap().unwrap();
+    assert!(matches!(heard, ExecEvent::Output { offset: 100_000, .. }), "{heard:?}");
+}
+
 #[tokio::test]
 async fn what_is_kept_until_forgotten_waits_for_its_listener() {
     let log = ExecLog::new(Keep::UntilForgotten);
     for n in 0..6 {
         log.write(Stream::Stdout, piece(n)).unwrap();
     }
-    let waits =
-        async |log: &ExecLog| tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err();
     assert!(waits(&log).await, "nobody listens, and it goes on");
     let (_, mut events) = log.events(AttachFrom::Seq(1));
     for _ in 0..3 {
@@ -184,8 +294,7 @@ async fn who_waits_for_the_end_sets_no_pace() {
     for n in 0..6 {
         log.write(Stream::Stdout, piece(n)).unwrap();
     }
-    let waits = tokio::time::timeout(Duration::from_millis(20), log.pace()).await.is_err();
-    assert!(waits, "the pace is that of who hears everything");
+    assert!(waits(&log).await, "the pace is that of who hears everything");
     log.end(end()).unwrap();
     let heard: Vec<_> = end_alone.collect().await;
     assert!(matches!(&heard[..], [Ok(ExecEvent::Exited(_))]), "{heard:?}");

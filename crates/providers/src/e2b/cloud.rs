@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Tasks};
-use sandstorm_types::{Capabilities, ErrorKind, LimitName, LimitSet, SandboxId};
+use sandstorm_provider::{Error, Events, ProviderEvent, ProviderInfo, Result, Tasks, UnderWay};
+use sandstorm_types::{Capabilities, ErrorKind, LimitName, LimitSet, SandboxId, SnapshotId};
 
 use super::client::Client;
 use super::config::{Config, E2bTemplate, template_named};
@@ -32,6 +32,8 @@ pub(super) struct Cloud {
     pub(super) execs: Execs,
     pub(super) events: Events,
     pub(super) tasks: Tasks,
+    /// Snapshots that are being made.
+    pub(super) saving: UnderWay<SnapshotId>,
 }
 
 impl Cloud {
@@ -51,6 +53,7 @@ impl Cloud {
             execs: Execs::default(),
             events: Events::default(),
             tasks: Tasks::default(),
+            saving: UnderWay::default(),
         })
     }
 

@@ -192,7 +192,7 @@ impl Provider for E2bProvider {
                 let why = "what runs there would go on under no name of ours";
                 return Err(not_offered("snapshot_memory", why));
             }
-            self.0.save(id, &opts.id).await
+            self.0.snapshot(cx, id, opts.id).await
         };
         self.run(cx, "snapshot", work).await
     }

@@ -1,7 +1,9 @@
 //! Sandboxes saved there. To them a saved sandbox is a template with a name; ours is made of our mark and our id, and is all
 //! that is needed to find it again. Only files are saved: what runs would go on there without anybody who knows of it.
 
-use sandstorm_provider::{Error, Result, Snapshot};
+use std::sync::Arc;
+
+use sandstorm_provider::{Error, OpContext, Result, Snapshot};
 use sandstorm_types::{ErrorKind, Retry, SandboxId, SnapshotId, Template};
 use serde::Deserialize;
 
@@ -65,12 +67,27 @@ impl Cloud {
         Ok(found)
     }
 
-    pub(super) async fn save(&self, sandbox: &SandboxId, id: &SnapshotId) -> Result<Snapshot> {
+    /// What is asked of them is waited for to its end, whoever gave up: only then it is known what to remove.
+    pub(super) async fn snapshot(
+        self: &Arc<Self>,
+        cx: &OpContext,
+        sandbox: &SandboxId,
+        id: SnapshotId,
+    ) -> Result<Snapshot> {
+        let Some(saving) = self.saving.begin(id) else { return Err(exists(&id)) };
+        let (cloud, sandbox) = (Arc::clone(self), *sandbox);
+        let work = async move |_gone| {
+            let _saving = saving;
+            cloud.save(&sandbox, &id).await
+        };
+        self.tasks.make(cx, "snapshot", work).await
+    }
+
+    async fn save(&self, sandbox: &SandboxId, id: &SnapshotId) -> Result<Snapshot> {
         let place = self.place(sandbox).await?;
         // To them a second one of a name takes the place of the first.
         if !self.saved(id).await?.is_empty() {
-            let message = "there is such a snapshot already";
-            return Err(Error::new(ErrorKind::Conflict, message).with("snapshot", id));
+            return Err(exists(id));
         }
         let name = self.name_of(id);
         let saved = {
@@ -91,6 +108,7 @@ impl Cloud {
 
     /// Absent is fine. That it is gone is looked up: an answer that says so is not enough.
     pub(super) async fn forget(&self, id: &SnapshotId) -> Result<()> {
+        self.saving.settled(id).await;
         for saved in self.saved(id).await? {
             match self.client.forget(&saved.id).await {
                 Ok(()) => {}
@@ -119,6 +137,10 @@ impl Cloud {
         let known = template_name(template).and_then(|name| self.templates.get(name));
         Ok(known.map(|template| template.id.clone()).unwrap_or_default())
     }
+}
+
+fn exists(id: &SnapshotId) -> Error {
+    Error::new(ErrorKind::Conflict, "there is such a snapshot already").with("snapshot", id)
 }
 
 #[cfg(test)]

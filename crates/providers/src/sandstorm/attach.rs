@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::{AttachFrom, Error, Exec, ExecEvent, ExecInput, Result};
-use sandstorm_types::ExecId;
+use sandstorm_types::{ErrorKind, ExecId};
 
 use super::client::Far;
 use super::error::{of, senseless};
@@ -46,14 +46,27 @@ impl Far {
         Ok(Listener::new(Arc::clone(self), running, events, from, false))
     }
 
+    /// Waits until a program has ended. A server that is away for a moment has not ended it.
+    async fn ended(&self, running: &Running) -> Result<()> {
+        loop {
+            match self.client.exec_view(running.place.theirs(), running.id).await.map_err(of) {
+                Ok(view) if !view.running => return Ok(()),
+                Ok(_) => {}
+                Err(error) if !is_passing(error.kind()) || running.place.ended().is_cancelled() => {
+                    return Err(error);
+                }
+                Err(error) => tracing::debug!(exec = %running.id, %error, "nobody can tell whether it runs"),
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
     /// How a program ends, without a listener there before it has: such a one would set its pace.
     fn end_alone(self: Arc<Self>, running: Arc<Running>) -> BoxStream<'static, Result<ExecEvent>> {
         stream::once(async move {
-            while self.client.exec_view(running.place.theirs(), running.id).await.map_err(of)?.running {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
-            let from = AttachFrom::Seq(running.forgotten.load(Ordering::Acquire));
-            let mut events = self.listen(running, from).await?.into_stream();
+            self.ended(&running).await?;
+            // What was forgotten before an earlier one of us went away is known there only.
+            let mut events = self.listen(running, AttachFrom::End).await?.into_stream();
             while let Some(event) = events.next().await {
                 if let end @ ExecEvent::Exited(_) = event? {
                     return Ok(end);
@@ -63,4 +76,9 @@ impl Far {
         })
         .boxed()
     }
+}
+
+/// Whether the same question may be answered a little later.
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Provider | ErrorKind::Timeout | ErrorKind::Capacity | ErrorKind::Quota)
 }

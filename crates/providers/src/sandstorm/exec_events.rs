@@ -39,6 +39,7 @@ impl Listener {
         let story = match (running.output, from) {
             (Some(most), from) => Story::new(running.id, most, from),
             (None, AttachFrom::Seq(first)) => Story::passing(running.id, first),
+            (None, AttachFrom::End) => Story::anywhere(running.id),
             (None, _) => Story::passing(running.id, 0),
         };
         let _own = own.then(|| running.over.clone().drop_guard());

@@ -45,12 +45,10 @@ impl ErrorFamily {
         }
     }
 
-    /// The same of an error that work in a sandbox ended with: what is left of failures there is the loss of it.
+    /// The same of an error that work in a sandbox ended with: what is left of failures there is the loss of it. Everything else
+    /// may be what the sandbox itself says, such as one that is full of its own processes, and is nobody else's matter.
     pub fn of_work(kind: ErrorKind) -> Option<Self> {
-        Self::of(kind).map(|family| match family {
-            Self::Timeout | Self::Failure => Self::Lost,
-            other => other,
-        })
+        matches!(Self::of(kind)?, Self::Timeout | Self::Failure).then_some(Self::Lost)
     }
 
     /// Whether it says that there is too much at once.

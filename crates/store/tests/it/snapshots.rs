@@ -37,7 +37,7 @@ fn row(tenant: TenantId, created_at: i64) -> SnapshotRow {
 async fn add(case: &Case, tenant: TenantId, created_at: i64, name: Option<&str>, size: u64) -> SnapshotRow {
     let row = row(tenant, created_at);
     case.store.insert_snapshot(&row, ROOM, &audit("snapshot.create")).await.unwrap();
-    case.store.finish_snapshot(tenant, row.id, name, size).await.unwrap().unwrap()
+    case.store.finish_snapshot(tenant, row.id, name, size, ROOM).await.unwrap().unwrap()
 }
 
 async fn list(case: &Case, tenant: TenantId, filter: SnapshotFilter) -> Vec<SnapshotId> {
@@ -53,7 +53,11 @@ async fn one_is_found_when_it_is_ready_and_by_its_owner_alone(case: Case) {
     let first = add(&case, owner, 6, None, 300).await;
     assert_eq!((first.state, first.size_bytes), (SnapshotState::Ready, 300));
     assert_eq!(case.store.snapshot(owner, first.id).await.unwrap().as_ref(), Some(&first));
-    assert_eq!(case.store.finish_snapshot(owner, first.id, None, 1).await.unwrap(), None, "it is ready");
+    assert_eq!(
+        case.store.finish_snapshot(owner, first.id, None, 1, ROOM).await.unwrap(),
+        None,
+        "it is ready"
+    );
     for id in [first.id, unready.id] {
         assert_eq!(case.store.snapshot(other, id).await.unwrap(), None);
         assert_eq!(case.store.end_snapshot(other, id, None).await.unwrap(), None);
@@ -68,7 +72,7 @@ async fn one_is_found_when_it_is_ready_and_by_its_owner_alone(case: Case) {
     assert_eq!(list(&case, owner, rest).await, [first.id]);
     assert!(!case.store.forget_snapshot(owner, first.id).await.unwrap(), "it is ready");
     let ended = case.store.end_snapshot(owner, first.id, Some(&audit("snapshot.delete"))).await.unwrap();
-    assert_eq!(ended.unwrap().state, SnapshotState::Ending);
+    assert_eq!(ended.unwrap().state, SnapshotState::Ready, "as it was");
     assert_eq!(case.store.snapshot(owner, first.id).await.unwrap(), None);
     assert!(case.store.forget_snapshot(owner, first.id).await.unwrap());
     let kept = case.store.end_snapshot(owner, unready.id, None).await.unwrap().unwrap();
@@ -148,11 +152,19 @@ async fn ceilings_hold_for_many_at_once(case: Case) {
         );
     }
     let (fine, refused): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().partition(Result::is_ok);
-    assert_eq!((fine.len(), refused.len()), (10, 20));
+    // Of all that may be kept, few may be made at a time.
+    assert_eq!((fine.len(), refused.len()), (4, 26));
+    let many = case.new_tenant("three").await;
+    for number in 0..10 {
+        add(&case, many, number, None, 1).await;
+    }
+    let one_more = case.store.insert_snapshot(&row(many, 11), ROOM, &audit("snapshot.create")).await;
+    let error = one_more.unwrap_err();
+    assert!(matches!(error, StoreError::QuotaExceeded { limit: 10, .. }), "{error:?}");
     for error in refused {
         let error = error.unwrap_err();
         assert!(
-            matches!(error, StoreError::QuotaExceeded { which: QuotaKind::Snapshots, limit: 10, .. }),
+            matches!(error, StoreError::QuotaExceeded { which: QuotaKind::Snapshots, limit: 4, .. }),
             "{error:?}"
         );
     }
@@ -160,7 +172,10 @@ async fn ceilings_hold_for_many_at_once(case: Case) {
     add(&case, large, 1, None, 999).await;
     let next = row(large, 2);
     assert_eq!(case.store.insert_snapshot(&next, ROOM, &audit("snapshot.create")).await.unwrap(), 1);
-    case.store.finish_snapshot(large, next.id, None, 1).await.unwrap().unwrap();
+    let wrong = case.store.finish_snapshot(large, next.id, None, 2, ROOM).await.unwrap_err();
+    assert!(matches!(wrong, StoreError::QuotaExceeded { used: 999, wanted: 2, .. }), "{wrong:?}");
+    assert_eq!(case.store.snapshot(large, next.id).await.unwrap(), None, "it is as it was");
+    case.store.finish_snapshot(large, next.id, None, 1, ROOM).await.unwrap().unwrap();
     let error =
         case.store.insert_snapshot(&row(large, 3), ROOM, &audit("snapshot.create")).await.unwrap_err();
     assert!(matches!(error, StoreError::QuotaExceeded { which: QuotaKind::SnapshotBytes, .. }), "{error:?}");
@@ -178,5 +193,5 @@ async fn what_is_not_ready_is_found_to_be_settled(case: Case) {
     let found = case.store.unsettled_snapshots(at(50)).await.unwrap();
     assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [old.id, ending.id]);
     assert!(case.store.forget_snapshot(owner, old.id).await.unwrap());
-    assert_eq!(case.store.finish_snapshot(owner, old.id, None, 1).await.unwrap(), None);
+    assert_eq!(case.store.finish_snapshot(owner, old.id, None, 1, ROOM).await.unwrap(), None);
 }

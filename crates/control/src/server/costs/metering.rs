@@ -71,8 +71,8 @@ impl Account {
         if counted.is_empty() && *number == 0 {
             return None;
         }
-        let most = now.since(self.entry().began_at) + SLACK;
-        if !counted.iter().all(|counted| self.is_possible(counted, most)) {
+        let most = before.ended_at.since(self.entry().began_at) + SLACK;
+        if !self.is_possible(counted, most) {
             tracing::warn!(
                 object = self.entry().object,
                 provider = before.provider,
@@ -97,13 +97,18 @@ impl Account {
         Some(PartBill { part: *number, bill: (!counted.is_empty()).then_some(after) })
     }
 
-    /// What a provider says is hostile like everything else that it says.
-    fn is_possible(&self, counted: &Metered, most: Duration) -> bool {
+    /// What a provider says is hostile like everything else that it says. What it says of several is bounded together: they are
+    /// attempts at one thing, one after the other.
+    fn is_possible(&self, counted: &[Metered], most: Duration) -> bool {
         let demand = self.demand();
         let cpus = demand.cpus.milli().div_ceil(1000).max(1);
-        counted.wall <= most
-            && counted.cpu <= most.saturating_mul(cpus)
-            && counted.peak_memory.as_u64() <= demand.memory.as_u64().saturating_mul(2)
+        let sum = |of: fn(&Metered) -> Duration| {
+            counted.iter().map(of).fold(Duration::ZERO, Duration::saturating_add)
+        };
+        let memory = demand.memory.as_u64().saturating_mul(2);
+        sum(|counted| counted.wall) <= most
+            && sum(|counted| counted.cpu) <= most.saturating_mul(cpus)
+            && counted.iter().all(|counted| counted.peak_memory.as_u64() <= memory)
     }
 }
 

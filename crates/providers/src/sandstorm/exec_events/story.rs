@@ -28,6 +28,8 @@ pub(super) struct Story {
     passing: bool,
     /// Of a telling that begins in the middle: whether it is known where a stream is, which its first part tells.
     found: Option<PerStream<bool>>,
+    /// Whether the first event tells where the telling begins.
+    anywhere: bool,
 }
 
 /// What an event comes to.
@@ -43,7 +45,17 @@ impl Story {
     pub(super) fn new(exec: ExecId, most: ByteSize, from: AttachFrom) -> Self {
         let heard = PerStream::default();
         let most = most.as_u64();
-        Self { exec, most, from, next: 0, started: false, heard, passing: false, found: None }
+        Self {
+            exec,
+            most,
+            from,
+            next: 0,
+            started: false,
+            heard,
+            passing: false,
+            found: None,
+            anywhere: false,
+        }
     }
 
     /// One of a program whose output is not kept, from this number on: everything that is told is new, and nothing may be
@@ -58,8 +70,16 @@ impl Story {
         }
     }
 
+    /// The same, from wherever they still have it.
+    pub(super) fn anywhere(exec: ExecId) -> Self {
+        Self { found: Some(PerStream::default()), anywhere: true, ..Self::passing(exec, 0) }
+    }
+
     pub(super) fn hear(&mut self, event: Event) -> Result<Heard> {
         let Event { seq, body } = event;
+        if std::mem::take(&mut self.anywhere) {
+            (self.next, self.started) = (seq, seq > 0);
+        }
         if seq < self.next {
             return Err(senseless("an event comes twice"));
         }
@@ -240,6 +260,11 @@ mod tests {
         assert!(rest.hear(said(9, 907, "x")).is_err(), "a gap");
         assert!(Story::passing(EXEC, 7).hear(said(8, 0, "x")).is_err(), "what was said before is lost");
         assert!(Story::passing(EXEC, 7).hear(said(6, 0, "x")).is_err(), "what was heard before");
+        let mut rest = Story::anywhere(EXEC);
+        assert_eq!(rest.hear(said(7, 900, "one")).unwrap(), output(900, "one"));
+        assert!(rest.hear(said(9, 903, "x")).is_err(), "a number is missing");
+        let start = told(0, EventBody::Start { exec: EXEC });
+        assert_eq!(Story::anywhere(EXEC).hear(start).unwrap(), Heard::Event(ExecEvent::Started));
         assert!(Story::passing(EXEC, 7).hear(said(7, u64::MAX, "x")).is_err(), "more than can be");
     }
 
