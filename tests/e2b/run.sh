@@ -116,7 +116,7 @@ for program in "${programs[@]}"; do
       ;;
     python_elsewhere)
       start_router
-      E2B_API_URL=http://127.0.0.1:$near_port E2B_SANDBOX_URL=http://127.0.0.1:$near_port E2B_API_KEY=$near_key \
+      ELSEWHERE=1 E2B_API_URL=http://127.0.0.1:$near_port E2B_SANDBOX_URL=http://127.0.0.1:$near_port E2B_API_KEY=$near_key \
         "$python/bin/python" -W ignore tests/e2b/python_interpreter.py ${CASES:-} || failed=1
       ;;
     typescript) "$node/node_modules/node/bin/node" "$node/main.ts" ${CASES:-} || failed=1 ;;
