@@ -31,13 +31,27 @@ chmod 711 "$work"
 server=
 router=
 stop() {
-  for one in $router $server; do kill "$one" && wait "$one" || true; done
+  # Not SIGTERM: that would keep the sandboxes for the next server.
+  for one in $router $server; do kill -INT "$one" && wait "$one" || true; done
   rm -rf "$work"
 }
 trap stop EXIT
 state=$work/state
-port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+free_port() {
+  /usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+port=$(free_port)
 domain=sandbox.test:$port
+# Waits until the server with this process id says in this file that it listens.
+listens() {
+  for _ in $(seq 150); do
+    grep -q listening "$2" && return
+    kill -0 "$1" || break
+    sleep 0.2
+  done
+  cat "$work/log"
+  exit 1
+}
 # With `domain`, hosts are below it and behind TLS.
 start() {
   local settings=(SANDSTORM_QUOTAS_SANDBOXES=8)
@@ -46,11 +60,7 @@ start() {
   env "${settings[@]}" "$binary" serve --state-dir "$state" --listen "127.0.0.1:$port" \
     >"$work/out" 2>>"$work/log" &
   server=$!
-  for _ in $(seq 150); do
-    grep -q listening "$work/out" && return
-    kill -0 "$server" || { cat "$work/log"; exit 1; }
-    sleep 0.2
-  done
+  listens "$server" "$work/out"
 }
 start
 
@@ -65,7 +75,7 @@ export E2B_API_KEY OTHER_E2B_API_KEY
 # A router over this server; its address replaces that of the server.
 start_router() {
   local far near=$work/router
-  near_port=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  near_port=$(free_port)
   far=$("$binary" keys create --state-dir "$state" --json | secret)
   mkdir -m 755 "$near"
   cat >"$near/sandstorm.yaml" <<EOF
@@ -76,11 +86,7 @@ EOF
   FAR_KEY=$far "$binary" serve --config "$near/sandstorm.yaml" --state-dir "$near/state" \
     --listen "127.0.0.1:$near_port" >"$near/out" 2>>"$work/log" &
   router=$!
-  for _ in $(seq 150); do
-    grep -q listening "$near/out" && break
-    kill -0 "$router" || { cat "$work/log"; exit 1; }
-    sleep 0.2
-  done
+  listens "$router" "$near/out"
   near_key=$("$binary" keys create --state-dir "$near/state" --form e2b --json | secret)
 }
 
