@@ -41,6 +41,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	$(MAKE) lint
 	scripts/kubernetes.sh build api
 	$(CARGO) test --workspace --locked
+	scripts/kernels.sh test short
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh
 	tests/mcp/run.sh
@@ -54,6 +55,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	$(MAKE) lint
 	scripts/kubernetes.sh build node
 	$(CARGO) test --workspace --locked -- --include-ignored
+	scripts/kernels.sh test all
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh 100
 	tests/mcp/run.sh

@@ -5,7 +5,7 @@
 #   bench/run.sh [ROUNDS]
 #
 # Then what an honest sandbox notices of a hostile one beside it, how a server passes on the output of 500 programs at
-# once, and whether the time of a refusal tells another tenant's id from nobody's. Prints tables and keeps them, the raw
+# once, how much memory it takes while nobody reads what programs write, and whether the time of a refusal tells another tenant's id from nobody's. Prints tables and keeps them, the raw
 # samples and a chart in bench/results/. The method is in bench/README.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,4 +24,5 @@ fi
 /usr/bin/python3 -B bench/cold_start.py --binary "$binary" --rounds "${1:-200}"
 /usr/bin/python3 -B bench/neighbour.py --binary "$binary" --out "bench/results/$(date +%F)-neighbour.md"
 /usr/bin/python3 -B bench/streams.py --binary "$binary" --out "bench/results/$(date +%F)-streams.md"
+/usr/bin/python3 -B bench/memory.py --binary "$binary" --out "bench/results/$(date +%F)-memory.md"
 /usr/bin/python3 -B bench/absent.py --binary "$binary" --out "bench/results/$(date +%F)-absent.md"

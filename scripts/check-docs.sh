@@ -13,4 +13,5 @@ if [[ ! -x $binary ]]; then
   echo "check-docs: $binary is missing; build it or name another" >&2
   exit 1
 fi
+/usr/bin/python3 -B tests/kernels/table.py check
 exec /usr/bin/python3 -B scripts/check_docs.py "$(realpath "$binary")" README.md docs/getting-started.md docs/guides/*.md docs/concepts/*.md

@@ -60,6 +60,10 @@ TEST_PACKAGES=(
   make=/usr/bin/make
   postgresql=/usr/bin/pg_ctlcluster
   etcd-server=/usr/bin/etcd
+  qemu-system-x86=/usr/bin/qemu-system-x86_64
+  busybox-static
+  cpio=/usr/bin/cpio
+  e2fsprogs=/usr/sbin/mke2fs
   python3-numpy
   python3-pandas
   python3-matplotlib

@@ -16,10 +16,10 @@ use sandstorm_agent::protocol::{
 };
 use sandstorm_provider::Tasks;
 use serde_bytes::ByteBuf;
-use tokio::sync::mpsc;
+use tokio::sync::{SemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::link::{Link, LinkState, MOST_HELD, Slot};
+use crate::link::{Link, LinkState, Slot};
 use crate::outbox::Outbox;
 use crate::outlets::Outlets;
 use crate::socket::Socket;
@@ -38,8 +38,14 @@ pub struct AgentClient {
 impl AgentClient {
     /// Takes the socket over. The agent's greeting is waited for by [`AgentClient::ready`].
     pub fn new(socket: OwnedFd, tasks: &Tasks) -> io::Result<Self> {
+        Self::taking_over(socket, tasks, 0)
+    }
+
+    /// The same of an agent that had another host before, which left at most so many tasks: what the agent keeps of each
+    /// comes with its greeting, and is held here until somebody takes it.
+    pub fn taking_over(socket: OwnedFd, tasks: &Tasks, most_held: u32) -> io::Result<Self> {
         let socket = Arc::new(Socket::new(socket)?);
-        let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket))));
+        let link = Arc::new(Link::new(Outbox::new(Arc::clone(&socket)), most_held));
         let stop = CancellationToken::new();
         let (connected, stopped) = (Connected(Arc::clone(&link)), stop.clone());
         tasks.start("agent", async move {
@@ -82,6 +88,11 @@ impl AgentClient {
         self.stop.cancel();
     }
 
+    /// Whether nobody is there to speak to any more, as the kernel knows it now.
+    pub fn is_gone(&self) -> bool {
+        self.link.is_over()
+    }
+
     /// Waits until the connection is over.
     pub async fn lost(&self) {
         let mut state = self.link.state.subscribe();
@@ -100,6 +111,11 @@ impl AgentClient {
     /// Whether nothing was ever started in the sandbox.
     pub fn is_untouched(&self) -> bool {
         self.next.load(Ordering::Relaxed) == 1
+    }
+
+    /// Waits for this sandbox's turn for one more upload, which lasts until it is dropped.
+    pub(crate) async fn upload_turn(&self) -> Result<SemaphorePermit<'_>, AgentError> {
+        self.link.uploads.acquire().await.map_err(|_| AgentError::Gone)
     }
 
     /// Starts a task. The first event tells whether it began. One with a tag outlives this connection.
@@ -339,7 +355,7 @@ fn greeted(link: &Link, version: u16, held: u32) -> Result<(), AgentError> {
     if version != VERSION {
         return Err(AgentError::Protocol("another version"));
     }
-    if *link.state.borrow() != LinkState::Starting || held > MOST_HELD {
+    if *link.state.borrow() != LinkState::Starting || held > link.most_held {
         return Err(AgentError::Protocol("a greeting that is none"));
     }
     link.state.send_replace(if held == 0 { LinkState::Ready } else { LinkState::Telling(held) });

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use sandstorm_agent::frame::Decoder;
+use sandstorm_agent::frame::{self, Decoder};
 use sandstorm_agent::protocol::{
     Change, ChangeKind, Ending, Entry, EntryKind, FileError, FileTask, Stream, Task, ToAgent,
 };
@@ -19,23 +19,25 @@ use serde_bytes::ByteBuf;
 
 use crate::{AgentClient, AgentError, TaskEvent, TaskHandle, lost};
 
-/// Bytes of structured answers that are read at most: a listing's limit bounds it long before.
-const MOST_ANSWERS: usize = 64 << 20;
+/// What one entry takes at most: two paths, and room for its envelope.
+const ENTRY: usize = 2 * 4096 + 64;
+
+/// What an operation may say of why it failed: one message, and ours are a line.
+const MOST_WORDS: usize = 64 << 10;
 
 pub async fn read(agent: &AgentClient, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
     let task = FileTask::Read { path: bytes(path), offset: range.offset, length: range.length };
-    content(start(agent, task)?).await
+    content(start(agent, task)?, range.length).await
 }
 
 pub async fn write(agent: &AgentClient, path: &GuestPath, body: ByteStream) -> Result<()> {
-    let handle = start(agent, FileTask::Write { path: bytes(path), mode: 0o644 })?;
-    upload(handle, body).await
+    upload(agent, FileTask::Write { path: bytes(path), mode: 0o644 }, body).await
 }
 
 pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
     let task = match op {
         FileOp::Stat { path } => {
-            let entries = answers(start(agent, FileTask::Stat { path: bytes(&path) })?).await?;
+            let entries = answers(start(agent, FileTask::Stat { path: bytes(&path) })?, 1).await?;
             let entry = entries.first().ok_or_else(|| lost(AgentError::Protocol("no answer")))?;
             return Ok(FileReply::Info(info(&path, entry)));
         }
@@ -43,7 +45,7 @@ pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
             // One more than asked for tells whether there is more.
             let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
             let task = FileTask::List { path: bytes(&path), depth, limit: most };
-            let mut entries = listed(&path, answers(start(agent, task)?).await?);
+            let mut entries = listed(&path, answers(start(agent, task)?, most).await?);
             let more = entries.len() > limit;
             entries.truncate(limit);
             return Ok(FileReply::List { entries, more });
@@ -51,18 +53,17 @@ pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
         FileOp::Search { root, pattern, limit } => {
             let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
             let task = FileTask::Search { path: bytes(&root), pattern: ByteBuf::from(pattern), limit: most };
-            let found = listed(&root, answers(start(agent, task)?).await?);
+            let found = listed(&root, answers(start(agent, task)?, most).await?);
             let more = found.len() > limit;
             let paths = found.into_iter().take(limit).map(|found| found.path).collect();
             return Ok(FileReply::Found { paths, more });
         }
         FileOp::Pack { path } => {
             let task = FileTask::Pack { path: bytes(&path), exclude: Vec::new() };
-            return Ok(FileReply::Archive(content(start(agent, task)?).await?));
+            return Ok(FileReply::Archive(content(start(agent, task)?, None).await?));
         }
         FileOp::Unpack { path, archive } => {
-            let handle = start(agent, FileTask::Unpack { path: bytes(&path) })?;
-            upload(handle, archive).await?;
+            upload(agent, FileTask::Unpack { path: bytes(&path) }, archive).await?;
             return Ok(FileReply::Done);
         }
         FileOp::SetMode { mode, .. } if mode > 0o777 => {
@@ -75,7 +76,7 @@ pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
         FileOp::Move { from, to } => FileTask::Move { from: bytes(&from), to: bytes(&to) },
         FileOp::Remove { path, recursive } => FileTask::Remove { path: bytes(&path), recursive },
     };
-    answers(start(agent, task)?).await?;
+    answers(start(agent, task)?, 0).await?;
     Ok(FileReply::Done)
 }
 
@@ -89,7 +90,7 @@ pub async fn watch(
     let mut watching = Watching {
         handle,
         decoder: Decoder::default(),
-        errors: Decoder::default(),
+        errors: Words::default(),
         top: path.clone(),
         from: None,
     };
@@ -118,30 +119,49 @@ fn bytes(path: &GuestPath) -> ByteBuf {
     ByteBuf::from(path.as_str().as_bytes())
 }
 
+/// What is said on an error stream: a little, whoever says it.
+#[derive(Debug, Default)]
+struct Words {
+    decoder: Decoder,
+    size: usize,
+}
+
+impl Words {
+    fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        self.size = self.size.saturating_add(bytes.len());
+        if self.size > MOST_WORDS {
+            return Err(lost(AgentError::Protocol("errors without end")));
+        }
+        self.decoder.push(bytes);
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Error> {
+        self.decoder.take::<FileError>().ok().flatten().map(|error| file_error(&error))
+    }
+}
+
 /// What a file task said on its error stream, and how it ended.
 #[derive(Debug, Default)]
 struct Verdict {
-    errors: Decoder,
+    errors: Words,
 }
 
 impl Verdict {
     /// `Some` when the task is over.
     fn hear(&mut self, event: TaskEvent) -> Option<Result<()>> {
         match event {
-            TaskEvent::Output { stream: Stream::Error, bytes } => {
-                self.errors.push(&bytes);
-                None
-            }
+            TaskEvent::Output { stream: Stream::Error, bytes } => self.errors.push(&bytes).err().map(Err),
             TaskEvent::Failed(failure) => {
                 let cause = std::io::Error::from_raw_os_error(failure.errno);
                 Some(Err(Error::new(ErrorKind::Provider, "the file operation could not be started")
                     .with_source(cause)))
             }
             TaskEvent::Exited { ending: Ending::Code(0), .. } => Some(Ok(())),
-            TaskEvent::Exited { .. } => Some(Err(match self.errors.take::<FileError>() {
-                Ok(Some(error)) => file_error(&error),
-                _ => Error::new(ErrorKind::FileSystem, "the file operation was ended"),
-            })),
+            TaskEvent::Exited { .. } => {
+                let unexplained = || Error::new(ErrorKind::FileSystem, "the file operation was ended");
+                Some(Err(self.errors.take().unwrap_or_else(unexplained)))
+            }
             TaskEvent::Started(_) | TaskEvent::Closed | TaskEvent::Output { .. } => None,
         }
     }
@@ -159,10 +179,11 @@ pub(crate) fn file_error(error: &FileError) -> Error {
     Error::new(kind, message).with_source(cause).with("errno", error.errno)
 }
 
-/// The output stream as bytes. Resolves when the first of them is there or the operation failed; one that fails later
-/// ends the stream with its error.
-async fn content(handle: TaskHandle) -> Result<ByteStream> {
-    let mut content = Content { handle, verdict: Verdict::default(), over: false };
+/// The output stream as bytes, of which `most` were asked for. Resolves when the first of them is there or the operation
+/// failed; one that fails later ends the stream with its error.
+async fn content(handle: TaskHandle, most: Option<u64>) -> Result<ByteStream> {
+    let room = most.unwrap_or(u64::MAX);
+    let mut content = Content { handle, verdict: Verdict::default(), room, over: false };
     let first = content.next().await;
     if let Some(Err(error)) = first {
         return Err(error);
@@ -177,6 +198,8 @@ async fn content(handle: TaskHandle) -> Result<ByteStream> {
 struct Content {
     handle: TaskHandle,
     verdict: Verdict,
+    /// Bytes that may still come.
+    room: u64,
     over: bool,
 }
 
@@ -184,7 +207,13 @@ impl Content {
     async fn next(&mut self) -> Option<Result<Bytes>> {
         while !self.over {
             match self.handle.next().await {
-                Some(TaskEvent::Output { stream: Stream::Output, bytes }) => return Some(Ok(bytes)),
+                Some(TaskEvent::Output { stream: Stream::Output, bytes }) => {
+                    let room = self.room.checked_sub(bytes.len() as u64);
+                    self.over = room.is_none();
+                    self.room = room.unwrap_or_default();
+                    let too_much = || lost(AgentError::Protocol("more of a file than was asked for"));
+                    return Some(room.map(|_| bytes).ok_or_else(too_much));
+                }
                 Some(event) => match self.verdict.hear(event) {
                     Some(Ok(())) => self.over = true,
                     Some(Err(error)) => {
@@ -204,15 +233,21 @@ impl Content {
 }
 
 /// Sends a body and waits for the verdict. A body that fails midway ends the task before it changed anything.
-async fn upload(mut handle: TaskHandle, mut body: ByteStream) -> Result<()> {
+///
+/// Only so many uploads are under way in one sandbox; the others wait for their turn without having begun anything. A body
+/// gets its turn when its first piece is there, so that a client who sends nothing holds up nobody.
+async fn upload(agent: &AgentClient, task: FileTask, mut body: ByteStream) -> Result<()> {
+    let mut next = body.next().await.transpose()?;
+    let _turn = agent.upload_turn().await.map_err(lost)?;
+    let mut handle = start(agent, task)?;
     let input = handle.input.clone();
     let sending = async {
-        while let Some(piece) = body.next().await {
-            let piece: Bytes = piece?;
+        while let Some(piece) = next {
             // The task may have failed already; its verdict says why.
             if input.write(&piece).await.is_err() {
                 break;
             }
+            next = body.next().await.transpose()?;
         }
         let _ = input.close();
         Ok(())
@@ -241,20 +276,22 @@ async fn upload(mut handle: TaskHandle, mut body: ByteStream) -> Result<()> {
     }
 }
 
-/// All entries that a task answered with.
-async fn answers(mut handle: TaskHandle) -> Result<Vec<Entry>> {
+/// All entries that a task answered with, of which `most` were asked for.
+async fn answers(mut handle: TaskHandle, most: u32) -> Result<Vec<Entry>> {
     let (mut decoder, mut verdict) = (Decoder::default(), Verdict::default());
-    let (mut entries, mut size) = (Vec::new(), 0);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let (mut entries, mut room) = (Vec::new(), most.saturating_mul(ENTRY).saturating_add(frame::LIMIT));
     while let Some(event) = handle.next().await {
         if let TaskEvent::Output { stream: Stream::Output, bytes } = &event {
-            size += bytes.len();
-            if size > MOST_ANSWERS {
-                return Err(lost(AgentError::Protocol("an answer without end")));
-            }
+            let without_end = || lost(AgentError::Protocol("an answer without end"));
+            room = room.checked_sub(bytes.len()).ok_or_else(without_end)?;
             decoder.push(bytes);
             while let Some(entry) =
                 decoder.take().map_err(|_| lost(AgentError::Protocol("a malformed answer")))?
             {
+                if entries.len() >= most {
+                    return Err(without_end());
+                }
                 entries.push(entry);
             }
         }
@@ -301,7 +338,7 @@ fn info(path: &GuestPath, entry: &Entry) -> FileInfo {
 struct Watching {
     handle: TaskHandle,
     decoder: Decoder,
-    errors: Decoder,
+    errors: Words,
     top: GuestPath,
     /// The first half of a rename.
     from: Option<GuestPath>,
@@ -318,13 +355,12 @@ impl Watching {
             }
             match self.handle.next().await? {
                 TaskEvent::Output { stream: Stream::Output, bytes } => self.decoder.push(&bytes),
-                TaskEvent::Output { stream: Stream::Error, bytes } => self.errors.push(&bytes),
-                TaskEvent::Exited { .. } | TaskEvent::Failed(_) => {
-                    return match self.errors.take::<FileError>() {
-                        Ok(Some(error)) => Some(Err(file_error(&error))),
-                        _ => None,
-                    };
+                TaskEvent::Output { stream: Stream::Error, bytes } => {
+                    if let Err(error) = self.errors.push(&bytes) {
+                        return Some(Err(error));
+                    }
                 }
+                TaskEvent::Exited { .. } | TaskEvent::Failed(_) => return self.errors.take().map(Err),
                 _ => {}
             }
         }

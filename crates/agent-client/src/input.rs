@@ -43,7 +43,7 @@ impl TaskInput {
     pub async fn write(&self, bytes: &[u8]) -> Result<(), AgentError> {
         for piece in bytes.chunks(CHUNK) {
             let input = self.piece(piece).await?;
-            self.say(input)?;
+            self.link.say_input(piece.len() as u32, &[input]).await?;
         }
         Ok(())
     }
@@ -53,8 +53,9 @@ impl TaskInput {
         // The end goes with the last piece, so that the agent is woken once for a short message.
         let (before, last) = message.split_at((message.len().saturating_sub(1) / CHUNK) * CHUNK);
         self.write(before).await?;
+        let length = last.len() as u32;
         let last = self.piece(last).await?;
-        self.link.say_all(&[last, ToAgent::Commit { id: self.id }])
+        self.link.say_input(length, &[last, ToAgent::Commit { id: self.id }]).await
     }
 
     /// Sends one message at once. `false`: it is too long for that, or there is no room for it now, or nobody to take it.
@@ -65,7 +66,11 @@ impl TaskInput {
         let Ok(room) = gate.0.try_acquire_many(message.len() as u32) else { return false };
         room.forget();
         let input = ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(message) };
-        self.link.say_all(&[input, ToAgent::Commit { id: self.id }]).is_ok()
+        let said = self.link.try_say_input(message.len() as u32, &[input, ToAgent::Commit { id: self.id }]);
+        if !said {
+            gate.credit(message.len() as u32);
+        }
+        said
     }
 
     /// A piece that there is room for now.

@@ -49,5 +49,6 @@ pub fn lost(error: AgentError) -> Error {
     if error == AgentError::TooLong {
         return Error::new(ErrorKind::InvalidRequest, "arguments, variables and files are too long together");
     }
-    Error::new(ErrorKind::Provider, "the sandbox cannot be reached").with_source(error)
+    let what = "the sandbox cannot be reached: what ran in it is lost, and another one has to be made";
+    Error::new(ErrorKind::Provider, what).with_source(error)
 }

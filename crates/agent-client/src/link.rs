@@ -7,7 +7,7 @@ use sandstorm_agent::frame;
 use sandstorm_agent::protocol::{
     Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW, cost,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::AgentError;
 use crate::input::Gate;
@@ -18,11 +18,11 @@ use crate::task::{TaskEvent, TaskHandle};
 /// Events beside output that a task may send: its start, a failure, the end of each stream and its own.
 const WORDS: u32 = 16;
 
-/// Tasks that an agent may say an earlier host left it.
-pub(crate) const MOST_HELD: u32 = 4096;
-
 /// Guests of which an agent may tell without anybody having taken them.
 const MOST_GUESTS: usize = 256;
+
+/// Uploads to one sandbox at once. Each is a process inside, and what it has not written yet lies in the agent's memory.
+const UPLOADS: usize = 16;
 
 /// What an agent told of guests, by their numbers.
 pub(crate) type Guests = HashMap<u32, Result<PayloadWalls, StartFailure>>;
@@ -33,6 +33,8 @@ pub(crate) struct Link {
     slots: Mutex<HashMap<TaskId, Slot>>,
     /// Tasks of an earlier host that nobody has taken over yet.
     held: Mutex<Vec<(Held, TaskHandle)>>,
+    /// How many of those the agent may tell of.
+    pub(crate) most_held: u32,
     outbox: Outbox,
     /// Guests that wait for a program, and those that failed.
     pub(crate) guests: watch::Sender<Guests>,
@@ -40,6 +42,8 @@ pub(crate) struct Link {
     outlets: Mutex<HashMap<u32, Outlets>>,
     /// Set once: by `Ready`, or by the reason why there will be none.
     pub(crate) state: watch::Sender<LinkState>,
+    /// Turns of uploads.
+    pub(crate) uploads: Semaphore,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +53,14 @@ pub(crate) enum LinkState {
     Telling(u32),
     Ready,
     Lost(AgentError),
+}
+
+fn frames(messages: &[ToAgent]) -> Result<Vec<u8>, AgentError> {
+    let mut frames = Vec::new();
+    for message in messages {
+        frame::append(message, &mut frames).map_err(|_| AgentError::TooLong)?;
+    }
+    Ok(frames)
 }
 
 /// One running task, as the socket's reader sees it.
@@ -72,14 +84,19 @@ impl Slot {
 }
 
 impl Link {
-    pub(crate) fn new(outbox: Outbox) -> Self {
+    pub(crate) fn new(outbox: Outbox, most_held: u32) -> Self {
         let state = watch::Sender::new(LinkState::Starting);
         let guests = watch::Sender::new(Guests::new());
         let (slots, held, outlets) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { slots, held, outbox, guests, outlets, state }
+        let uploads = Semaphore::new(UPLOADS);
+        Self { slots, held, most_held, outbox, guests, outlets, state, uploads }
     }
 
     /// Sends what waits for room, until the connection is over.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.state.borrow(), LinkState::Lost(_)) || self.outbox.is_over()
+    }
+
     pub(crate) async fn empty_outbox(&self) {
         self.outbox.empty().await;
     }
@@ -167,11 +184,19 @@ impl Link {
 
     /// Sends several in one go.
     pub(crate) fn say_all(&self, messages: &[ToAgent]) -> Result<(), AgentError> {
-        let mut frames = Vec::new();
-        for message in messages {
-            frame::append(message, &mut frames).map_err(|_| AgentError::TooLong)?;
-        }
-        self.outbox.send(&frames)
+        self.outbox.send(&frames(messages)?)
+    }
+
+    /// Sends input as soon as there is room for it, with what belongs to it.
+    pub(crate) async fn say_input(&self, bytes: u32, messages: &[ToAgent]) -> Result<(), AgentError> {
+        let room = self.outbox.room(bytes).await?;
+        self.outbox.send_input(&frames(messages)?, room)
+    }
+
+    /// Sends input if there is room for it now. `false`: there is none, or nobody to take it.
+    pub(crate) fn try_say_input(&self, bytes: u32, messages: &[ToAgent]) -> bool {
+        let Some(room) = self.outbox.try_room(bytes) else { return false };
+        frames(messages).and_then(|frames| self.outbox.send_input(&frames, room)).is_ok()
     }
 
     /// Gives credit back for output that was dealt with.

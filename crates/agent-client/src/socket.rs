@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use tokio::io::Interest;
@@ -49,6 +50,14 @@ impl Socket {
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// Whether the other side is gone, as the kernel knows it: before anybody has read as much.
+    pub fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ends = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(ends)
     }
 
     /// Waits until there is room to write.

@@ -27,7 +27,7 @@ impl Player {
     fn start() -> (Self, AgentClient) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let client = AgentClient::new(theirs.into(), &Tasks::default()).unwrap();
+        let client = AgentClient::taking_over(theirs.into(), &Tasks::default(), 8).unwrap();
         (Self { socket: ours, decoder: Decoder::default() }, client)
     }
 
@@ -82,7 +82,7 @@ async fn an_agent_that_breaks_the_rules_loses_the_connection() {
     let ready = |held| FromAgent::Ready { version: VERSION, held };
     let cases: [(Vec<FromAgent>, &'static str); 6] = [
         (vec![FromAgent::Ready { version: VERSION + 1, held: 0 }], "another version"),
-        (vec![ready(u32::MAX)], "a greeting that is none"),
+        (vec![ready(9)], "a greeting that is none"),
         (vec![ready(0), ready(0)], "a greeting that is none"),
         (vec![held(1)], "a task that nobody asked for"),
         (vec![ready(1), held(1), held(2)], "a task that nobody asked for"),
@@ -309,14 +309,14 @@ async fn what_does_not_fit_waits_and_keeps_its_order() {
     player.say(FromAgent::Ready { version: VERSION, held: 0 });
     client.ready().await.unwrap();
     let handles: Vec<_> =
-        (0..20).map(|_| client.start(Task::Connect { port: 1 }, Some([0; 16])).unwrap()).collect();
+        (0..12).map(|_| client.start(Task::Connect { port: 1 }, Some([0; 16])).unwrap()).collect();
     for handle in &handles {
         handle.input.write(&vec![handle.id as u8; WINDOW as usize]).await.unwrap();
     }
-    for id in 1..=20 {
+    for id in 1..=12 {
         assert!(matches!(player.hear(), ToAgent::Start { id: told, .. } if told == id));
     }
-    for id in 1..=20 {
+    for id in 1..=12 {
         for _ in 0..4 {
             let ToAgent::Input { id: told, bytes, .. } = player.hear() else { panic!("not in order") };
             assert_eq!((told, bytes[0], bytes.len()), (id, id as u8, 65_536));
@@ -329,16 +329,127 @@ async fn an_agent_that_reads_nothing_is_given_no_more() {
     let (mut player, client) = Player::start();
     player.say(FromAgent::Ready { version: VERSION, held: 0 });
     client.ready().await.unwrap();
-    let mut refused = None;
-    for _ in 0..100 {
-        let written = match client.start(Task::Connect { port: 1 }, Some([0; 16])) {
-            Ok(handle) => handle.input.write(&vec![0; WINDOW as usize]).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = written {
-            refused = Some(error);
-            break;
-        }
-    }
+    let started = |_| client.start_with(Task::Connect { port: 1 }, Some([0; 16]), &[0; 60_000]);
+    let refused = (0..1000).map(started).find_map(Result::err);
     assert_eq!(refused, Some(AgentError::Protocol("it does not read what it is sent")));
+}
+
+/// More than a host takes of any of these: a window of each stream, and what one answer may be.
+const FAR_TOO_MUCH: u64 = 2 << 20;
+
+/// Plays one file operation to which the agent says the same thing for ever, no faster than it is allowed to. The host must
+/// have heard enough soon.
+fn play_file_task(stream: Stream, bytes: Vec<u8>) -> (AgentClient, std::thread::JoinHandle<()>) {
+    let (mut player, client) = Player::start();
+    let playing = std::thread::spawn(move || {
+        let mut said = 0;
+        player.say(FromAgent::Ready { version: VERSION, held: 0 });
+        let ToAgent::Start { id, .. } = player.hear() else { panic!("nothing was started") };
+        let (each, mut credit) = (cost(bytes.len()), WINDOW);
+        loop {
+            while credit < each {
+                match player.hear() {
+                    ToAgent::Credit { bytes, .. } => credit += bytes,
+                    // The host has heard enough.
+                    _ => return,
+                }
+            }
+            credit -= each;
+            said += bytes.len() as u64;
+            assert!(said < FAR_TOO_MUCH, "the host takes whatever it is told");
+            player.say(FromAgent::Output { id, stream, bytes: ByteBuf::from(bytes.clone()) });
+        }
+    });
+    (client, playing)
+}
+
+fn entry(name: usize) -> Vec<u8> {
+    frame::encode(&sandstorm_agent::protocol::Entry {
+        name: ByteBuf::from(format!("{name}").into_bytes()),
+        kind: sandstorm_agent::protocol::EntryKind::File,
+        size: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        modified: 0,
+        target: None,
+    })
+    .unwrap()
+}
+
+/// What a hostile agent says is bounded by what it was asked for, whichever operation that was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_operation_says_no_more_than_it_was_asked_for() {
+    use crate::files;
+    use sandstorm_provider::{FileOp, ReadRange, WatchOptions};
+
+    let path = || "/workspace/x".parse().unwrap();
+    let because = |error: sandstorm_provider::Error| {
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        format!("{error} {source}")
+    };
+    let (entries, without_end) = (entry(7).repeat(64), "an answer without end");
+    let words = || (Stream::Error, vec![0; 4096], "errors without end");
+    let list = FileOp::List { path: path(), depth: 1, limit: 100 };
+    let search = FileOp::Search { root: path(), pattern: "*".to_owned(), limit: 100 };
+    for (op, (stream, bytes, why)) in [
+        (list, (Stream::Output, entries.clone(), without_end)),
+        (search, (Stream::Output, entries, without_end)),
+        (FileOp::Stat { path: path() }, (Stream::Output, entry(7), without_end)),
+        (FileOp::MakeDir { path: path() }, (Stream::Output, entry(7), without_end)),
+        (FileOp::MakeDir { path: path() }, words()),
+        (FileOp::Pack { path: path() }, words()),
+    ] {
+        let (client, playing) = play_file_task(stream, bytes);
+        let refused = files::operate(&client, op).await.unwrap_err();
+        playing.join().unwrap();
+        assert!(because(refused).contains(why), "{why}");
+    }
+    let (stream, bytes, why) = words();
+    let (client, playing) = play_file_task(stream, bytes);
+    let watched = files::watch(&client, &path(), WatchOptions::default()).await;
+    playing.join().unwrap();
+    assert!(because(watched.map(drop).unwrap_err()).contains(why));
+    let (reading, playing) = play_file_task(Stream::Output, vec![0; 1000]);
+    let range = ReadRange { offset: 0, length: Some(2500) };
+    // Pieces may be joined, so that the first is too long already.
+    let refused = match files::read(&reading, &path(), range).await {
+        Ok(read) => read.collect(1 << 30).await.unwrap_err(),
+        Err(error) => error,
+    };
+    playing.join().unwrap();
+    assert!(because(refused).contains("more of a file than was asked for"));
+}
+
+/// More than the socket and all that may wait would hold: whoever finds no room waits for it, and nothing breaks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_of_many_tasks_takes_turns_for_the_room() {
+    const TASKS: usize = 64;
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    client.ready().await.unwrap();
+    let handles: Vec<_> =
+        (0..TASKS).map(|_| client.start(Task::Connect { port: 1 }, None).unwrap()).collect();
+    let window = vec![b'x'; WINDOW as usize];
+    let writing = futures_util::future::join_all(handles.iter().map(|handle| handle.input.write(&window)));
+    tokio::pin!(writing);
+    // The agent reads nothing yet.
+    let waiting = tokio::time::timeout(Duration::from_millis(300), &mut writing).await;
+    assert!(waiting.is_err(), "all of it found room: {waiting:?}");
+    // What has to get through does.
+    handles[0].input.say(ToAgent::Signal { id: 1, signal: 9 }).unwrap();
+    let reading = std::thread::spawn(move || {
+        let (mut bytes, mut signals) = (0, 0);
+        while bytes < TASKS * WINDOW as usize {
+            match player.hear() {
+                ToAgent::Input { bytes: piece, .. } => bytes += piece.len(),
+                ToAgent::Signal { .. } => signals += 1,
+                _ => {}
+            }
+        }
+        (bytes, signals)
+    });
+    let written = tokio::time::timeout(Duration::from_secs(60), writing).await.unwrap();
+    assert!(written.iter().all(Result::is_ok), "{written:?}");
+    assert_eq!(reading.join().unwrap(), (TASKS * WINDOW as usize, 1));
 }

@@ -55,6 +55,12 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
+/// Which score for when memory runs out a PID 1 has. The highest of all processes is 1000, the ordinary one 0.
+pub const AGENT_RANK: i32 = 400;
+
+/// That of the programs that run below it.
+pub const PAYLOAD_RANK: i32 = 800;
+
 /// Becomes the program. Never returns: either the program runs in this process, or it ends.
 pub(crate) fn become_program(init: &Init, program: &Program, stdio: Stdio, status: OwnedFd) -> ! {
     let (uid, gid) = if program.root { (0, 0) } else { (init.uid, init.gid) };
@@ -205,7 +211,7 @@ fn resource(limit: Rlimit) -> Resource {
 fn go_first_for_memory() -> Result<(), Broken> {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if set_dumpable_behavior(DumpableBehavior::Dumpable).is_ok() {
-        let _ = fs::write("/proc/self/oom_score_adj", "500");
+        let _ = fs::write("/proc/self/oom_score_adj", PAYLOAD_RANK.to_string());
         set_dumpable_behavior(DumpableBehavior::NotDumpable).step("closing its memory")?;
     }
     Ok(())

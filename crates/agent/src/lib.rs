@@ -17,6 +17,7 @@ mod task;
 mod terminal;
 mod watch;
 
+pub use child::{AGENT_RANK, PAYLOAD_RANK};
 pub use door::knock;
 pub use guest::{Giver, Word, job};
 pub use serve::{prepare, serve};

@@ -131,6 +131,13 @@ pub struct Init {
     pub rlimits: Vec<(Rlimit, u64, u64)>,
 }
 
+impl Init {
+    /// Whether control groups count for the sandbox. Without them each process by itself has a limit on its memory.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.rlimits.iter().all(|(limit, ..)| *limit != Rlimit::Data)
+    }
+}
+
 /// Limits of a process that a sandbox sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rlimit {

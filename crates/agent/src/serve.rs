@@ -20,6 +20,7 @@ use crate::frame::{self, Decoder};
 use crate::guest::Guests;
 use crate::protocol::{FromAgent, Init, Tag, Task, TaskId, ToAgent, VERSION};
 use crate::task::{self, Running};
+use sandstorm_sys::process::{Children, look_for_ended};
 
 /// Past this many unsent bytes, no more output is taken from programs.
 const BACKLOG: usize = 512 * 1024;
@@ -378,18 +379,34 @@ impl Agent {
         }
     }
 
-    /// Collects every child that ended: tasks, and orphans that landed on PID 1.
+    /// Collects every child that ended: tasks, and orphans that landed on PID 1. What an orphan used is put down to the
+    /// program in whose session it was, which did not wait for it.
     fn reap(&mut self) -> io::Result<()> {
         let mut drained = [0; 1024];
         while rustix::io::read(&self.children, &mut drained).is_ok() {}
-        while let Some(reaped) = sandstorm_sys::process::reap_any()? {
+        loop {
+            let pid = match look_for_ended()? {
+                Children::Ended(pid) => pid,
+                Children::Living => return Ok(()),
+                Children::None => {
+                    self.tasks.values_mut().for_each(|task| task.is_alone());
+                    return Ok(());
+                }
+            };
+            let session = rustix::process::getsid(Pid::from_raw(pid)).ok().map(Pid::as_raw_nonzero);
+            let reaped = sandstorm_sys::process::reap(pid)?;
             if let Some(running) =
                 self.tasks.values_mut().find(|t| t.pid == reaped.pid && t.guest.is_none() && t.is_alive())
             {
                 running.ended(reaped);
+                continue;
+            }
+            let of_session = |task: &Running| session.is_some_and(|session| session.get() == task.pid);
+            let only = self.tasks.len() == 1;
+            if let Some(running) = self.tasks.values_mut().find(|task| of_session(task) || only) {
+                running.left(reaped);
             }
         }
-        Ok(())
     }
 
     /// Reports tasks whose process ended and whose output was passed on.

@@ -2,6 +2,7 @@
 
 mod beginning;
 mod kept;
+mod others;
 mod remains;
 mod rest;
 mod streams;
@@ -11,6 +12,7 @@ use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
 use sandstorm_sys::fork::Forked;
@@ -19,6 +21,7 @@ use serde_bytes::ByteBuf;
 
 use self::beginning::Beginning;
 use self::kept::Kept;
+use self::others::Others;
 use self::remains::Remains;
 use self::rest::Rest;
 use self::streams::{Input, Output, Streams};
@@ -27,7 +30,7 @@ use crate::frame::Decoder;
 use crate::guest::{self, Guests, Handing};
 use crate::protocol::{
     CHUNK, Ending, FromAgent, Guest, Held, INTERPRETER, Init, InputStream, PIECE_COST, PayloadWalls, Program,
-    StartFailure, Stream, Tag, Task, TaskId, TaskUsage, TerminalSize, WINDOW, cost,
+    StartFailure, Stream, Tag, Task, TaskId, TerminalSize, WINDOW, cost,
 };
 use crate::{connect, files, serve, terminal};
 
@@ -67,6 +70,8 @@ pub(crate) struct Running {
     rest: Rest,
     remains: Remains,
     ended: Option<Reaped>,
+    /// What processes used that its program started and did not wait for.
+    others: Others,
     /// Output of a lasting task that the host may have to be sent again.
     kept: Kept,
     /// Messages for the present host.
@@ -111,6 +116,7 @@ pub(crate) fn start(init: &Init, id: TaskId, tag: Option<Tag>, task: &Task) -> R
     let mut running = Running::new(pid, id, tag, Beginning::Child(status_read, Decoder::default()));
     if let Task::Program(program) = task {
         running.serve(program);
+        running.others.count(program.last && !init.is_grouped());
     }
     (running.outputs, running.inputs, running.terminal) = (outputs, inputs, terminal);
     Ok(running)
@@ -181,6 +187,7 @@ impl Running {
             rest: Rest::default(),
             remains: Remains::default(),
             ended: None,
+            others: Others::default(),
             kept: Kept::default(),
             said: Vec::new(),
             drained: false,
@@ -201,7 +208,8 @@ impl Running {
 
     /// When it has to be looked at even if nothing becomes ready until then.
     pub(crate) fn next_look(&self, now: Instant) -> Option<Instant> {
-        self.rest.until(now).into_iter().chain(self.remains.until()).min()
+        let others = self.others.until().filter(|until| *until > now);
+        self.rest.until(now).into_iter().chain(self.remains.until()).chain(others).min()
     }
 
     /// Which descriptors to poll, and for what. `roomy`: there is space for more output on the way to the host.
@@ -261,9 +269,11 @@ impl Running {
             taken += bytes.len();
             said.push(FromAgent::Output { id: self.id, stream, bytes: ByteBuf::from(bytes) });
         }
-        if let (Some(reaped), true, false) = (self.ended, self.drained && self.kept.all_sent(), self.told) {
+        let done = self.drained && self.kept.all_sent() && !self.others.is_awaited(now);
+        if let (Some(reaped), true, false) = (self.ended, done, self.told) {
             self.told = true;
-            said.push(FromAgent::Exited { id: self.id, ending: ending(reaped), usage: usage(reaped) });
+            let usage = self.others.and(reaped);
+            said.push(FromAgent::Exited { id: self.id, ending: ending(reaped), usage });
         }
         said
     }
@@ -295,13 +305,17 @@ impl Running {
     }
 
     /// A guest whose program is the last thing in here says how it ends, and then does nothing any more. One that says
-    /// nothing, or nonsense, is waited for.
+    /// nothing, or nonsense, is waited for: its program can write there, too, and the launcher tells its true end.
     fn read_last_word(&mut self) {
         let Some(side) = &self.last_word else { return };
         match guest::last_word(side.as_fd()) {
             Ok(Some(word)) if self.is_alive() => self.ended(Reaped { pid: self.pid, ..word }),
             Ok(None) => {}
-            Ok(Some(_)) | Err(_) => self.last_word = None,
+            // Whoever else holds this end would keep the guest waiting for somebody who ends it.
+            Ok(Some(_)) | Err(_) => {
+                let _ = rustix::net::shutdown(side, Shutdown::Both);
+                self.last_word = None;
+            }
         }
     }
 
@@ -489,13 +503,27 @@ impl Running {
     /// The process is gone. What it wrote before is still in its pipes.
     pub(crate) fn ended(&mut self, reaped: Reaped) {
         if self.last {
-            self.remains.leave(Instant::now());
+            let now = Instant::now();
+            self.remains.leave(now);
+            if self.others.begin_to_wait(now) {
+                self.remains.end();
+            }
         }
         self.ended = Some(reaped);
         self.rest.end();
         for output in &mut self.outputs {
             output.empty = false;
         }
+    }
+
+    /// A process of its program's session that nobody waited for was collected.
+    pub(crate) fn left(&mut self, reaped: Reaped) {
+        self.others.add(reaped);
+    }
+
+    /// PID 1 has no child any more.
+    pub(crate) fn is_alone(&mut self) {
+        self.others.are_gone();
     }
 
     /// Reads every output once more after the process ended; the loop alone would wait for pipes that stay silent.
@@ -585,13 +613,5 @@ fn ending(reaped: Reaped) -> Ending {
     match reaped.ending {
         sandstorm_sys::process::Ending::Code(code) => Ending::Code(code),
         sandstorm_sys::process::Ending::Signal(signal) => Ending::Signal(signal),
-    }
-}
-
-fn usage(reaped: Reaped) -> TaskUsage {
-    TaskUsage {
-        user_microseconds: reaped.user_time.as_micros() as u64,
-        system_microseconds: reaped.system_time.as_micros() as u64,
-        peak_memory_bytes: reaped.peak_memory_bytes,
     }
 }

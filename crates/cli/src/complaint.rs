@@ -95,6 +95,11 @@ pub(crate) fn note(message: &str) {
     let _ = writeln!(stderr, "{label} {}", safe(message));
 }
 
+/// Says what is odd and stops nothing, on the error stream.
+pub(crate) fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "warning: {}", safe(message));
+}
+
 /// Whether colours are wanted on this stream.
 pub(crate) fn paints(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && sandstorm_config::Environment::of_process().get("NO_COLOR").is_none()

@@ -10,8 +10,9 @@ use sandstorm_config::{Config, Flag, LoadInput, Loaded};
 use sandstorm_language::Catalogue;
 
 use crate::arguments::{ConfigCommand, Shared};
-use crate::complaint::misuse;
+use crate::complaint::{misuse, warn};
 use crate::logging;
+use crate::serve::{Plan, ServeCommand};
 
 /// Reads the configuration, prints what is odd about it and starts logging as it says.
 pub(crate) fn load(shared: &Shared) -> anyhow::Result<Loaded> {
@@ -66,6 +67,10 @@ pub(crate) fn serve(shared: &Shared, command: &ConfigCommand) -> anyhow::Result<
         }
         ConfigCommand::Check => {
             let loaded = load(shared)?;
+            // As a server would take it; whoever has none loses nothing by it.
+            for warning in Plan::make(&loaded, &ServeCommand::default())?.warnings {
+                warn(&warning);
+            }
             match &loaded.file {
                 Some(file) => writeln!(stdout, "{} is fine", file.display())?,
                 None => writeln!(stdout, "there is no configuration file; every setting has its default")?,

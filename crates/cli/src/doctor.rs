@@ -7,6 +7,7 @@ mod matrix;
 mod probe;
 mod resources;
 mod table;
+mod verdict;
 mod warmth;
 
 use std::io::Write;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use sandstorm_config::Loaded;
 
 use crate::arguments::{DoctorCommand, Shared};
-use crate::complaint::paints;
+use crate::complaint::{paints, safe};
 use crate::local::Local;
 use crate::{configuration, languages};
 use check::{Check, Outcome};
@@ -56,14 +57,17 @@ fn show_checks(engine: &Local, loaded: &Loaded, json: bool) -> anyhow::Result<bo
     checks.extend(languages(engine, loaded, works)?);
     checks.extend(engines::checks(&probe));
     checks.extend(warmth::checks(&loaded.config));
+    let verdict = verdict::of(&probe, &checks);
     probe.end();
     let mut stdout = std::io::stdout().lock();
     if json {
-        serde_json::to_writer(&mut stdout, &serde_json::json!({ "works": works, "checks": checks }))?;
+        let report = serde_json::json!({ "works": works, "verdict": verdict, "checks": checks });
+        serde_json::to_writer(&mut stdout, &report)?;
         writeln!(stdout)?;
         return Ok(works);
     }
     let colours = paints(&stdout);
+    writeln!(stdout, "{}\n", safe(&verdict))?;
     table::write(&mut stdout, &checks, colours)?;
     writeln!(stdout, "\n{}", summary(&checks, works))?;
     Ok(works)

@@ -74,7 +74,8 @@ pub(crate) async fn ask_versions(provider: &dyn Provider, found: &mut [Found]) -
     let mut mounts: Vec<HostMount> =
         mounts.map(|path| HostMount { source: path.clone(), target: path }).collect();
     mounts.dedup();
-    let options = CreateOptions { mounts, ..CreateOptions::default() };
+    // It ends with this process, however that ends.
+    let options = CreateOptions { mounts, pooled: false, ephemeral: true, ..CreateOptions::default() };
     let id = options.id;
     let spec = SandboxSpec {
         enforcement: Enforcement::BestEffort,

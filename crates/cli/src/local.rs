@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use sandstorm_config::{Config, Environment, Loaded};
+use sandstorm_config::{Config, Environment, Loaded, SystemCalls};
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
+use sandstorm_jail::cgroup::delegated_parent;
+use sandstorm_jail::launcher::deputy::Deputy;
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
-use sandstorm_jail::launcher::{self, Abilities, Launcher, LauncherConfig, ZygoteConfig};
+use sandstorm_jail::launcher::{self, Abilities, Launcher, LauncherConfig, MountSources, ZygoteConfig};
 use sandstorm_jail::{IdRange, Tree};
-use sandstorm_language::{Catalogue, Roots};
+use sandstorm_language::Roots;
 use sandstorm_provider::{CreateOptions, Expected, HostMount};
 use sandstorm_types::{ByteSize, Enforcement, SandboxSpec, TenantId};
 
@@ -23,43 +25,62 @@ use crate::zygotes;
 #[derive(Debug)]
 pub(crate) struct Resident {
     launcher: resident::Resident,
+    deputy: Deputy,
     zygotes: Vec<ZygoteConfig>,
+    /// Why the control group that an ordinary user was started in does not serve.
+    pub(crate) no_group: Option<String>,
 }
 
 impl Resident {
     /// Finds the launcher of a state directory or forks one: nothing before this may have started a thread.
     pub(crate) fn start(loaded: &Loaded, home: &Home, uid: Option<u32>) -> anyhow::Result<Self> {
         let config = &loaded.config;
-        let mut mount_sources: Vec<PathBuf> =
-            config.template.mounts.iter().map(|m| m.source.clone()).collect();
-        mount_sources.push(home.layers());
-        mount_sources.extend(toolchains(config));
+        let mut trees: Vec<PathBuf> = config.template.mounts.iter().map(|m| m.source.clone()).collect();
+        trees.push(home.layers());
+        // Of all languages and package managers: they may be installed while this runs.
+        let patterns = sandstorm_language::mount_patterns().map(str::to_owned).collect();
         let zygotes = zygotes::configured(config).unwrap_or_else(|why| {
             tracing::info!(why, "there are no warm interpreters");
             Vec::new()
         });
-        let launcher = resident::connect_or_start(&ResidentConfig {
+        let mut launcher_config = LauncherConfig { zygotes: zygotes.clone(), ..launcher_config(loaded) };
+        let mut no_group = None;
+        // Root has all groups, and whoever names one wants that one.
+        if config.cgroup_parent.is_none() && !rustix::process::geteuid().is_root() {
+            match delegated_parent() {
+                Ok(parent) => launcher_config.cgroup_parent = parent,
+                Err(why) => no_group = Some(why),
+            }
+        }
+        let resident = ResidentConfig {
             socket: home.launcher_socket(),
             allowed_uid: uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-            launcher: LauncherConfig { zygotes: zygotes.clone(), ..launcher_config(loaded) },
+            launcher: launcher_config,
             orphan_after: config.serve.orphan_after,
-            mount_sources,
-        })
-        .context("the launcher could not be started")?;
-        Ok(Self { launcher, zygotes })
+            mount_sources: MountSources { trees, patterns },
+        };
+        let launcher = resident::connect_or_start(&resident).context("the launcher could not be started")?;
+        let (deputy, launcher) =
+            Deputy::start(&resident, launcher).context("the launcher's deputy could not be started")?;
+        Ok(Self { launcher, deputy, zygotes, no_group })
     }
 
     /// The engine over this launcher, with every sandbox that an earlier server left.
     pub(crate) async fn provider(self, config: &Config, home: &Home) -> anyhow::Result<Arc<LocalProvider>> {
         let provider = LocalProvider::new(LocalConfig {
             name: "local".to_owned(),
+            region: config.providers.get("local").and_then(|local| local.region.clone()),
+            denied: config.network.denied.clone(),
+            nat64: config.network.nat64.clone(),
             launcher: self.launcher.socket,
             abilities: self.launcher.abilities,
             resident: Some(home.launcher_socket()),
+            deputy: Some(self.deputy),
             journals: Some(home.journals()),
             trees: trees(config),
             zygotes: self.zygotes,
             pool: pool(config),
+            strict_filter: strict_filter(config),
             snapshots: snapshots(config, home),
         })
         .context("the engine could not be started")?;
@@ -68,9 +89,12 @@ impl Resident {
         if !adopted.is_empty() {
             tracing::info!(sandboxes = adopted.len(), "sandboxes of an earlier server taken over");
         }
-        keep_ready(config, &provider);
         Ok(Arc::new(provider))
     }
+}
+
+fn strict_filter(config: &Config) -> bool {
+    config.system_calls == SystemCalls::Strict
 }
 
 fn snapshots(config: &Config, home: &Home) -> Option<SnapshotConfig> {
@@ -86,7 +110,7 @@ fn pool(config: &Config) -> Option<PoolConfig> {
 }
 
 /// Has ready what the first run of a new server will most likely need: Python with the default limits.
-fn keep_ready(config: &Config, provider: &LocalProvider) {
+pub(crate) fn keep_ready(config: &Config, enforcement: Enforcement, provider: &LocalProvider) {
     let Some(python) = zygotes::python(config) else { return };
     let Some(interpreter) = python.programs.values().next().cloned() else { return };
     let same = |path: PathBuf| HostMount { source: path.clone(), target: path };
@@ -96,20 +120,9 @@ fn keep_ready(config: &Config, provider: &LocalProvider) {
         expects: Some(Expected { interpreter, modules: Vec::new() }),
         ..CreateOptions::default()
     };
-    let spec = SandboxSpec {
-        limits: config.limits,
-        enforcement: config.enforcement.unwrap_or(Enforcement::Strict),
-        ..SandboxSpec::default()
-    };
+    let spec = SandboxSpec { limits: config.limits, enforcement, ..SandboxSpec::default() };
     let count = usize::try_from(config.pool.prefill).unwrap_or(usize::MAX);
     provider.keep_ready(TenantId::LOCAL, &spec, &options, count);
-}
-
-/// Folders that the toolchains of this machine need beside the host's own.
-fn toolchains(config: &Config) -> Vec<PathBuf> {
-    let roots = roots(config);
-    let found = Catalogue::embedded().iter().filter_map(|language| language.detect(&roots).ok());
-    found.flat_map(|toolchain| toolchain.mounts).collect()
 }
 
 fn launcher_config(loaded: &Loaded) -> LauncherConfig {
@@ -171,7 +184,9 @@ fn provider(
     zygotes: Vec<ZygoteConfig>,
 ) -> anyhow::Result<LocalProvider> {
     let forked = LocalConfig::forked("local", socket, abilities);
-    let config = LocalConfig { trees: trees(config), zygotes, ..forked };
+    let (denied, nat64) = (config.network.denied.clone(), config.network.nat64.clone());
+    let strict_filter = strict_filter(config);
+    let config = LocalConfig { trees: trees(config), zygotes, strict_filter, denied, nat64, ..forked };
     LocalProvider::new(config).context("the engine could not be started")
 }
 

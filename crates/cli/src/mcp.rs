@@ -15,6 +15,7 @@ use sandstorm_config::{Loaded, McpToolset};
 use sandstorm_control::server::{Control, Pepper, Settings, Setup};
 use sandstorm_control::{CompileCache, Runner, Tools};
 use sandstorm_dialect_mcp::{McpSettings, Server, Toolset, serve_stdio};
+use sandstorm_provider::Closing;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
 use sandstorm_types::Enforcement;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,7 @@ pub(crate) struct McpCommand {
 pub(crate) fn mcp(shared: &Shared, command: &McpCommand) -> anyhow::Result<ExitCode> {
     let loaded = configuration::load(shared)?;
     let closing = CancellationToken::new();
-    let mut mcp = settings(&loaded, closing.clone())?;
+    let mut mcp = settings(&loaded, Closing::of(&closing))?;
     mcp.conformance_fixtures = command.conformance_fixtures;
     for name in &command.toolsets {
         let set = Toolset::named(name).ok_or_else(|| {
@@ -106,6 +107,8 @@ async fn converse(
             conversation.await
         }
     };
+    // There is one client, so the server goes with it.
+    closing.cancel();
     server.finished().await;
     control.drain(LAST_WAIT).await;
     control.end_everything().await;
@@ -114,7 +117,7 @@ async fn converse(
 }
 
 /// What the configuration says about the protocol, wherever it is spoken.
-pub(crate) fn settings(loaded: &Loaded, closing: CancellationToken) -> anyhow::Result<McpSettings> {
+pub(crate) fn settings(loaded: &Loaded, closing: Closing) -> anyhow::Result<McpSettings> {
     let config = &loaded.config;
     let mcp = &config.dialects.mcp;
     let known = Server::known_tools();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sandstorm_config::Config;
+use sandstorm_config::{Config, SystemCalls};
 use sandstorm_jail::launcher::{KnownScript, ZygoteConfig};
 use sandstorm_language::{Catalogue, SupportFile, Toolchain};
 
@@ -15,6 +15,9 @@ const PRELOADED: &str = "python-preloaded";
 pub(crate) fn configured(config: &Config) -> Result<Vec<ZygoteConfig>, String> {
     if !config.pool.zygotes {
         return Err("switched off by `pool.zygotes`".to_owned());
+    }
+    if config.system_calls == SystemCalls::Strict {
+        return Err("a warm interpreter cannot have the system calls of `strict`".to_owned());
     }
     let toolchain = python(config).ok_or("Python is not installed, or switched off")?;
     let language = Catalogue::embedded().get(PYTHON).map_err(|error| error.to_string())?;

@@ -38,6 +38,6 @@ pub use tree::{
     Durability, E2bDialect, Ids, Index, IndexError, Language, Log, LogFormat, LogLevel, Manager, McpDialect,
     McpToolset, Mount, Network, NetworkDefault, PackageIndex, Packages, Pool, Price, PriceModel,
     ProviderKind, ProviderSettings, Quotas, Retention, RoutingObjective, RoutingSettings, RoutingWeights,
-    RunCache, Sandboxes, Serve, SessionDialect, Snapshots, Telemetry, Template, Tls,
+    RunCache, Sandboxes, Serve, SessionDialect, Snapshots, SystemCalls, Telemetry, Template, Tls,
 };
 pub use variables::{Effect, Variable, variables};

@@ -57,13 +57,19 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
 
     /// What to do about a limit or wall that this machine cannot enforce: `strict` refuses the work,
-    /// `best_effort` runs it and says in the result what was missing. Not set: `strict` for `serve`,
-    /// `best_effort` for `run`.
+    /// `best_effort` runs it and says in the result what was missing. Not set: `best_effort` for `run`; for `serve`
+    /// `strict` where this machine can enforce everything, else `best_effort` on loopback addresses, else the server
+    /// does not start.
     #[schemars(with = "Option<EnforcementForm>", example = &"strict")]
     pub enforcement: Option<Enforcement>,
 
+    /// Which system calls programs in sandboxes may make. `standard` suits every program. `strict` also refuses locks on
+    /// files, questions about the page cache, lists of mounts, `sync`, and the kernel's older asynchronous I/O: builds with
+    /// Go or Cargo and SQLite need locks and fail under it, and there are no warm interpreters.
+    pub system_calls: SystemCalls,
+
     /// The control group under which sandboxes get their own, relative to the root of each hierarchy. Not set:
-    /// `sandstorm`. A user with a delegated group names it here.
+    /// `sandstorm`; for a server of an ordinary user, one below the group that it was started in, if that is the user's.
     #[schemars(example = &"sandstorm")]
     pub cgroup_parent: Option<String>,
 
@@ -197,6 +203,17 @@ impl Language {
     fn examples() -> BTreeMap<&'static str, Self> {
         BTreeMap::from([("python", Language { program: Some("/usr/bin/python3".into()), enabled: true })])
     }
+}
+
+/// Which system calls programs in sandboxes may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SystemCalls {
+    /// What programs of every language need.
+    #[default]
+    Standard,
+    /// Without those that could carry signals between sandboxes which share files.
+    Strict,
 }
 
 /// Caches: dependency layers and compiled programs.

@@ -1,33 +1,35 @@
 //! Compiling in a sandbox of its own, with limits of its own, once for each input.
 
 use bytes::Bytes;
-use sandstorm_language::{CompilePlan, cache_key, layout};
+use sandstorm_language::{CacheKey, CompilePlan, cache_key, layout};
 use sandstorm_provider::{
-    CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, OpContext, Result, Sandbox,
+    ByteStream, CreateOptions, EndCause, Error, ExecRequest, ExecStatus, FileOp, FileReply, OpContext,
+    Result, Sandbox,
 };
 use sandstorm_types::{
     ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, MilliCpus, NetworkPolicy, OnEnd,
-    SandboxSpec, Walls,
+    SandboxSpec, TenantId, Walls,
 };
 use std::time::Duration;
 
-use crate::artifact::unpack;
+use crate::artifact::{Artifact, Refuge, spool, unpack};
 use crate::execute::{Executed, execute};
 use crate::prepare::Prepared;
 use crate::run::{Phase, RunEvent, RunInput, Runner};
+use crate::spool::Spools;
 use crate::warmth::Warmth;
 
 /// What came of a compile.
 #[derive(Debug)]
 pub(crate) enum Compiled {
     /// An archive of the build folder.
-    Artifact(Bytes),
+    Artifact(Artifact),
     /// The compiler said no, behind these walls.
     Refused(Executed, Box<Walls>),
 }
 
 /// Largest artifact that is carried over.
-const MOST: usize = 1 << 30;
+const MOST: u64 = 1 << 30;
 
 impl Runner {
     /// The artifact of a run that needs one, from the cache or fresh.
@@ -39,10 +41,7 @@ impl Runner {
         enforcement: sandstorm_types::Enforcement,
         events: Option<&tokio::sync::mpsc::Sender<RunEvent>>,
     ) -> Result<Compiled> {
-        let files: Vec<(&str, &[u8])> =
-            prepared.files.iter().map(|(path, content)| (path.as_str(), content.as_ref())).collect();
-        let scope = cx.tenant().to_string();
-        let key = cache_key(&scope, prepared.language, &prepared.toolchain, &plan.plan, files);
+        let key = artifact_key(cx.tenant(), prepared, plan);
         if let Some(artifact) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
             return Ok(Compiled::Artifact(artifact));
         }
@@ -50,7 +49,7 @@ impl Runner {
             let _ = events.send(RunEvent::Phase(Phase::Compiling(prepared.language.title.clone()))).await;
         }
         let spec = SandboxSpec {
-            limits: compile_limits(plan, &prepared.limits),
+            limits: compile_limits(plan, prepared),
             enforcement,
             network: NetworkPolicy::None,
             lifetime: Lifetime { after: plan.limits.wall() + Duration::from_secs(60), then: OnEnd::Delete },
@@ -69,13 +68,8 @@ impl Runner {
         };
         let id = options.id;
         let sandbox = self.workshop.create(cx, &spec, options).await?;
-        let compiled = self.compile_in(cx, &sandbox, prepared, plan, warmth.as_ref()).await;
+        let compiled = self.compile_in(cx, &sandbox, prepared, plan, warmth.as_ref(), &key).await;
         self.workshop.destroy(&OpContext::new(cx.tenant()), &id).await?;
-        if let (Ok(Compiled::Artifact(artifact)), Some(cache)) = (&compiled, &self.cache)
-            && let Err(error) = cache.put(&key, artifact)
-        {
-            tracing::warn!(%error, "the compile cache cannot be written");
-        }
         compiled
     }
 
@@ -86,6 +80,7 @@ impl Runner {
         prepared: &Prepared,
         plan: &CompilePlan,
         warmth: Option<&Warmth<'_>>,
+        key: &CacheKey,
     ) -> Result<Compiled> {
         let id = &sandbox.id;
         let provider = &*self.workshop;
@@ -100,7 +95,7 @@ impl Runner {
         if let Some(warmth) = warmth {
             warmth.bring(provider, cx, id).await?;
         }
-        let executed = execute(provider, cx, id, request, RunInput::Empty, None).await?;
+        let executed = execute(provider, cx, id, request, RunInput::Empty, None, Spools::Memory).await?;
         if let Some(warmth) = warmth {
             warmth.keep(provider, cx, id, &executed.end).await;
         }
@@ -109,9 +104,38 @@ impl Runner {
             else {
                 return Err(Error::new(ErrorKind::Internal, "packing gave no archive"));
             };
-            return archive.collect(MOST).await.map(Compiled::Artifact);
+            return self.keep_artifact(archive, key).await.map(Compiled::Artifact);
         }
         Ok(Compiled::Refused(executed, Box::new(sandbox.stated_walls())))
+    }
+
+    /// Writes what the compiler made to a file, which the cache keeps where there is one.
+    async fn keep_artifact(&self, archive: ByteStream, key: &CacheKey) -> Result<Artifact> {
+        let unwritable =
+            |e| Error::new(ErrorKind::Internal, "what the compiler made cannot be kept").with_source(e);
+        let place = self.cache.as_ref().and_then(|cache| match cache.begin() {
+            Ok(file) => Some((cache, file)),
+            Err(error) => {
+                tracing::warn!(%error, "the compile cache cannot be written");
+                None
+            }
+        });
+        let Some((cache, mut file)) = place else {
+            let mut file = tempfile::tempfile().map_err(unwritable)?;
+            spool(archive, &mut file, MOST).await?;
+            return Artifact::of(file).map_err(unwritable);
+        };
+        let mut roomy = Refuge::new(file.as_file_mut());
+        spool(archive, &mut roomy, MOST).await?;
+        if let Some((elsewhere, error)) = roomy.elsewhere() {
+            tracing::warn!(%error, "the compile cache cannot be written");
+            return Artifact::of(elsewhere).map_err(unwritable);
+        }
+        let artifact = file.reopen().and_then(Artifact::of).map_err(unwritable)?;
+        if let Err(error) = cache.put(key, file) {
+            tracing::warn!(%error, "the compile cache cannot be written");
+        }
+        Ok(artifact)
     }
 
     /// Puts an artifact into the sandbox that will run it.
@@ -119,21 +143,29 @@ impl Runner {
         &self,
         cx: &OpContext,
         id: &sandstorm_types::SandboxId,
-        artifact: Bytes,
+        artifact: Artifact,
     ) -> Result<()> {
         let build = guest_path(layout::BUILD)?;
         self.provider.files(cx, id, FileOp::MakeDir { path: build.clone() }).await?;
-        unpack(&*self.provider, cx, id, build, artifact).await
+        unpack(&*self.provider, cx, id, build, artifact.content()).await
     }
 }
 
+/// By what an artifact is kept.
+pub(crate) fn artifact_key(tenant: TenantId, prepared: &Prepared, plan: &CompilePlan) -> CacheKey {
+    let files: Vec<(&str, &[u8])> =
+        prepared.files.iter().map(|(path, content)| (path.as_str(), content.as_ref())).collect();
+    cache_key(&tenant.to_string(), prepared.language, &prepared.toolchain, &plan.plan, files)
+}
+
 /// A compiler gets what its language says, whatever the run is limited to.
-fn compile_limits(plan: &CompilePlan, run: &Limits) -> Limits {
+fn compile_limits(plan: &CompilePlan, prepared: &Prepared) -> Limits {
+    let (run, memory) = (&prepared.limits, ByteSize::mib(plan.limits.memory_mib));
     Limits {
         wall: plan.limits.wall(),
         cpu_time: None,
         cpus: run.cpus.max(MilliCpus::new(2000)),
-        memory: ByteSize::mib(plan.limits.memory_mib),
+        memory: prepared.reserve.as_ref().map_or(memory, |reserve| memory.min(reserve.build)),
         disk: ByteSize::mib(1024),
         output: ByteSize::mib(1),
         processes: run.processes.max(256),

@@ -1,12 +1,14 @@
 //! What compilers made, kept by everything that it depends on.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use sandstorm_language::CacheKey;
+use tempfile::NamedTempFile;
+
+use crate::artifact::Artifact;
 
 /// A folder of archives, one for each key, bounded by the least recently used.
 #[derive(Debug, Clone)]
@@ -25,21 +27,21 @@ impl CompileCache {
     }
 
     /// An earlier result. Reading counts as use.
-    pub(crate) fn get(&self, key: &CacheKey) -> Option<Bytes> {
-        let path = self.path(key);
-        let bytes = fs::read(&path).ok()?;
-        if let Ok(file) = fs::File::open(&path) {
-            let _ = file.set_modified(SystemTime::now());
-        }
-        Some(Bytes::from(bytes))
+    pub(crate) fn get(&self, key: &CacheKey) -> Option<Artifact> {
+        let file = fs::File::open(self.path(key)).ok()?;
+        let _ = file.set_modified(SystemTime::now());
+        Artifact::of(file).ok()
     }
 
-    /// Keeps a result. A reader sees all of it or nothing; a cache that cannot be written is only slower.
-    pub(crate) fn put(&self, key: &CacheKey, archive: &[u8]) -> io::Result<()> {
+    /// A file to write a result to.
+    pub(crate) fn begin(&self) -> io::Result<NamedTempFile> {
         fs::create_dir_all(&self.dir)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.dir)?;
-        file.write_all(archive)?;
-        file.persist(self.path(key)).map_err(|e| e.error)?;
+        NamedTempFile::new_in(&self.dir)
+    }
+
+    /// Keeps what was written. A reader sees all of it or nothing; a cache that cannot be written is only slower.
+    pub(crate) fn put(&self, key: &CacheKey, written: NamedTempFile) -> io::Result<()> {
+        written.persist(self.path(key)).map_err(|e| e.error)?;
         self.shrink(&self.path(key))
     }
 
@@ -84,6 +86,9 @@ impl CompileCache {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use bytes::Bytes;
     use sandstorm_language::{Catalogue, Job, Roots, cache_key};
 
     use super::*;
@@ -96,20 +101,30 @@ mod tests {
         cache_key(scope, language, &toolchain, &plan, [])
     }
 
-    #[test]
-    fn what_was_put_is_got_and_the_oldest_goes_first() {
+    fn put(cache: &CompileCache, key: &CacheKey, archive: &[u8]) {
+        let mut file = cache.begin().unwrap();
+        file.write_all(archive).unwrap();
+        cache.put(key, file).unwrap();
+    }
+
+    async fn got(cache: &CompileCache, key: &CacheKey) -> Option<Bytes> {
+        Some(cache.get(key)?.content().collect(100).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_was_put_is_got_and_the_oldest_goes_first() {
         let dir = tempfile::tempdir().unwrap();
         let cache = CompileCache::new(dir.path().join("compile"), 10);
         let (a, b, c) = (key("a"), key("b"), key("c"));
-        assert_eq!(cache.get(&a), None);
-        cache.put(&a, b"aaaa").unwrap();
-        cache.put(&b, b"bbbb").unwrap();
+        assert_eq!(got(&cache, &a).await, None);
+        put(&cache, &a, b"aaaa");
+        put(&cache, &b, b"bbbb");
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert_eq!(cache.get(&a).unwrap(), "aaaa");
-        cache.put(&c, b"cccc").unwrap();
-        assert_eq!(cache.get(&b), None, "the least recently used was not removed");
+        assert_eq!(got(&cache, &a).await.unwrap(), "aaaa");
+        put(&cache, &c, b"cccc");
+        assert_eq!(got(&cache, &b).await, None, "the least recently used was not removed");
         assert_eq!(
-            (cache.get(&a).unwrap(), cache.get(&c).unwrap()),
+            (got(&cache, &a).await.unwrap(), got(&cache, &c).await.unwrap()),
             (Bytes::from("aaaa"), Bytes::from("cccc"))
         );
     }
@@ -118,7 +133,7 @@ mod tests {
     fn one_result_larger_than_the_bound_is_still_kept() {
         let dir = tempfile::tempdir().unwrap();
         let cache = CompileCache::new(dir.path().to_owned(), 1);
-        cache.put(&key("a"), b"aaaa").unwrap();
+        put(&cache, &key("a"), b"aaaa");
         assert!(cache.get(&key("a")).is_some());
     }
 }

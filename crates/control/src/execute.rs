@@ -3,21 +3,27 @@
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sandstorm_provider::{Error, ExecEnd, ExecEvent, ExecInput, ExecRequest, OpContext, Provider, Result};
-use sandstorm_types::{ErrorKind, SandboxId, Stream};
+use sandstorm_types::{ErrorKind, PerStream, SandboxId, Stream};
 use tokio::sync::mpsc;
 use tracing::{Instrument, debug_span};
 
 use crate::run::{RunEvent, RunInput};
+use crate::spool::{Collected, Collector, Spools, Whole};
 
 /// What a program wrote and how it ended.
 #[derive(Debug)]
 pub(crate) struct Executed {
+    /// All that is kept, or the beginning of it.
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+    /// Which of them are only the beginning.
+    pub(crate) cut: PerStream<bool>,
+    /// All that is kept, where that is more.
+    pub(crate) whole: Option<Whole>,
     pub(crate) end: ExecEnd,
 }
 
-/// Runs a program to its end, passing output on as it comes. Cancelling the context ends the program.
+/// Runs a program to its end, passing output on as it comes; `spools` keeps it. Cancelling the context ends the program.
 pub(crate) async fn execute(
     provider: &dyn Provider,
     cx: &OpContext,
@@ -25,13 +31,14 @@ pub(crate) async fn execute(
     mut request: ExecRequest,
     input: RunInput,
     events: Option<&mpsc::Sender<RunEvent>>,
+    spools: Spools,
 ) -> Result<Executed> {
     // A listener may make us wait; without one there is nothing else to wait for.
     request.attended = events.is_none();
     let mut exec = provider.exec(cx, sandbox, request).instrument(debug_span!("start_program")).await?;
     let feeding = feed(exec.input.clone(), input);
     let following = async {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut said = Collector::new(spools);
         let cancelled = cx.cancellation().cancelled();
         tokio::pin!(cancelled);
         let mut killed = false;
@@ -50,13 +57,13 @@ pub(crate) async fn execute(
             match event {
                 Some(Ok(ExecEvent::Started | ExecEvent::Channel { .. })) => {}
                 Some(Ok(ExecEvent::Output { stream, bytes, .. })) => {
-                    match stream {
-                        Stream::Stdout => stdout.extend_from_slice(&bytes),
-                        Stream::Stderr => stderr.extend_from_slice(&bytes),
-                    }
+                    said.add(stream, &bytes, cx.cancellation()).await;
                     pass_on(cx, events, stream, bytes).await;
                 }
-                Some(Ok(ExecEvent::Exited(end))) => return Ok(Executed { stdout, stderr, end }),
+                Some(Ok(ExecEvent::Exited(end))) => {
+                    let Collected { stdout, stderr, cut, whole } = said.finish(end.truncated);
+                    return Ok(Executed { stdout, stderr, cut, whole, end });
+                }
                 Some(Err(error)) => return Err(error),
                 None => {
                     return Err(Error::new(

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use sandstorm_language::{Recipe, Roots, Toolchain};
 use sandstorm_provider::{Error, HostMount, OpContext, Provider, Result};
-use sandstorm_types::{Enforcement, ErrorKind, Requirement};
+use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Requirement};
 use tokio::sync::mpsc;
 
 use crate::run::{Phase, RunEvent};
@@ -102,6 +102,8 @@ pub(crate) struct Site<'a> {
     pub(crate) roots: &'a Roots,
     pub(crate) cx: &'a OpContext,
     pub(crate) events: Option<&'a mpsc::Sender<RunEvent>>,
+    /// The most memory that there is for it. `None`: nobody counts.
+    pub(crate) memory: Option<ByteSize>,
 }
 
 impl Layers {
@@ -128,6 +130,15 @@ impl Layers {
         let bench = Bench { layers: self, site, wanted, own: &own, index: &index, tool: tool.as_ref() };
         let _resolving = self.store.claim(site.cx, &self.store.lock_claim(&key)).await?;
         bench.make(&key).await
+    }
+
+    /// Memory that making the layer takes. `None`: it is there.
+    pub(crate) fn memory_to_make(&self, wanted: &Wanted<'_>) -> Option<ByteSize> {
+        let key = LockKey::new(wanted, &self.source(wanted.recipe));
+        let fresh = self.store.lock(&key).ok().flatten().filter(Lock::is_fresh);
+        let there =
+            fresh.is_some_and(|lock| self.store.layer(&wanted.recipe.name, &lock.layer_key(wanted)).is_dir());
+        (!there).then_some(workshop::MEMORY)
     }
 
     /// The layer that these requirements came to the last time, if it is still there. Nothing is made.

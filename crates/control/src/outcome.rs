@@ -1,10 +1,15 @@
 //! From how a program ended to the one result shape.
 
-use sandstorm_provider::{EndCause, ExecEnd, ExecStatus, Placement, ProviderInfo, Sandbox};
-use sandstorm_types::{Attempt, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls};
+use std::io;
+
+use sandstorm_provider::{EndCause, Error, ExecEnd, ExecStatus, Placement, ProviderInfo, Result, Sandbox};
+use sandstorm_types::{
+    Attempt, ErrorKind, LimitName, Metrics, PerStream, Route, RunId, RunResult, Status, Walls,
+};
 
 use crate::compile::limit;
 use crate::execute::Executed;
+use crate::spool::Whole;
 
 /// Times of a run in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -13,6 +18,35 @@ pub(crate) struct Times {
     pub(crate) compile: Option<f64>,
     pub(crate) exec: f64,
     pub(crate) total: f64,
+}
+
+/// The result of a program, and all of its output where that is more than the result has.
+#[derive(Debug)]
+pub struct Outcome {
+    /// With the beginning of the output, which is told to be truncated, where there is `whole`.
+    pub result: RunResult,
+    pub whole: Option<Whole>,
+}
+
+impl Outcome {
+    /// The result with all of its output, in memory.
+    pub fn into_result(self) -> Result<RunResult> {
+        let Self { mut result, whole } = self;
+        if let Some(whole) = whole {
+            let lost = |error: io::Error| {
+                Error::new(ErrorKind::Internal, "the output cannot be read any more").with_source(error)
+            };
+            result.set_output(whole.stdout.read().map_err(lost)?, whole.stderr.read().map_err(lost)?);
+            result.truncated = whole.truncated;
+        }
+        Ok(result)
+    }
+}
+
+impl From<RunResult> for Outcome {
+    fn from(result: RunResult) -> Self {
+        Self { result, whole: None }
+    }
 }
 
 /// The result of a program that ran.
@@ -111,7 +145,10 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
         signal,
         stdout: String::new(),
         stderr: String::new(),
-        truncated: end.truncated,
+        truncated: PerStream {
+            stdout: end.truncated.stdout || executed.cut.stdout,
+            stderr: end.truncated.stderr || executed.cut.stderr,
+        },
         base64: PerStream::default(),
         results: Vec::new(),
         error: None,

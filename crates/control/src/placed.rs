@@ -6,7 +6,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sandstorm_provider::{CreateOptions, EndCause, Error, ExecRequest, OpContext, Result, Sandbox, Stdin};
+use sandstorm_fleet::Fleet;
+use sandstorm_provider::{
+    CreateOptions, EndCause, Error, ExecRequest, OpContext, Provider, Result, Sandbox, Stdin,
+};
 use sandstorm_types::{
     Attempt, Enforcement, ErrorKind, Lifetime, OnEnd, Retry, Routing, RunSpec, SandboxId, SandboxSpec, Walls,
 };
@@ -15,9 +18,12 @@ use tokio::sync::mpsc;
 use crate::compile::{Compiled, environment};
 use crate::execute::{Executed, execute};
 use crate::expect::expected;
-use crate::outcome::{self, Times};
+use crate::layers::Layer;
+use crate::outcome::{self, Outcome, Times};
 use crate::prepare::Prepared;
+use crate::require::LateLayer;
 use crate::run::{Finished, Phase, RunEvent, RunInput, Runner, ended_early, milliseconds};
+use crate::spool::Whole;
 
 /// Places that a run is begun at, one after the other, where none of them began it.
 const MOST_PLACES: usize = 4;
@@ -29,9 +35,18 @@ enum Ran {
     Refused(Executed, Box<Walls>),
 }
 
+impl Ran {
+    fn take_whole(&mut self) -> Option<Whole> {
+        match self {
+            Self::Program(executed) | Self::Refused(executed, _) => executed.whole.take(),
+        }
+    }
+}
+
 impl Runner {
     pub(crate) async fn run_placed(
         &self,
+        fleet: &Fleet,
         cx: &OpContext,
         spec: &RunSpec,
         mut prepared: Prepared,
@@ -40,12 +55,7 @@ impl Runner {
     ) -> Result<Finished> {
         let began = Instant::now();
         let mut times = Times::default();
-        let layer = match prepared.recipe {
-            // Where its language is, packages are installed too.
-            Some(_) if prepared.not_here.is_some() => None,
-            None => None,
-            Some(_) => self.require(cx, spec, &mut prepared, events.as_ref()).await?,
-        };
+        let mut layer: Option<Layer> = None;
         let mut routing = spec.routing.clone();
         let mut tried: Vec<Attempt> = Vec::new();
         let mut failure: Option<Error> = None;
@@ -55,13 +65,28 @@ impl Runner {
             let (wanted, mut options) = wanted(spec, &prepared, routing.clone());
             let id = options.id;
             // It may come here after all, and what it needs here was given back when it went elsewhere.
-            let taken =
-                prepared.memory.as_ref().is_none_or(|memory| memory.take_again(prepared.limits.memory));
+            let reserve = prepared.reserve.as_ref();
+            let taken = reserve.is_none_or(|reserve| reserve.promise.take_again(reserve.height));
             if !taken {
                 let why = "there is no memory left for it here";
                 options.not_here.get_or_insert_with(|| why.to_owned());
             }
-            let mut sandbox = match self.provider.create(cx, &wanted, options).await {
+            let created = match prepared.recipe {
+                Some(_) if layer.is_none() => {
+                    // Packages are installed here once it comes here.
+                    options.pooled = false;
+                    let (made, events) = (tokio::sync::Mutex::default(), events.as_ref());
+                    let late = LateLayer { runner: self, spec, prepared: &prepared, events, made };
+                    let created = fleet.create_with(cx, &wanted, &options, &late).await;
+                    layer = late.made.into_inner();
+                    if let Some(layer) = &layer {
+                        prepared.show(layer);
+                    }
+                    created
+                }
+                _ => fleet.create(cx, &wanted, options).await,
+            };
+            let mut sandbox = match created {
                 Ok(sandbox) => sandbox,
                 Err(error) => {
                     tried.extend_from_slice(error.attempts());
@@ -71,21 +96,22 @@ impl Runner {
             };
             times.create = milliseconds(create_began);
             let elsewhere = sandbox.placement.as_ref().is_some_and(|placement| placement.elsewhere);
-            if let Some(memory) = prepared.memory.as_ref().filter(|_| elsewhere) {
-                memory.give_back();
+            if let Some(reserve) = prepared.reserve.as_ref().filter(|_| elsewhere) {
+                reserve.promise.give_back();
             }
             let given = input.take().unwrap_or(RunInput::Empty);
             input = again(&given);
             let ran = self.run_there(cx, spec, &prepared, &sandbox, given, events.as_ref(), &mut times).await;
             let error = match ran {
-                Ok(ran) => {
+                Ok(mut ran) => {
+                    let whole = ran.take_whole();
                     times.total = milliseconds(began);
                     if let Some(placement) = &mut sandbox.placement {
                         tried.append(&mut placement.attempts);
                         placement.attempts = tried;
                     }
                     let result = self.told_run(ran, &sandbox, &prepared, times);
-                    return Ok(self.finished(cx, result, Some(id), layer));
+                    return Ok(self.finished(cx, Outcome { result, whole }, Some(id), layer));
                 }
                 Err(error) => error,
             };
@@ -140,6 +166,7 @@ impl Runner {
                 }
             }
         }
+        prepared.built();
         if let Some(events) = events {
             let _ = events.send(RunEvent::Phase(Phase::Running)).await;
         }
@@ -155,7 +182,8 @@ impl Runner {
             RunInput::Empty => RunInput::Empty,
         };
         let exec_began = Instant::now();
-        let executed = execute(&*self.provider, cx, &sandbox.id, request, input, events).await?;
+        let spools = self.spools(events);
+        let executed = execute(&*self.provider, cx, &sandbox.id, request, input, events, spools).await?;
         times.exec = milliseconds(exec_began);
         if executed.end.cause == EndCause::Sandbox {
             return Err(ended_early(&*self.provider, cx, &sandbox.id).await);

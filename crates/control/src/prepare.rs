@@ -1,13 +1,11 @@
 //! Before any sandbox exists: which language, which toolchain, which commands.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use sandstorm_language::{Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Toolchain};
 use sandstorm_provider::{Error, HostMount, Portable, PortableProgram, Result};
 use sandstorm_types::{Blob, ErrorKind, GuestPath, Limits, RunSpec};
 
-use crate::server::Promise;
+use crate::reserve::Reserve;
 use crate::toolchains::Toolchains;
 
 /// A run whose every decision is made.
@@ -24,8 +22,8 @@ pub struct Prepared {
     pub recipe: Option<&'static Recipe>,
     /// Layers that compile and run see.
     pub(crate) layers: Vec<HostMount>,
-    /// What it was promised on this machine, for whoever finds out that it runs elsewhere.
-    pub(crate) memory: Option<Arc<Promise>>,
+    /// What it was promised on this machine. `None`: nobody counts.
+    pub(crate) reserve: Option<Reserve>,
     /// Why it can only run elsewhere: its language is not installed here. Its commands have bare names then.
     pub(crate) not_here: Option<String>,
 }
@@ -101,7 +99,7 @@ impl Prepared {
             run,
             recipe,
             layers: Vec::new(),
-            memory: None,
+            reserve: None,
             not_here,
         })
     }

@@ -1,5 +1,6 @@
 //! A one-shot run, from request to result.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,19 @@ use tracing::{Instrument, debug_span};
 
 use crate::compile::{Compiled, environment};
 use crate::compile_cache::CompileCache;
-use crate::execute::execute;
+use crate::execute::{Executed, execute};
 use crate::expect::expected;
 use crate::layers::{Layer, Layers};
-use crate::outcome::{self, Times};
+use crate::outcome::{self, Outcome, Times};
 use crate::prepare::{Prepared, Reach};
+use crate::spool::{Spools, Whole};
 use crate::toolchains::Toolchains;
+
+/// Sandboxes that a run is given in turn, as long as each is lost before its program begins.
+const MOST_SANDBOXES: u32 = 3;
+
+/// When another sandbox is to be had again where one was lost.
+const SEND_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a runner works with.
 #[derive(Debug)]
@@ -50,6 +58,8 @@ pub struct Runner {
     pub(crate) workshop: Arc<dyn Provider>,
     /// Set where there is a choice of places.
     pub(crate) fleet: Option<Arc<Fleet>>,
+    /// Where output goes that is more than a little.
+    pub(crate) spools: Spools,
 }
 
 /// What happens on the way, as it happens.
@@ -78,10 +88,23 @@ pub enum RunInput {
     Stream(mpsc::Receiver<Bytes>),
 }
 
+impl RunInput {
+    /// The same once more; not of what comes as it goes.
+    fn again(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
 /// A run that is over, with its sandbox still there to take files from. [`Finished::release`] ends it.
 #[derive(Debug)]
 pub struct Finished {
     pub result: RunResult,
+    /// All of the output, where the result has only the beginning.
+    pub(crate) whole: Option<Whole>,
     provider: Arc<dyn Provider>,
     sandbox: Option<SandboxId>,
     tenant: sandstorm_types::TenantId,
@@ -102,15 +125,15 @@ impl Finished {
 
     /// Ends the sandbox. Nothing of it is left when this returns.
     pub async fn release(self) -> Result<RunResult> {
-        let (result, remains) = self.part();
+        let (outcome, remains) = self.part();
         remains.release().await?;
-        Ok(result)
+        outcome.into_result()
     }
 
     /// The result, and what is left to clear away.
-    pub(crate) fn part(self) -> (RunResult, Remains) {
-        let Self { result, provider, sandbox, tenant, _layer } = self;
-        (result, Remains { provider, sandbox, tenant, _layer })
+    pub(crate) fn part(self) -> (Outcome, Remains) {
+        let Self { result, whole, provider, sandbox, tenant, _layer } = self;
+        (Outcome { result, whole }, Remains { provider, sandbox, tenant, _layer })
     }
 }
 
@@ -136,7 +159,14 @@ impl Runner {
     pub fn new(tools: Tools) -> Self {
         let Tools { provider, limits, roots, cache, layers } = tools;
         let workshop = Arc::clone(&provider);
-        Self { provider, limits, toolchains: Toolchains::new(roots), cache, layers, workshop, fleet: None }
+        let (toolchains, spools) = (Toolchains::new(roots), Spools::Memory);
+        Self { provider, limits, toolchains, cache, layers, workshop, fleet: None, spools }
+    }
+
+    /// For many callers at once: more than a little output is kept in files of this directory, not in memory, and only the
+    /// beginning of what somebody hears as it comes.
+    pub fn spooling_in(self, dir: PathBuf) -> Self {
+        Self { spools: Spools::in_dir(dir), ..self }
     }
 
     /// Runs go wherever the fleet puts them; what has to be on this machine is done by `workshop`.
@@ -160,8 +190,8 @@ impl Runner {
         input: RunInput,
         events: Option<mpsc::Sender<RunEvent>>,
     ) -> Result<Finished> {
-        if self.fleet.is_some() {
-            return Box::pin(self.run_placed(cx, spec, prepared, input, events)).await;
+        if let Some(fleet) = &self.fleet {
+            return Box::pin(self.run_placed(fleet, cx, spec, prepared, input, events)).await;
         }
         let began = Instant::now();
         let enforcement = spec.enforcement.unwrap_or(Enforcement::Strict);
@@ -181,30 +211,41 @@ impl Runner {
                 Compiled::Refused(executed, walls) => {
                     times.total = milliseconds(began);
                     let result = outcome::of_refused_compile(executed, *walls, self.provider.info(), times);
-                    return Ok(self.finished(cx, result, None, layer));
+                    return Ok(self.finished(cx, result.into(), None, layer));
                 }
             }
         }
-        let options = CreateOptions {
-            // A layer may be gone by the time that somebody takes a sandbox made ahead.
-            pooled: prepared.layers.is_empty(),
-            mounts: prepared.mounts(),
-            ephemeral: true,
-            expects: expected(&prepared),
-            ..CreateOptions::default()
-        };
-        let id = options.id;
-        let ran =
-            self.run_in(cx, spec, &prepared, options, artifact, input, events.as_ref(), &mut times).await;
-        times.total = milliseconds(began);
-        match ran {
-            Ok((executed, sandbox)) => {
-                let result = outcome::of_run(executed, &sandbox, self.provider.info(), times);
-                Ok(self.finished(cx, result, Some(id), layer))
-            }
-            Err(error) => {
-                self.provider.destroy(&OpContext::new(cx.tenant()), &id).await?;
-                Err(error)
+        prepared.built();
+        let (mut input, mut turn) = (input, 1);
+        loop {
+            let options = CreateOptions {
+                // A layer may be gone by the time that somebody takes a sandbox made ahead.
+                pooled: prepared.layers.is_empty(),
+                mounts: prepared.mounts(),
+                ephemeral: true,
+                expects: expected(&prepared),
+                ..CreateOptions::default()
+            };
+            let id = options.id;
+            let again = input.again().filter(|_| turn < MOST_SANDBOXES);
+            let (artifact, events) = (artifact.clone(), events.as_ref());
+            let ran = self.run_in(cx, spec, &prepared, options, artifact, input, events, &mut times).await;
+            times.total = milliseconds(began);
+            let error = match ran {
+                Ok((mut executed, sandbox)) => {
+                    let whole = executed.whole.take();
+                    let result = outcome::of_run(executed, &sandbox, self.provider.info(), times);
+                    return Ok(self.finished(cx, Outcome { result, whole }, Some(id), layer));
+                }
+                Err(error) => error,
+            };
+            let destroyed = self.provider.destroy(&OpContext::new(cx.tenant()), &id).await;
+            match again.filter(|_| is_for_another(&error)) {
+                Some(same) => {
+                    tracing::warn!(sandbox = %id, %error, "a sandbox was lost before its program; another one is taken");
+                    (input, turn) = (same, turn + 1);
+                }
+                None => return destroyed.and(Err(error)),
             }
         }
     }
@@ -212,11 +253,17 @@ impl Runner {
     pub(crate) fn finished(
         &self,
         cx: &OpContext,
-        result: RunResult,
+        outcome: Outcome,
         sandbox: Option<SandboxId>,
         layer: Option<Layer>,
     ) -> Finished {
-        Finished { result, provider: Arc::clone(&self.provider), sandbox, tenant: cx.tenant(), _layer: layer }
+        let (Outcome { result, whole }, provider) = (outcome, Arc::clone(&self.provider));
+        Finished { result, whole, provider, sandbox, tenant: cx.tenant(), _layer: layer }
+    }
+
+    /// Where output goes that `events` hears, or nobody does before the end.
+    pub(crate) fn spools(&self, events: Option<&mpsc::Sender<RunEvent>>) -> Spools {
+        if events.is_some() { self.spools.heads() } else { self.spools.clone() }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the stages of one run, called from one place")]
@@ -226,11 +273,11 @@ impl Runner {
         spec: &RunSpec,
         prepared: &Prepared,
         options: CreateOptions,
-        artifact: Option<Bytes>,
+        artifact: Option<crate::artifact::Artifact>,
         input: RunInput,
         events: Option<&mpsc::Sender<RunEvent>>,
         times: &mut Times,
-    ) -> Result<(crate::execute::Executed, sandstorm_provider::Sandbox)> {
+    ) -> Result<(Executed, sandstorm_provider::Sandbox)> {
         let provider = &*self.provider;
         let wanted = SandboxSpec {
             limits: prepared.limits,
@@ -269,7 +316,8 @@ impl Runner {
             RunInput::Empty => RunInput::Empty,
         };
         let exec_began = Instant::now();
-        let executed = execute(provider, cx, &id, request, input, events).await?;
+        let spools = self.spools(events);
+        let executed = execute(provider, cx, &id, request, input, events, spools).await?;
         times.exec = milliseconds(exec_began);
         if executed.end.cause == EndCause::Sandbox {
             return Err(ended_early(provider, cx, &id).await);
@@ -278,9 +326,15 @@ impl Runner {
     }
 }
 
+/// Whether a run may go to another sandbox: this one is lost, and nothing was begun in it.
+fn is_for_another(error: &Error) -> bool {
+    error.is_not_started() && matches!(error.kind(), ErrorKind::Provider | ErrorKind::Conflict)
+}
+
 /// Why a program did not come to its end: that of its sandbox, for the reason that its place gives.
 pub(crate) async fn ended_early(provider: &dyn Provider, cx: &OpContext, id: &SandboxId) -> Error {
-    let error = Error::new(ErrorKind::Provider, "the sandbox ended before its program did");
+    let what = "the sandbox ended before its program did; what the program did is lost with it, and it can be sent again";
+    let error = Error::new(ErrorKind::Provider, what).with_retry_after(SEND_AGAIN);
     match provider.get(cx, id).await.map(|sandbox| sandbox.state) {
         Ok(State::Failed { reason }) => error.with("reason", reason),
         _ => error,

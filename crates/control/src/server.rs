@@ -38,6 +38,7 @@ mod program;
 mod provider_events;
 mod quotas;
 mod recovery;
+mod rest;
 mod routing;
 mod run_cache;
 mod run_record;
@@ -47,12 +48,14 @@ mod sandbox_tokens;
 mod sandboxes;
 mod settling;
 mod snapshots;
+mod steady;
 mod steps;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transitions;
 mod usage;
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -64,7 +67,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use admission::Promise;
 
-pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView};
+pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView, Verb};
 pub use bodies::BodyRoom;
 pub use contexts::{ContextView, NewContext};
 pub use costs::{AtLimit, Budget, CostGroup, CostQuery, CostReport, Costs, Window};
@@ -77,6 +80,7 @@ pub use quotas::StreamGuard;
 pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;
 pub use runs::{RunQuery, RunView, Running};
+pub use sandbox_tokens::TokenKind;
 pub use sandboxes::{NewSandbox, Page, SandboxQuery, SandboxView};
 pub use snapshots::{NewSnapshot, SnapshotLimits, SnapshotQuery, SnapshotView};
 pub use usage::{Sample, UsageView};
@@ -90,6 +94,7 @@ pub use sandstorm_store::{AuditRow, Decision};
 pub use sandstorm_store::{GroupBy, LedgerSum};
 
 use crate::run::Runner;
+use crate::space::Space;
 
 /// What a server is made from.
 #[derive(Debug)]
@@ -115,6 +120,8 @@ pub struct Settings {
     /// How long a creation may wait for memory, and how many may wait.
     pub admission_wait: Duration,
     pub admission_queue: usize,
+    /// Where the kernel says how much memory the machine has left.
+    pub meminfo: PathBuf,
     /// Without a request or a running exec for this long a sandbox ends as its lifetime says. `None`: never.
     pub idle_timeout: Option<Duration>,
     /// How long a paused sandbox is kept.
@@ -130,6 +137,8 @@ pub struct Settings {
     pub reconcile_every: Duration,
     /// From this age on a price is warned about.
     pub price_age: Duration,
+    /// The server asks for no keys: everybody is the developer, and tokens of the developer are good.
+    pub keyless: bool,
     /// Keys the hashes of API keys and the marks of list cursors. Kept in the state directory, never in the store.
     pub pepper: Pepper,
 }
@@ -200,20 +209,22 @@ struct Inner {
     /// How the one provider looks beside others, where there is no fleet; made when somebody asks.
     alone: OnceLock<Arc<Fleet>>,
     draining: CancellationToken,
+    /// `None`: nothing is kept on a disk.
+    space: Option<Arc<Space>>,
 }
 
 /// How long the store and the provider may take to say that they are well.
 const HEALTH: Duration = Duration::from_secs(2);
 /// How long what is ended at the end of a drain may take.
 const LAST_WAIT: Duration = Duration::from_secs(5);
-/// When to come back to a server that is being replaced.
+/// When to come back to a server that is being replaced, or has no space.
 const REPLACED: Duration = Duration::from_secs(5);
 
 /// How ready the server is; for `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
     pub ready: bool,
-    /// Why not: `draining`, `store`, `provider`.
+    /// Why not: `draining`, `disk`, `store`, `provider`.
     pub reason: Option<&'static str>,
 }
 
@@ -249,6 +260,7 @@ impl Control {
             toolchains: OnceLock::new(),
             alone: OnceLock::new(),
             draining: CancellationToken::new(),
+            space: runner.spools.dir().map(|dir| Arc::new(Space::of(dir))),
             store,
             provider,
             runner,
@@ -286,6 +298,9 @@ impl Control {
         if self.0.draining.is_cancelled() {
             return not("draining");
         }
+        if self.0.is_full() {
+            return not("disk");
+        }
         if !matches!(tokio::time::timeout(HEALTH, self.0.store.health()).await, Ok(Ok(()))) {
             return not("store");
         }
@@ -296,11 +311,22 @@ impl Control {
         Readiness { ready: true, reason: None }
     }
 
-    /// Refuses new work with `Capacity` and a time to retry, waits up to `grace` for runs and foreground execs, then
-    /// ends the rest. Sandboxes stay.
+    /// [`Control::drain_work`], then [`Control::stop`].
     pub async fn drain(&self, grace: Duration) {
+        self.drain_work(grace).await;
+        self.stop().await;
+    }
+
+    /// Refuses new work with `Capacity` and a time to retry from now on.
+    pub fn refuse_work(&self) {
+        self.0.draining.cancel();
+    }
+
+    /// Refuses new work, waits up to `grace` for runs and foreground execs, then ends the rest: whoever waits for them has
+    /// an answer when this returns. Sandboxes stay.
+    pub async fn drain_work(&self, grace: Duration) {
         let inner = &self.0;
-        inner.draining.cancel();
+        self.refuse_work();
         if tokio::time::timeout(grace, inner.in_flight_done()).await.is_err() {
             for run in inner.runs.list() {
                 run.cancel.cancel();
@@ -317,8 +343,12 @@ impl Control {
                 tracing::warn!("work in flight has not ended in time");
             }
         }
-        inner.write_batches().await;
-        inner.tasks.stop().await;
+    }
+
+    /// Writes what is not written yet and ends everything that happens by itself.
+    pub async fn stop(&self) {
+        self.0.write_batches().await;
+        self.0.tasks.stop().await;
     }
 
     /// Ends every sandbox of this server; for a stop that is meant to last.
@@ -337,12 +367,18 @@ impl Control {
 }
 
 impl Inner {
-    /// `Capacity` while the server is being replaced.
+    /// `Capacity` while the server is being replaced, or its disk is full.
     fn accepts_work(&self) -> Result<()> {
-        match self.draining.is_cancelled() {
-            true => Err(Error::new(ErrorKind::Capacity, "the server is stopping").with_retry_after(REPLACED)),
-            false => Ok(()),
-        }
+        let why = match (self.draining.is_cancelled(), self.is_full()) {
+            (true, _) => "the server is stopping",
+            (false, true) => "the disk of the server is full",
+            (false, false) => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Capacity, why).with_retry_after(REPLACED))
+    }
+
+    fn is_full(&self) -> bool {
+        self.space.as_ref().is_some_and(|space| space.is_full())
     }
 
     /// Waits for runs and foreground execs.

@@ -12,7 +12,7 @@ use sandstorm_language::{CacheKey, CompilePlan, Plan, cache_key, layout};
 use sandstorm_provider::{EndCause, Error, ExecEnd, FileOp, FileReply, OpContext, Provider, Result};
 use sandstorm_types::{ErrorKind, SandboxId};
 
-use crate::artifact::unpack;
+use crate::artifact::{spool, unpack};
 use crate::compile::guest_path;
 use crate::compile_cache::CompileCache;
 use crate::prepare::Prepared;
@@ -22,7 +22,7 @@ use crate::run::Runner;
 const WORTH_KEEPING: Duration = Duration::from_millis(500);
 
 /// Past this it costs more to bring than it saves: the next compile starts cold.
-const MOST: usize = 384 << 20;
+const MOST: u64 = 384 << 20;
 
 /// Between two looks at a lock that somebody else holds.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ impl Warmth<'_> {
         provider.files(cx, sandbox, FileOp::MakeDir { path: warm.clone() }).await?;
         let Some(archive) = self.cache.get(&self.key) else { return Ok(()) };
         // A compile can do without; what lies there half unpacked is rebuilt.
-        if let Err(error) = unpack(provider, cx, sandbox, warm, archive).await {
+        if let Err(error) = unpack(provider, cx, sandbox, warm, archive.content()).await {
             tracing::warn!(%error, "what earlier compiles built cannot be used");
             self.cache.forget(&self.key);
         }
@@ -115,9 +115,10 @@ impl Warmth<'_> {
         let FileReply::Archive(archive) = reply else {
             return Err(Error::new(ErrorKind::Internal, "packing gave no archive"));
         };
-        let archive = archive.collect(MOST).await?;
-        self.cache.put(&self.key, &archive).map_err(|e| {
-            Error::new(ErrorKind::Internal, "the compile cache cannot be written").with_source(e)
-        })
+        let unwritable =
+            |e| Error::new(ErrorKind::Internal, "the compile cache cannot be written").with_source(e);
+        let mut file = self.cache.begin().map_err(unwritable)?;
+        spool(archive, file.as_file_mut(), MOST).await?;
+        self.cache.put(&self.key, file).map_err(unwritable)
     }
 }

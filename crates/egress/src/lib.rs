@@ -10,6 +10,7 @@
 //! an allowed host, remain possible.
 
 mod address;
+mod boundary;
 mod denial;
 mod dns;
 mod hello;
@@ -23,6 +24,7 @@ mod rate;
 mod testing;
 mod upstream;
 
+pub use boundary::Boundary;
 pub use denial::{Denial, Host};
 pub use limits::{Limits, Options, ServerName};
 pub use proxy::{Counters, EgressError, EgressProxy, Refusal, Sockets};

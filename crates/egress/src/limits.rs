@@ -6,6 +6,7 @@ use std::time::Duration;
 use sandstorm_types::Rule;
 use tokio::sync::mpsc;
 
+use crate::boundary::Boundary;
 use crate::denial::Denial;
 
 /// How a proxy behaves towards its sandbox.
@@ -16,6 +17,8 @@ pub struct Options {
     /// What lies inside and still may be reached by sandboxes whose own list names it. The operator's word, never a
     /// tenant's.
     pub opened: Arc<[Rule]>,
+    /// Where no policy of a tenant reaches.
+    pub boundary: Arc<Boundary>,
     /// Where denials go. They are never waited for: what the channel has no room for is counted.
     pub denials: Option<mpsc::Sender<Denial>>,
 }

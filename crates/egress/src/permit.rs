@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use sandstorm_types::{HostName, NetworkPolicy, Rule};
 
-use crate::address;
+use crate::boundary::Boundary;
 use crate::denial::Host;
+use crate::proxy::Refusal;
 
 /// Where a connection wants to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,19 +75,23 @@ impl Destination {
 }
 
 impl Permit {
-    pub(crate) fn reaches(self, address: IpAddr) -> bool {
+    /// What the operator denies is meant for tenants: a destination that the operator named is reached all the same.
+    pub(crate) fn check(self, address: IpAddr, boundary: &Boundary) -> Result<(), Refusal> {
         match self {
-            Self::Internal => true,
-            Self::Public => sandstorm_types::is_public(address) && !address::is_own(address),
+            Self::Internal => Ok(()),
+            Self::Public => boundary.check(address),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use sandstorm_types::{AllowList, Rule};
 
     use super::*;
+    use crate::testing::FakeResolver;
 
     fn policy(rules: Vec<Rule>) -> NetworkPolicy {
         NetworkPolicy::Allow(AllowList::new(rules).unwrap())
@@ -106,9 +111,21 @@ mod tests {
         assert_eq!(named("index.example", 443).permit(&policy, &[]), Some(Permit::Internal));
         assert_eq!(named("index.example", 80).permit(&policy, &[]), None);
         assert_eq!(named("other.example", 443).permit(&policy, &[]), None);
-        assert!(Permit::Internal.reaches("127.0.0.1".parse().unwrap()));
-        assert!(!Permit::Public.reaches("127.0.0.1".parse().unwrap()));
-        assert!(Permit::Public.reaches("93.184.216.34".parse().unwrap()));
+        let denied = vec!["93.184.217.0/24".parse().unwrap()];
+        let boundary = Boundary::new(denied, Vec::new(), Arc::new(FakeResolver::default()));
+        for (permit, address, reached) in [
+            (Permit::Internal, "127.0.0.1", true),
+            (Permit::Internal, "93.184.217.1", true),
+            (Permit::Public, "127.0.0.1", false),
+            (Permit::Public, "93.184.217.1", false),
+            (Permit::Public, "93.184.216.34", true),
+        ] {
+            assert_eq!(
+                permit.check(address.parse().unwrap(), &boundary).is_ok(),
+                reached,
+                "{permit:?} {address}"
+            );
+        }
     }
 
     #[test]

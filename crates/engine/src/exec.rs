@@ -7,6 +7,7 @@ mod blame;
 mod clock;
 mod follower;
 mod guest;
+mod space;
 mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use sandstorm_agent::protocol::{Tag, ToAgent};
 use sandstorm_agent_client::program::terminal_size;
 use sandstorm_agent_client::{AgentError, TaskHandle, TaskInput, lost};
-use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result};
+use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, Tails};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,9 @@ pub(crate) use start::{start, start_copy};
 
 /// What the tasks that follow programs are called.
 const FOLLOWING: &str = "exec";
+
+/// Of all programs of this process that have ended, whatever sandboxes they were in: memory is the process's.
+static TAILS: Tails = Tails::new(16 << 20);
 
 use crate::journal::ExecJournal;
 use crate::living::Living;
@@ -88,10 +92,11 @@ impl Followed {
         let _ = self.task.set(handle.input.clone());
         let clock = WallClock { left, journal: self.journal.clone() };
         let follower = Follower::new(self, handle, known);
-        let ended_at = Arc::clone(&self.ended_at);
+        let (ended_at, log) = (Arc::clone(&self.ended_at), self.log.clone());
         async move {
             follower.run(clock).await;
             ended_at.store(now(), Ordering::Relaxed);
+            TAILS.keep(&log);
         }
     }
 

@@ -17,7 +17,7 @@ use sandstorm_provider::{ExecEvent, Journal, Restored};
 use sandstorm_types::PerStream;
 
 pub(crate) use record::About;
-use record::{Clock, HEADER, Head, Record, both, pair};
+use record::{Clock, HEADER, Head, LONGEST, Record, both, pair};
 
 /// How far apart the places are that reading can begin at.
 const STEP: u64 = 64 * 1024;
@@ -80,16 +80,20 @@ impl ExecJournal {
             index: Vec::new(),
         };
         let head = content.head(0);
-        content.put(&Record::Head(head))?;
+        if let Err(error) = content.put(&Record::Head(head)) {
+            // Half of a beginning would be in the way of another try.
+            let _ = fs::remove_file(&content.path);
+            return Err(error);
+        }
         Ok(Self(Arc::new(Mutex::new(content))))
     }
 
     /// The journal that another process left. What it had only begun to write is cut off.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let bytes = fs::read(path)?;
+        let size = file.metadata()?.len();
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "it does not begin as a journal does");
-        let (Record::Head(head), mut at) = Record::decode(&bytes).ok_or_else(malformed)? else {
+        let Some((Record::Head(head), mut at)) = read_record(&file, 0, size)? else {
             return Err(malformed());
         };
         let mut content = Content {
@@ -107,14 +111,15 @@ impl ExecJournal {
             clock: None,
             index: Vec::new(),
         };
-        while let Some((record, length)) = Record::decode(&bytes[at..]) {
-            content.length = at as u64;
+        loop {
+            let read = read_record(&*content.opened()?, at, size)?;
+            content.length = at;
+            let Some((record, length)) = read else { break };
             content.note(&record);
             at += length;
         }
-        content.length = at as u64;
-        if at < bytes.len() {
-            content.opened()?.set_len(at as u64)?;
+        if at < size {
+            content.opened()?.set_len(at)?;
         }
         content.let_go();
         Ok(Self(Arc::new(Mutex::new(content))))
@@ -172,6 +177,23 @@ impl ExecJournal {
         }
         let _ = fs::remove_file(&content.path);
     }
+}
+
+/// The record at a place of a file, and its length. `None`: there is no whole one.
+fn read_record(file: &File, at: u64, size: u64) -> io::Result<Option<(Record, u64)>> {
+    let rest = size.saturating_sub(at);
+    if rest < HEADER as u64 {
+        return Ok(None);
+    }
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header, at)?;
+    let length = HEADER as u64 + u64::from(u32::from_le_bytes([header[0], header[1], header[2], header[3]]));
+    if length > rest || length > LONGEST as u64 + HEADER as u64 {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(Record::decode(&bytes).map(|(record, length)| (record, length as u64)))
 }
 
 /// A journal's file, held or opened for the moment.
@@ -263,14 +285,9 @@ impl Content {
         let Some((mut number, mut at)) = self.index.get(place).copied() else { return Ok(()) };
         let file = self.opened()?;
         while at < self.length {
-            let mut header = [0; HEADER];
-            file.read_exact_at(&mut header, at)?;
-            let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-            let mut bytes = vec![0; HEADER + length];
-            file.read_exact_at(&mut bytes, at)?;
-            let (record, length) = Record::decode(&bytes)
+            let (record, length) = read_record(&file, at, self.length)?
                 .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a record was damaged"))?;
-            at += length as u64;
+            at += length;
             let own = record.is_event().then_some(number);
             number += u64::from(own.is_some());
             if own.is_none_or(|own| own >= from) && !take(own, record) {
@@ -280,17 +297,28 @@ impl Content {
         Ok(())
     }
 
-    /// Writes the file anew without what is forgotten.
-    fn compact(&mut self) -> io::Result<()> {
-        let mut rest = Vec::new();
-        if self.base < self.next {
-            self.walk(self.base, |number, record| {
+    /// Copies what is not forgotten.
+    fn fill_from(&mut self, old: &Self) -> io::Result<()> {
+        let head = self.head(old.base);
+        self.put(&Record::Head(head))?;
+        // Before the end, after which the file is let go of.
+        if let Some(clock) = old.clock {
+            self.put(&Record::Clock(clock))?;
+        }
+        let mut copied = Ok(());
+        if old.base < old.next {
+            old.walk(old.base, |number, record| {
                 if number.is_some() {
-                    rest.push(record);
+                    copied = self.put(&record);
                 }
-                true
+                copied.is_ok()
             })?;
         }
+        copied
+    }
+
+    /// Writes the file anew without what is forgotten.
+    fn compact(&mut self) -> io::Result<()> {
         let beside = self.path.with_extension("new");
         let file = OpenOptions::new()
             .read(true)
@@ -306,18 +334,18 @@ impl Content {
             first: self.base,
             next: self.base,
             index: Vec::new(),
+            // Until its end is copied: what has ended lets go of its file.
+            ended: false,
             ..*self
         };
-        let head = anew.head(self.base);
-        anew.put(&Record::Head(head))?;
-        for record in rest {
-            anew.put(&record)?;
+        let filled = anew.fill_from(self).and_then(|()| fs::rename(&beside, &self.path));
+        if let Err(error) = filled {
+            let _ = fs::remove_file(&beside);
+            return Err(error);
         }
-        if let Some(clock) = self.clock {
-            anew.put(&Record::Clock(clock))?;
-        }
-        fs::rename(&beside, &self.path)?;
+        anew.ended = self.ended;
         *self = anew;
+        self.let_go();
         Ok(())
     }
 }
@@ -362,7 +390,11 @@ impl Journal for ExecJournal {
         // With nothing to copy it is cheap, but not so cheap that every cell of a context could pay for it.
         let all = content.base == content.next && content.length > STEP;
         if all || (waste > WASTE && waste > content.length / 2) {
-            content.compact()?;
+            match content.compact() {
+                // It is too long for a while, and nothing else is wrong with it.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+                compacted => compacted?,
+            }
         }
         Ok(())
     }

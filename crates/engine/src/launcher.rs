@@ -9,14 +9,15 @@ mod zygotes;
 use sandstorm_provider::Tasks;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sandstorm_jail::launcher::deputy::Deputy;
 use sandstorm_jail::launcher::{Ended, GuestId, Launched, Refusal, Request, TransplantReport, resident};
 use sandstorm_jail::{JailSpec, OnMemory, cgroup::Counters};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::connection::{Connection, Given, Waiting};
 use self::zygotes::Zygotes;
@@ -25,6 +26,8 @@ use crate::meter::{GaugeShelf, JailMeter};
 
 /// How often a launcher that is gone is looked for.
 const AGAIN: Duration = Duration::from_millis(100);
+/// And for how long.
+const GIVE_UP: Duration = Duration::from_secs(60);
 
 /// Why a request to the launcher came to nothing.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,6 +36,8 @@ pub(crate) enum LauncherError {
     Gone,
     #[error("the launcher is being started again")]
     Away,
+    #[error("the launcher does not answer")]
+    Silent,
     #[error("{}", .0.message)]
     Refused(Refusal),
 }
@@ -79,6 +84,10 @@ struct Shared {
     address: Option<PathBuf>,
     /// The last connection, if another process took the jails over: with it, those who wait for their ends wait on.
     superseded: OnceLock<Arc<Connection>>,
+    /// Why there is no launcher and will be none.
+    lost: watch::Sender<Option<String>>,
+    /// Who can see to it that there is one.
+    deputy: Option<Arc<Deputy>>,
     /// Told to end: then it is not missed.
     dismissed: AtomicBool,
     zygotes: Zygotes,
@@ -86,13 +95,20 @@ struct Shared {
 }
 
 impl LauncherClient {
-    /// Speaks to a launcher. `address`: where it is found again, if it is a resident one.
-    pub(crate) fn new(socket: OwnedFd, address: Option<PathBuf>, tasks: &Tasks) -> io::Result<Self> {
+    /// Speaks to a launcher. `address`: where it is found again, if it is a resident one; `deputy`: who can make one.
+    pub(crate) fn new(
+        socket: OwnedFd,
+        address: Option<PathBuf>,
+        deputy: Option<Deputy>,
+        tasks: &Tasks,
+    ) -> io::Result<Self> {
         let connection = Arc::new(Connection::new(socket)?);
         let shared = Arc::new(Shared {
             connection: Mutex::new(Some(Arc::clone(&connection))),
             address,
             superseded: OnceLock::new(),
+            lost: watch::Sender::new(None),
+            deputy: deputy.map(Arc::new),
             dismissed: AtomicBool::new(false),
             zygotes: Zygotes::default(),
             gauges: GaugeShelf::default(),
@@ -108,12 +124,29 @@ impl LauncherClient {
     }
 
     fn connection(&self) -> Result<Arc<Connection>, LauncherError> {
-        self.shared.current().clone().ok_or_else(|| self.absent())
+        let connection = self.shared.current().clone().ok_or_else(|| self.absent())?;
+        match connection.is_silent() {
+            true => Err(LauncherError::Silent),
+            false => Ok(connection),
+        }
+    }
+
+    /// Waits until there is no launcher and none to be had any more, and says why. For ever while all is well.
+    pub(crate) async fn lost(&self) -> String {
+        let mut lost = self.shared.lost.subscribe();
+        let why = match lost.wait_for(Option::is_some).await {
+            Ok(why) => why.clone(),
+            Err(_) => None,
+        };
+        match why {
+            Some(why) => why,
+            None => std::future::pending().await,
+        }
     }
 
     /// Why there is nobody to ask.
     fn absent(&self) -> LauncherError {
-        match self.shared.address.is_some() && self.shared.superseded.get().is_none() {
+        match self.shared.address.is_some() && self.shared.lost.borrow().is_none() {
             true => LauncherError::Away,
             false => LauncherError::Gone,
         }
@@ -125,8 +158,16 @@ impl LauncherClient {
         descriptors: &[BorrowedFd<'_>],
         expect: impl FnOnce(&mut Waiting, oneshot::Sender<T>),
     ) -> Result<T, LauncherError> {
-        let asked = self.connection()?.ask(request, descriptors, expect).await;
-        asked.map_err(|_| self.absent())?.await.map_err(|_| self.absent())
+        let connection = self.connection()?;
+        let answer = async {
+            let asked = connection.ask(request, descriptors, expect).await;
+            asked.map_err(|_| self.absent())?.await.map_err(|_| self.absent())
+        };
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = connection.silence() => Err(LauncherError::Silent),
+        }
     }
 
     /// Makes a jail; with a cookie one that outlives this process. Dropping the future before it resolves leaves a jail
@@ -157,13 +198,23 @@ impl LauncherClient {
     /// Ends a jail; its `Ended` follows.
     pub(crate) async fn kill(&self, name: &str) -> Result<(), LauncherError> {
         let request = Request::Kill { name: name.to_owned() };
-        self.connection()?.send(&request).await.map_err(|_| self.absent())
+        let connection = self.connection().inspect_err(|_| self.kill_now(name))?;
+        tokio::select! {
+            biased;
+            sent = connection.send(&request) => sent.map_err(|_| self.absent()),
+            () = connection.silence() => {
+                connection.kill_now(name);
+                Err(LauncherError::Silent)
+            }
+        }
     }
 
     /// Asks for a jail's end without waiting: for destructors.
     pub(crate) fn kill_now(&self, name: &str) {
-        if let Ok(connection) = self.connection() {
-            connection.send_now(&Request::Kill { name: name.to_owned() });
+        // Also to one that is silent: it may come to itself.
+        let connection = self.shared.current().clone();
+        if let Some(connection) = connection {
+            connection.kill_now(name);
         }
     }
 
@@ -292,7 +343,8 @@ impl Shared {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the answers of one connection. `strangers`: what the launcher has is nobody's and ends before anybody asks.
+    /// Reads the answers of one connection, for as long as there are any to come. `strangers`: what the launcher has is
+    /// nobody's and ends before anybody asks.
     async fn listen(&self, connection: &Arc<Connection>, strangers: bool) {
         let reading = connection.read();
         tokio::pin!(reading);
@@ -303,7 +355,10 @@ impl Shared {
             }
         }
         *self.current() = Some(Arc::clone(connection));
-        reading.await;
+        tokio::select! {
+            () = reading => {}
+            () = connection.watch() => {}
+        }
     }
 
     /// Reads answers for as long as there is a launcher.
@@ -319,28 +374,49 @@ impl Shared {
                 tracing::error!("another process has taken the sandboxes over");
                 // Held, so that nobody here is told that they ended.
                 let _ = self.superseded.set(connection);
+                self.lose("another process has taken the launcher and its sandboxes over");
                 return;
             }
-            let Some(address) = &self.address else { return };
             if self.dismissed.load(Ordering::Relaxed) {
                 return;
             }
+            let Some(address) = &self.address else { return self.lose("the launcher is gone") };
             tracing::error!("the launcher is gone, and its sandboxes with it");
-            connection = loop {
-                tokio::time::sleep(AGAIN).await;
-                let address = address.clone();
-                // Connecting waits for the launcher's greeting.
-                let found = tokio::task::spawn_blocking(move || resident::connect(&address)).await;
-                match found.map(|found| found.map(|found| Connection::new(found.socket))) {
-                    Ok(Ok(Ok(connection))) => break Arc::new(connection),
-                    Ok(Ok(Err(error))) => tracing::warn!(%error, "the launcher's socket cannot be used"),
-                    Ok(Err(error)) => tracing::debug!(%error, "the launcher is not back yet"),
-                    Err(_) => return,
-                }
-            };
+            match self.find_again(address).await {
+                Some(found) => connection = Arc::new(found),
+                None => return self.lose("the launcher is gone, and no other one could be had"),
+            }
             tracing::info!("there is a launcher again");
             // If it is the old one, it has jails that everybody was told are gone.
             strangers = true;
         }
+    }
+
+    fn lose(&self, why: &str) {
+        self.lost.send_replace(Some(why.to_owned()));
+    }
+
+    /// Connects to the launcher that comes next. Its guardian makes one; where that is gone too, the deputy makes both.
+    async fn find_again(&self, address: &Path) -> Option<Connection> {
+        let began = Instant::now();
+        while began.elapsed() < GIVE_UP {
+            tokio::time::sleep(AGAIN).await;
+            let address = address.to_owned();
+            // Connecting waits for the launcher's greeting.
+            let found = tokio::task::spawn_blocking(move || resident::connect(&address)).await;
+            match found.map(|found| found.map(|found| Connection::new(found.socket))) {
+                Ok(Ok(Ok(connection))) => return Some(connection),
+                Ok(Ok(Err(error))) => tracing::warn!(%error, "the launcher's socket cannot be used"),
+                Ok(Err(error)) => tracing::debug!(%error, "the launcher is not back yet"),
+                Err(_) => return None,
+            }
+            if let Some(deputy) = self.deputy.clone() {
+                let restored = tokio::task::spawn_blocking(move || deputy.restore()).await;
+                if let Ok(Err(error)) = restored {
+                    tracing::warn!(%error, "nobody makes launchers any more");
+                }
+            }
+        }
+        None
     }
 }

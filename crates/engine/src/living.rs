@@ -20,6 +20,7 @@ use crate::guest::WaitingGuest;
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::meter::JailMeter;
 use crate::network::Egress;
+use crate::pool::Zygotes;
 
 /// How long no guest is asked for after one was refused: each time somebody would wait for the refusal.
 const NO_GUESTS_FOR: Duration = Duration::from_millis(500);
@@ -45,6 +46,8 @@ pub(crate) struct Living {
     pub(crate) jail: String,
     /// Whether guest interpreters can be had in it.
     pub(crate) joinable: Option<Joinable>,
+    /// Which of them are to be had at all.
+    pub(crate) zygotes: Arc<Zygotes>,
     /// Guests that were put there ahead and wait for a program.
     guests: Mutex<Vec<WaitingGuest>>,
     /// Its interpreters are copied one at a time: each stands still for that.
@@ -81,6 +84,7 @@ pub(crate) struct Birth {
     pub(crate) own_places: bool,
     pub(crate) jail: String,
     pub(crate) joinable: Option<Joinable>,
+    pub(crate) zygotes: Arc<Zygotes>,
     pub(crate) guests: Vec<WaitingGuest>,
     pub(crate) spec: SandboxSpec,
     pub(crate) agent: AgentClient,
@@ -101,6 +105,7 @@ impl Living {
             own_places: birth.own_places,
             jail: birth.jail,
             joinable: birth.joinable,
+            zygotes: birth.zygotes,
             guests: Mutex::new(birth.guests),
             copying: tokio::sync::Mutex::default(),
             refused_guest: Mutex::default(),
@@ -184,7 +189,7 @@ impl Living {
         }
     }
 
-    pub(crate) fn describe(&self) -> Sandbox {
+    pub(crate) fn describe(&self, region: Option<&str>) -> Sandbox {
         let walls = self.walls();
         let expires_at = self.created_at.checked_add(self.spec.lifetime.after);
         Sandbox {
@@ -197,7 +202,7 @@ impl Living {
             walls: Some(walls),
             created_at: self.created_at,
             expires_at,
-            region: None,
+            region: region.map(str::to_owned),
             placement: None,
         }
     }

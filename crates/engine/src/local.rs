@@ -20,6 +20,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_agent_client::files;
 use sandstorm_jail::Tree;
 use sandstorm_jail::cgroup::Extent;
+use sandstorm_jail::launcher::deputy::Deputy;
 use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
@@ -27,8 +28,9 @@ use sandstorm_provider::{
     ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
-    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy,
-    SandboxId, SandboxSpec, SnapshotId, Step, Template, TenantId, Transition, Unmet,
+    Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, IpNetwork, Isolation, LimitName, LimitSet,
+    Nat64Prefix, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Step, Template, TenantId, Transition,
+    Unmet,
 };
 
 use self::execs::{Execs, Reserved};
@@ -45,12 +47,20 @@ use crate::snapshots::{SnapshotConfig, Snapshots};
 pub struct LocalConfig {
     /// Its name among the providers.
     pub name: String,
+    /// The region that it is in, by the operator's word.
+    pub region: Option<String>,
+    /// What no sandbox reaches, whatever its policy says.
+    pub denied: Vec<IpNetwork>,
+    /// Prefixes of this network's translators from IPv6 to IPv4, beside those that can be found out.
+    pub nat64: Vec<Nat64Prefix>,
     /// The socket of a launcher: one that was forked before any thread, or a resident one.
     pub launcher: OwnedFd,
     /// What the launcher can do on this host.
     pub abilities: Abilities,
     /// Where a resident launcher is found again; `None` for a forked one, with which everything ends.
     pub resident: Option<PathBuf>,
+    /// Who can make a resident launcher and its guardian anew; without one the launcher is gone for good when both are.
+    pub deputy: Option<Deputy>,
     /// Where execs are written down, so that another process can take the sandboxes over; needs a resident launcher.
     pub journals: Option<PathBuf>,
     /// Further trees of the host that every sandbox sees.
@@ -59,6 +69,8 @@ pub struct LocalConfig {
     pub zygotes: Vec<ZygoteConfig>,
     /// Without it every sandbox is made when it is asked for.
     pub pool: Option<PoolConfig>,
+    /// Programs have the strict system-call filter. Guest interpreters have the compatible one, so there are none.
+    pub strict_filter: bool,
     /// Without it no sandbox is saved.
     pub snapshots: Option<SnapshotConfig>,
 }
@@ -68,13 +80,18 @@ impl LocalConfig {
     pub fn forked(name: &str, launcher: OwnedFd, abilities: Abilities) -> Self {
         Self {
             name: name.to_owned(),
+            region: None,
+            denied: Vec::new(),
+            nat64: Vec::new(),
             launcher,
             abilities,
             resident: None,
+            deputy: None,
             journals: None,
             trees: Vec::new(),
             zygotes: Vec::new(),
             pool: None,
+            strict_filter: false,
             snapshots: None,
         }
     }
@@ -106,14 +123,15 @@ impl LocalProvider {
         tasks.start("old logs", Arc::clone(&execs).drop_old());
         let journals = config.journals.filter(|_| config.resident.is_some());
         // A launcher that cannot have them, or was started without, would refuse each.
-        let able = config.abilities.zygotes;
+        let able = config.abilities.zygotes && !config.strict_filter;
         let zygotes = Arc::new(Zygotes::new(if able { config.zygotes } else { Vec::new() }));
-        let launcher = LauncherClient::new(config.launcher, config.resident, &tasks)?;
+        let launcher = LauncherClient::new(config.launcher, config.resident, config.deputy, &tasks)?;
         // A jail that was made ahead can be kept later only if it has a door, and joinable ones have.
-        let planner = Planner::new(config.trees, config.pool.is_some() || !zygotes.is_empty());
+        let joinable = config.pool.is_some() || !zygotes.is_empty();
+        let planner = Planner::new(config.trees, joinable, config.strict_filter);
         let maker = Maker::new(launcher.clone(), tasks.clone(), zygotes);
         Ok(Self {
-            info: ProviderInfo { name: config.name, kind: "jail".to_owned(), region: None },
+            info: ProviderInfo { name: config.name, kind: "jail".to_owned(), region: config.region },
             planner,
             launcher,
             pool: config.pool.map(|pool| Pool::new(pool, maker.clone())),
@@ -121,7 +139,7 @@ impl LocalProvider {
             abilities: config.abilities,
             journals,
             snapshots: config.snapshots.map(Snapshots::open).transpose()?,
-            surroundings: Surroundings::new(events.clone(), tasks.clone()),
+            surroundings: Surroundings::new(config.denied, config.nat64, events.clone(), tasks.clone()),
             sandboxes: Mutex::default(),
             execs,
             events,
@@ -133,7 +151,10 @@ impl LocalProvider {
     pub async fn shut_down(self) {
         self.drain_pool().await;
         let all: Vec<SandboxId> = self.sandboxes().keys().copied().collect();
-        futures_util::future::join_all(all.iter().map(|id| self.remove(id))).await;
+        let ends = futures_util::future::join_all(all.iter().map(|id| self.remove(id))).await;
+        if let Some(error) = ends.into_iter().find_map(Result::err) {
+            tracing::warn!(%error, "not every sandbox could be ended");
+        }
         self.tasks.stop().await;
     }
 
@@ -149,6 +170,12 @@ impl LocalProvider {
             tracing::warn!(%error, "the launcher could not be told to end");
         }
         self.shut_down().await;
+    }
+
+    /// Resolves when there is no launcher and will be none, with the reason: nothing can be done here any more.
+    pub fn lost(&self) -> impl Future<Output = String> + Send + use<> {
+        let launcher = self.launcher.clone();
+        async move { launcher.lost().await }
     }
 
     /// Keeps so many sandboxes of this kind ready at all times.
@@ -190,12 +217,18 @@ impl LocalProvider {
     }
 
     /// Ends a sandbox and forgets it. Absent is fine.
-    async fn remove(&self, id: &SandboxId) {
-        let Some(living) = self.sandboxes().get(id).cloned() else { return };
+    async fn remove(&self, id: &SandboxId) -> std::result::Result<(), LauncherError> {
+        let Some(living) = self.sandboxes().get(id).cloned() else { return Ok(()) };
         living.step(Step::Terminate);
         living.stop_reading();
-        if living.ended.borrow().is_none() && living.kill().await.is_ok() {
-            living.end().await;
+        if living.ended.borrow().is_none() {
+            match living.kill().await {
+                Ok(()) => drop(living.end().await),
+                // It lives on for now, and whoever asks again finds it.
+                Err(LauncherError::Silent) => return Err(LauncherError::Silent),
+                // It went with its launcher.
+                Err(_) => {}
+            }
         }
         self.sandboxes().remove(id);
         self.execs.remove_all(id);
@@ -203,6 +236,7 @@ impl LocalProvider {
             let _ = std::fs::remove_dir_all(dir);
             names::forget(dir);
         }
+        Ok(())
     }
 
     fn told<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
@@ -221,6 +255,8 @@ pub(crate) fn refused(error: LauncherError) -> Error {
         LauncherError::Gone => Error::new(ErrorKind::Provider, "the launcher is gone"),
         LauncherError::Away => Error::new(ErrorKind::Capacity, "the launcher is being started again")
             .with_retry_after(Duration::from_secs(1)),
+        LauncherError::Silent => Error::new(ErrorKind::Capacity, "the launcher does not answer")
+            .with_retry_after(Duration::from_secs(5)),
         LauncherError::Refused(refusal) => {
             let kind = match refusal.kind {
                 RefusalKind::Isolation => ErrorKind::Isolation,
@@ -266,7 +302,7 @@ impl Provider for LocalProvider {
             network_open: true,
             network_change: true,
             pause: self.abilities.freezer,
-            live_fork: self.can_fork(),
+            live_fork: self.promises_forks(),
             host_trees: true,
             warm_start: !self.maker.zygotes.is_empty(),
             limits: enforceable(self.abilities.control_groups),
@@ -294,7 +330,10 @@ impl Provider for LocalProvider {
     }
 
     async fn get(&self, cx: &OpContext, id: &SandboxId) -> Result<Sandbox> {
-        let found = cx.check("get").and_then(|()| self.living(id)).map(|living| living.describe());
+        let found = cx
+            .check("get")
+            .and_then(|()| self.living(id))
+            .map(|living| living.describe(self.info.region.as_deref()));
         self.told("get", found)
     }
 
@@ -302,7 +341,12 @@ impl Provider for LocalProvider {
         let all: Vec<Result<Sandbox>> = match cx.check("list") {
             Ok(()) => {
                 let fits = |sandbox: &Sandbox| sandbox.labels.contains(&filter.labels);
-                self.sandboxes().values().map(|living| living.describe()).filter(fits).map(Ok).collect()
+                self.sandboxes()
+                    .values()
+                    .map(|living| living.describe(self.info.region.as_deref()))
+                    .filter(fits)
+                    .map(Ok)
+                    .collect()
             }
             Err(error) => vec![Err(error)],
         };
@@ -393,7 +437,7 @@ impl Provider for LocalProvider {
         let work = async {
             let living = self.living(id)?;
             self.change_state(&living, to).await?;
-            Ok(living.describe())
+            Ok(living.describe(self.info.region.as_deref()))
         };
         self.told("transition", cx.run("transition", work).await)
     }
@@ -416,10 +460,7 @@ impl Provider for LocalProvider {
     }
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
-        let work = async {
-            self.remove(id).await;
-            Ok(())
-        };
+        let work = async { self.remove(id).await.map_err(refused) };
         self.told("destroy", cx.run("destroy", work).await)
     }
 

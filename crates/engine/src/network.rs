@@ -3,10 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandstorm_egress::{EgressProxy, Options, Sockets, SystemResolver, Upstream};
+use sandstorm_egress::{Boundary, EgressProxy, Options, Sockets, SystemResolver, Upstream};
 use sandstorm_jail::network::Captured;
 use sandstorm_provider::{Error, Events, ProviderEvent, Result, Tasks};
-use sandstorm_types::{ErrorKind, NetworkPolicy, SandboxId};
+use sandstorm_types::{ErrorKind, IpNetwork, Nat64Prefix, NetworkPolicy, SandboxId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -69,13 +69,16 @@ impl Egress {
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     resolver: Arc<SystemResolver>,
+    boundary: Arc<Boundary>,
     events: Events,
     tasks: Tasks,
 }
 
 impl Surroundings {
-    pub(crate) fn new(events: Events, tasks: Tasks) -> Self {
-        Self { resolver: Arc::new(SystemResolver::default()), events, tasks }
+    pub(crate) fn new(denied: Vec<IpNetwork>, nat64: Vec<Nat64Prefix>, events: Events, tasks: Tasks) -> Self {
+        // With lookups of its own: no sandbox can use them up.
+        let boundary = Arc::new(Boundary::new(denied, nat64, Arc::new(SystemResolver::default())));
+        Self { resolver: Arc::new(SystemResolver::default()), boundary, events, tasks }
     }
 
     fn serve(
@@ -92,7 +95,8 @@ impl Surroundings {
         let sockets = Sockets { tcp: captured.tcp, dns_udp: captured.dns_udp, dns_tcp: captured.dns_tcp };
         let upstream = Upstream { resolver: Arc::new(self.resolver.for_sandbox()), ..Upstream::default() };
         let (sender, mut denials) = mpsc::channel(DENIALS);
-        let options = Options { denials: Some(sender), ..Options::default() };
+        let boundary = Arc::clone(&self.boundary);
+        let options = Options { denials: Some(sender), boundary, ..Options::default() };
         let events = self.events.clone();
         // Ends with the proxy, which holds the other end.
         self.tasks.start("denials", async move {

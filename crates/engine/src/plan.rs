@@ -23,6 +23,8 @@ pub(crate) struct Planner {
     trees: Vec<Tree>,
     /// Whether interpreters may be put into jails.
     joinable: bool,
+    /// Whether programs have the strict system-call filter.
+    strict_filter: bool,
     seen: Mutex<Option<Seen>>,
 }
 
@@ -75,8 +77,8 @@ impl Hash for JailKind {
 }
 
 impl Planner {
-    pub(crate) fn new(trees: Vec<Tree>, joinable: bool) -> Self {
-        Self { trees, joinable, seen: Mutex::default() }
+    pub(crate) fn new(trees: Vec<Tree>, joinable: bool, strict_filter: bool) -> Self {
+        Self { trees, joinable, strict_filter, seen: Mutex::default() }
     }
 
     /// The kind of jail that this sandbox needs.
@@ -120,7 +122,7 @@ impl Planner {
             strictness: wishes.strictness,
             on_memory: OnMemory::EndAll,
             lifetime: None,
-            strict_filter: false,
+            strict_filter: self.strict_filter,
             joinable: self.joinable,
         }
     }

@@ -2,7 +2,10 @@
 //!
 //! A file is written under another name and becomes a snapshot by being renamed, when all of it is on disk: what a server
 //! that dies on the way leaves is none, and is removed by the next one. What is in it came out of a sandbox. It is never
-//! read here, only passed on to the agent of another sandbox, behind the walls of that one.
+//! read here, only passed on to the agent of another sandbox, behind the walls of that one. Each piece has a hash that goes on
+//! from the one before, so nothing is passed on that is not what was saved, and half of it is not taken for all.
+
+mod piece;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,11 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sandstorm_agent_client::files::carry::Files;
 use sandstorm_provider::{Begun, Error, Result, UnderWay};
 use sandstorm_types::{ByteSize, ErrorKind, SnapshotId};
 use tokio::sync::mpsc;
+
+use self::piece::{PIECE, Reader, Seal};
 
 /// Where snapshots are kept, and how much room all of them together may take.
 #[derive(Debug, Clone)]
@@ -24,13 +29,14 @@ pub struct SnapshotConfig {
     pub most: ByteSize,
 }
 
-/// What a file begins with. Another form would have another number.
-const HEADER: &[u8] = b"sandstorm snapshot 1\n";
+/// What a file begins with. Another form has another number.
+const HEADER: &[u8; 21] = b"sandstorm snapshot 2\n";
+/// The form of earlier versions: what the agent sent, as it was.
+const BARE: &[u8; 21] = b"sandstorm snapshot 1\n";
 const WHOLE: &str = "files";
 const PARTIAL: &str = "part";
-/// Pieces between the agent and the disk, and their size when they are read.
+/// Pieces between the agent and the disk.
 const PIECES: usize = 4;
-const PIECE: usize = 64 * 1024;
 
 /// The snapshots of this machine.
 #[derive(Debug)]
@@ -108,18 +114,19 @@ impl Snapshots {
             let mut file = File::open(path)?;
             let mut header = [0; HEADER.len()];
             file.read_exact(&mut header)?;
-            if header != HEADER {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it has another form"));
+            match &header {
+                HEADER => Ok(Reader::checked(file, id)),
+                BARE => Ok(Reader::bare(file)),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it has another form")),
             }
-            Ok(file)
         });
-        let file = match opened.await.map_err(|_| failed("read"))? {
-            Ok(file) => file,
+        let reader = match opened.await.map_err(|_| failed("read"))? {
+            Ok(reader) => reader,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(id)),
             Err(error) => return Err(failed("read").with_source(error).with("snapshot", id)),
         };
         let (pieces, coming) = mpsc::channel(PIECES);
-        tokio::task::spawn_blocking(move || pass_on(file, &pieces));
+        tokio::task::spawn_blocking(move || pass_on(reader, id, &pieces));
         Ok(Files::kept(coming))
     }
 
@@ -187,16 +194,21 @@ impl Partial {
         let mut file = opened.map_err(of_disk)?;
         self.take(HEADER.len())?;
         file.write_all(HEADER).map_err(of_disk)?;
+        let mut seal = Seal::new(id);
+        let mut put = |bytes: &[u8]| {
+            let head = seal.head(bytes);
+            self.take(head.len() + bytes.len())?;
+            file.write_all(&head).and_then(|()| file.write_all(bytes)).map_err(of_disk)
+        };
         loop {
             match coming.blocking_recv() {
-                Some(Piece::Bytes(bytes)) => {
-                    self.take(bytes.len())?;
-                    file.write_all(&bytes).map_err(of_disk)?;
-                }
+                Some(Piece::Bytes(bytes)) => bytes.chunks(PIECE).try_for_each(&mut put)?,
                 Some(Piece::End) => break,
                 None => return Err(Error::new(ErrorKind::Cancelled, "the snapshot was given up")),
             }
         }
+        // Nothing is the end.
+        put(&[])?;
         file.sync_all().map_err(of_disk)?;
         fs::rename(&path, self.snapshots.path(id, WHOLE)).map_err(of_disk)?;
         self.whole = true;
@@ -223,18 +235,17 @@ impl Drop for Partial {
 }
 
 /// Reads a file to its end, for as long as somebody wants it.
-fn pass_on(mut file: File, pieces: &mpsc::Sender<Result<Bytes>>) {
+fn pass_on(mut reader: Reader, id: SnapshotId, pieces: &mpsc::Sender<Result<Bytes>>) {
     loop {
-        let mut piece = BytesMut::zeroed(PIECE);
-        let passed = match file.read(&mut piece) {
-            Ok(0) => return,
-            Ok(read) => {
-                piece.truncate(read);
-                pieces.blocking_send(Ok(piece.freeze()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+        let passed = match reader.next() {
+            Ok(None) => return,
+            Ok(Some(piece)) => pieces.blocking_send(Ok(piece)),
             Err(error) => {
-                let _ = pieces.blocking_send(Err(failed("read").with_source(error)));
+                let told = match error.kind() {
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => damaged(id),
+                    _ => failed("read").with_source(error).with("snapshot", id),
+                };
+                let _ = pieces.blocking_send(Err(told));
                 return;
             }
         };
@@ -242,6 +253,12 @@ fn pass_on(mut file: File, pieces: &mpsc::Sender<Result<Bytes>>) {
             return;
         }
     }
+}
+
+fn damaged(id: SnapshotId) -> Error {
+    let message =
+        "the snapshot is damaged: its file is not what was saved; delete it and save the sandbox anew";
+    Error::new(ErrorKind::Internal, message).with("snapshot", id)
 }
 
 fn missing(id: SnapshotId) -> Error {

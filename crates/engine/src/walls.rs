@@ -48,6 +48,13 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
     if !measured.landlock {
         walls.miss("landlock", "this kernel has no Landlock", Some("boot a kernel with lsm=landlock"));
     }
+    if !measured.shared.is_empty() {
+        let reason = format!(
+            "{} shown with the host's own inodes: others see what is opened and locked there",
+            measured.shared.join(", ")
+        );
+        walls.miss("own_inodes", reason, Some("run as root, on a kernel with overlayfs"));
+    }
     if report.cgroup == Version::None {
         let fix = "run as root, or in a delegated control group";
         walls.miss("cgroup", "no control group can be made by this user", Some(fix));

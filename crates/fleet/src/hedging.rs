@@ -30,6 +30,10 @@ impl Placing<'_> {
     /// The plan for the first two places, where it is worth it.
     pub(crate) fn hedge(&self) -> Option<HedgePlan> {
         let rules = self.fleet.settings.hedge?;
+        // What is made for a place takes its time, which says nothing of how late the place is.
+        if self.trees.is_some() {
+            return None;
+        }
         // Two at a time are for those to whom time is worth more than money.
         let weights = self.request.objective.weights();
         if weights.latency() <= weights.cost() {

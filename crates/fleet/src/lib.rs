@@ -24,4 +24,5 @@ pub use fleet::{Fleet, FleetSettings};
 pub use late::{Connect, Late};
 pub use member::Member;
 pub use orphans::Orphan;
+pub use placing::Trees;
 pub use survey::Standing;

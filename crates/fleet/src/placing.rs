@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use sandstorm_catalog::Usd;
-use sandstorm_provider::{CreateOptions, Error, OpContext, Placement, Result, Sandbox};
+use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Placement, Result, Sandbox};
 use sandstorm_router::failover::{FailedAttempt, Next, SoFar, Started};
 use sandstorm_router::{ArmKey, Candidate, Decision, ErrorFamily, Observed, Ranked, RouteRequest};
 use sandstorm_types::{Attempt, ErrorKind, Retry, SandboxSpec};
@@ -12,7 +13,27 @@ use crate::fleet::Fleet;
 use crate::homes::Place;
 use crate::{nowhere, portable};
 
+/// Trees of this machine that are made only for a place that can show them.
+#[async_trait]
+pub trait Trees: Send + Sync {
+    /// Asked before each attempt at such a place, so what was made for one is given to the next.
+    async fn make(&self, cx: &OpContext) -> Result<Vec<HostMount>>;
+}
+
 impl Fleet {
+    /// Makes a sandbox as [`sandstorm_provider::Provider::create`] does, with trees that are made when it turns out that it
+    /// comes here.
+    pub async fn create_with(
+        &self,
+        cx: &OpContext,
+        spec: &SandboxSpec,
+        options: &CreateOptions,
+        trees: &dyn Trees,
+    ) -> Result<Sandbox> {
+        let request = self.request(spec, options.routing.as_deref());
+        self.place_with(cx, spec, options, &request, Some(trees)).await
+    }
+
     /// Makes a sandbox where this request should go. The result says where it is and what was tried.
     ///
     /// Nothing of a caller's runs while a sandbox is made, so one that could not be made here may be made there.
@@ -22,6 +43,17 @@ impl Fleet {
         spec: &SandboxSpec,
         options: &CreateOptions,
         request: &RouteRequest,
+    ) -> Result<Sandbox> {
+        self.place_with(cx, spec, options, request, None).await
+    }
+
+    async fn place_with(
+        &self,
+        cx: &OpContext,
+        spec: &SandboxSpec,
+        options: &CreateOptions,
+        request: &RouteRequest,
+        trees: Option<&dyn Trees>,
     ) -> Result<Sandbox> {
         let candidates = self.candidates(spec, options);
         let decision = {
@@ -38,6 +70,7 @@ impl Fleet {
             cx,
             spec,
             options,
+            trees,
             request,
             candidates,
             decision: &decision,
@@ -55,6 +88,7 @@ pub(crate) struct Placing<'a> {
     pub(crate) cx: &'a OpContext,
     pub(crate) spec: &'a SandboxSpec,
     pub(crate) options: &'a CreateOptions,
+    pub(crate) trees: Option<&'a dyn Trees>,
     pub(crate) request: &'a RouteRequest,
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) decision: &'a Decision,
@@ -161,8 +195,15 @@ impl<'a> Placing<'a> {
         let (fleet, id) = (self.fleet, self.options.id);
         let provider = &fleet.members[place].provider;
         let can = provider.capabilities();
-        let (spec, options) =
+        let (spec, mut options) =
             (portable::spec(can, self.spec, self.options), portable::options(can, self.options));
+        if let Some(trees) = self.trees.filter(|_| can.host_trees) {
+            let (began, made) = (Instant::now(), trees.make(self.cx).await);
+            match made {
+                Ok(mounts) => options.mounts.extend(mounts),
+                Err(error) => return self.no_trees(ranked, began, error),
+            }
+        }
         fleet.homes.trying(id, place);
         // The next one needs time too.
         let patience = self
@@ -201,6 +242,21 @@ impl<'a> Placing<'a> {
         drop(router);
         let made = made.inspect_err(|error| self.clean_up(place, error));
         Tried { attempt, made }
+    }
+
+    /// What comes of an attempt before which something was to be made here. That says nothing about the place.
+    fn no_trees(&self, ranked: &Ranked, began: Instant, error: Error) -> Tried {
+        let (fleet, key) = (self.fleet, self.key(ranked));
+        let mut router = fleet.router();
+        router.attempt_observed(&key, Observed::Nothing, fleet.now());
+        router.attempt_ends(&ranked.provider);
+        let attempt = Attempt {
+            provider: ranked.provider.clone(),
+            outcome: error.kind().code().to_owned(),
+            ms: began.elapsed().as_secs_f64() * 1000.0,
+            sandbox: None,
+        };
+        Tried { attempt, made: Err(error.with_not_started()) }
     }
 
     fn clean_up(&self, place: Place, error: &Error) {

@@ -32,7 +32,15 @@ pub(crate) async fn authenticate(
     next: Next,
 ) -> Response {
     match admit(&app, rules, &mut request).await {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let caller = request.extensions().get::<Caller>().cloned();
+            let mut response = next.run(request).await;
+            // The edge cuts what is still being sent when the caller may not hear it any more.
+            if let Some(caller) = caller {
+                response.extensions_mut().insert(caller);
+            }
+            response
+        }
         Err(error) => {
             if let Rules::AnyKey { refusal: Some(refusal), .. } = rules {
                 return error.in_the_words_of(refusal);

@@ -30,16 +30,45 @@ impl fmt::Display for Stalled {
 
 impl StdError for Stalled {}
 
-/// A body that fails when its next piece takes longer than `pause`. Time counts only while somebody waits for it.
-struct Paced {
-    inner: Body,
-    pause: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
+/// Bytes in a second that a body has to bring on average, once its patience is used up.
+const SLOWEST: u64 = 4 << 10;
+
+/// How fast a body has to come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Longest pause between two pieces.
+    pub(crate) pause: Duration,
+    /// How long a body may be waited for in all, beside a second for each [`SLOWEST`] bytes of it. `None`: it may last for as
+    /// long as it likes.
+    pub(crate) patience: Option<Duration>,
 }
 
-/// Bounds the time between the pieces of a body.
-pub(crate) fn paced(inner: Body, pause: Duration) -> Body {
-    if inner.is_end_stream() { inner } else { Body::new(Paced { inner, pause, timer: None }) }
+/// A body that fails when its next piece, or all that came of it, took too long. Time counts only while somebody waits for
+/// it: a sandbox that takes nothing is not the client's fault.
+struct Paced {
+    inner: Body,
+    pace: Pace,
+    /// The present wait: since when, and the end of patience.
+    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    waited: Duration,
+    brought: u64,
+}
+
+/// Bounds the time that a body takes.
+pub(crate) fn paced(inner: Body, pace: Pace) -> Body {
+    if inner.is_end_stream() {
+        return inner;
+    }
+    Body::new(Paced { inner, pace, waiting: None, waited: Duration::ZERO, brought: 0 })
+}
+
+impl Paced {
+    /// How long the next piece may take.
+    fn patience(&self) -> Duration {
+        let Some(patience) = self.pace.patience else { return self.pace.pause };
+        let earned = Duration::from_secs(self.brought / SLOWEST);
+        self.pace.pause.min(patience.saturating_add(earned).saturating_sub(self.waited))
+    }
 }
 
 impl HttpBody for Paced {
@@ -51,11 +80,19 @@ impl HttpBody for Paced {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
-            self.timer = None;
+            if let Some((since, _)) = self.waiting.take() {
+                self.waited += since.elapsed();
+            }
+            if let Some(Ok(frame)) = &frame {
+                self.brought += frame.data_ref().map_or(0, Bytes::len) as u64;
+            }
             return Poll::Ready(frame);
         }
-        let until = Instant::now() + self.pause;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        let patience = self.patience();
+        let (_, timer) = self.waiting.get_or_insert_with(|| {
+            let now = Instant::now();
+            (now, Box::pin(tokio::time::sleep_until(now + patience)))
+        });
         timer.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(Stalled))))
     }
 
@@ -183,13 +220,44 @@ mod tests {
         assert_eq!(status(pieces(3), 4).await, 413);
         assert_eq!(status(Body::from("abcde"), 4).await, 413);
         let silent = || Body::from_stream(stream::pending::<Result<Bytes, Stalled>>());
-        assert_eq!(status(paced(silent(), Duration::from_secs(1)), 4).await, 408);
+        let second = Pace { pause: Duration::from_secs(1), patience: None };
+        assert_eq!(status(paced(silent(), second), 4).await, 408);
         assert_eq!(status(silent(), 4).await, 408);
         let trickle = stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_millis(900)).await;
             Some((Ok::<_, Stalled>(Bytes::from_static(b"x")), ()))
         });
-        assert_eq!(status(paced(Body::from_stream(trickle), Duration::from_secs(1)), 1 << 20).await, 408);
+        assert_eq!(status(paced(Body::from_stream(trickle), second), 1 << 20).await, 408);
+    }
+
+    /// How many pieces come of an endless body that brings one of this size each second.
+    async fn pieces_of_a_trickle(size: usize, patience: Option<Duration>, most: usize) -> usize {
+        let trickle = stream::unfold((), move |()| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, Stalled>(Bytes::from(vec![0; size])), ()))
+        });
+        let pace = Pace { pause: Duration::from_secs(30), patience };
+        let mut body = paced(Body::from_stream(trickle), pace);
+        let mut count = 0;
+        while let Some(Ok(_)) = body.frame().await {
+            count += 1;
+            if count == most {
+                break;
+            }
+        }
+        count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_is_not_waited_for_for_ever() {
+        let patience = Some(Duration::from_secs(60));
+        assert_eq!(pieces_of_a_trickle(1, patience, 10_000).await, 60, "a byte each second");
+        assert_eq!(
+            pieces_of_a_trickle(SLOWEST as usize, patience, 10_000).await,
+            10_000,
+            "slow, but it comes"
+        );
+        assert_eq!(pieces_of_a_trickle(1, None, 10_000).await, 10_000, "input for a program");
     }
 
     #[test]

@@ -12,13 +12,16 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use sandstorm_control::server::Caller;
 use sandstorm_types::{ErrorKind, ExecId};
 use tracing::Instrument;
 
 use crate::app::App;
-use crate::body;
+use crate::body::{self, Pace};
+use crate::front::EndlessBody;
 use crate::origin;
 use crate::problem::ApiError;
+use crate::revocation::until_revoked;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_REQUEST_ID: usize = 128;
@@ -45,13 +48,19 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
     let span = tracing::info_span!("request", %request_id, %method, %route);
     let traceparent = join_trace(&span, request.headers());
     let mark = Mark { request_id, traceparent };
-    let mut response = match preflight(origin.as_deref(), &request) {
+    let response = match preflight(origin.as_deref(), &request) {
         Some(answer) => answer,
         None => {
-            let mut request = request.map(|content| body::paced(content, app.settings.body_pause));
+            let pace = pace(&app, &request, &route);
+            let mut request = request.map(|content| body::paced(content, pace));
             request.extensions_mut().insert(mark.clone());
             let work = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone());
-            work.await.unwrap_or_else(|_| {
+            let done = tokio::select! {
+                biased;
+                done = work => done,
+                () = app.settings.giving_up.cancelled() => Ok(ApiError::stopped().into_response()),
+            };
+            done.unwrap_or_else(|_| {
                 ApiError::new(
                     ErrorKind::Internal,
                     "the server failed; its log tells more under this request id",
@@ -59,6 +68,10 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
                 .into_response()
             })
         }
+    };
+    let mut response = match response.extensions().get::<Caller>().cloned() {
+        Some(caller) => until_revoked(&app.control, caller, response),
+        None => response,
     };
     finish(&mut response, &mark);
     share(&mut response, origin.as_deref());
@@ -74,6 +87,13 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
     metrics::histogram!("sandstorm_http_request_seconds", &labels[..2]).record(seconds);
     tracing::info!(parent: &span, status, ms = seconds * 1000.0, "answered");
     response
+}
+
+/// How fast the body has to come. What goes to a port, or is input for a program, has no end of its own.
+fn pace(app: &App, request: &Request, route: &str) -> Pace {
+    let endless = request.extensions().get::<EndlessBody>().is_some() || route.contains("/ports/");
+    let (pause, patience) = (app.settings.body_pause, app.settings.body_time);
+    Pace { pause, patience: (!endless).then_some(patience) }
 }
 
 /// Makes the request's span part of its caller's trace. Gives our own place in it.

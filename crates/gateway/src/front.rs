@@ -17,12 +17,23 @@ type Claims = dyn Fn(&Parts) -> bool + Send + Sync;
 #[derive(Clone)]
 pub struct Front {
     claims: Arc<Claims>,
+    endless: Arc<Claims>,
     routes: Router,
 }
 
+/// Marks a request whose body may last for as long as it likes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndlessBody;
+
 impl Front {
     pub fn new(claims: impl Fn(&Parts) -> bool + Send + Sync + 'static, routes: Router) -> Self {
-        Self { claims: Arc::new(claims), routes }
+        Self { claims: Arc::new(claims), endless: Arc::new(|_| false), routes }
+    }
+
+    /// Which bodies have no end of their own, such as input for a program. Others have to come at a pace.
+    #[must_use]
+    pub fn with_endless_bodies(self, endless: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        Self { endless: Arc::new(endless), ..self }
     }
 
     pub(crate) fn map(self, change: impl FnOnce(Router) -> Router) -> Self {
@@ -47,8 +58,11 @@ pub(crate) fn before(fronts: Vec<Front>, own: Router) -> Router {
 
 async fn dispatch(State(all): State<Arc<(Vec<Front>, Router)>>, request: Request) -> Response {
     let (fronts, own) = &*all;
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let claimed = fronts.iter().find(|front| (front.claims)(&parts));
+    if claimed.is_some_and(|front| (front.endless)(&parts)) {
+        parts.extensions.insert(EndlessBody);
+    }
     let router = claimed.map_or(own, |front| &front.routes).clone();
     match router.oneshot(Request::from_parts(parts, body)).await {
         Ok(response) => response,

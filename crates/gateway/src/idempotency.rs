@@ -1,9 +1,12 @@
 //! Requests that may be sent twice: `Idempotency-Key` on what creates.
 
+use std::sync::{Mutex, PoisonError};
+
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use sandstorm_control::Outcome;
 use sandstorm_control::server::{Answer, Caller};
 use sandstorm_provider::Result;
 use sandstorm_types::ErrorKind;
@@ -12,6 +15,8 @@ use serde::Serialize;
 use crate::app::App;
 use crate::json;
 use crate::problem::{ApiError, ApiResult};
+use crate::whole::Long;
+use crate::wire::ResultBody;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -48,6 +53,29 @@ pub(crate) async fn create<T: Serialize>(
         None => (work.await?, false),
     };
     respond(answer, replayed, creation.location)
+}
+
+/// Does `work`, once per key. What it comes to is answered with all of its output; a repeated request hears as much of that
+/// as the record has, which is told to be truncated if it is less.
+pub(crate) async fn create_result(
+    app: &App,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: &Bytes,
+    creation: Creation<'_>,
+    work: impl Future<Output = Result<Outcome>> + Send,
+) -> ApiResult<Response> {
+    let long: Mutex<Option<Long>> = Mutex::default();
+    let short = async {
+        let (result, whole) = Long::of(work.await?, |bare| json::written(&ResultBody::from(bare)));
+        *long.lock().unwrap_or_else(PoisonError::into_inner) = whole;
+        Ok(ResultBody::from(result))
+    };
+    let mut response = create(app, caller, headers, body, creation, short).await?;
+    if let Some(long) = long.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        *response.body_mut() = long.into_body();
+    }
+    Ok(response)
 }
 
 /// A stream cannot be answered twice, so a key for one is refused instead of being ignored.

@@ -21,11 +21,13 @@ mod proxy;
 mod query;
 mod range;
 mod reference;
+mod revocation;
 mod routes;
 mod serve;
 mod settings;
 mod sse;
 mod upload;
+mod whole;
 mod wire;
 
 use sandstorm_provider::Tasks;
@@ -45,7 +47,7 @@ use auth::Rules;
 pub use front::Front;
 pub use openapi::{document as openapi, json as openapi_json};
 pub use reference::page as reference_page;
-pub use routes::forwarding::PortForwarder;
+pub use routes::forwarding::{PortForwarder, PortHost};
 pub use serve::{Listener, ServeError, ServeLimits, ServeOptions, Tls, serve};
 pub use settings::GatewaySettings;
 pub use wire::LanguageView;
@@ -117,7 +119,7 @@ pub fn admin_router(gateway: Gateway) -> Router {
 
 fn shared(gateway: Gateway) -> (App, Vec<Foreign>) {
     let Gateway { control, settings, metrics, languages, extra } = gateway;
-    let tasks = Tasks::until(settings.closing.clone());
+    let tasks = Tasks::until(&settings.closing);
     (App::new(Shared { control, settings, metrics, languages, tasks }), extra)
 }
 

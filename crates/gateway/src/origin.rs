@@ -8,11 +8,13 @@
 use std::net::IpAddr;
 
 use http::header::{HOST, ORIGIN, UPGRADE};
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use sandstorm_types::ErrorKind;
 
 use crate::problem::{ApiError, ApiResult};
 use crate::settings::GatewaySettings;
+
+const FETCH_SITE: &str = "sec-fetch-site";
 
 /// Refuses requests that name another host than ours, or come from a page that may not ask.
 pub(crate) fn check<B>(settings: &GatewaySettings, request: &Request<B>) -> ApiResult<()> {
@@ -24,10 +26,11 @@ pub(crate) fn check<B>(settings: &GatewaySettings, request: &Request<B>) -> ApiR
         );
     }
     let guarded = settings.dev_no_auth || request.headers().contains_key(UPGRADE);
+    let foreign = || ApiError::new(ErrorKind::Forbidden, "pages of that origin may not call this server");
     match origin_of(request.headers())? {
-        Some(origin) if guarded && !origin_is_known(settings, origin, host, known) => {
-            Err(ApiError::new(ErrorKind::Forbidden, "pages of that origin may not call this server"))
-        }
+        Some(origin) if guarded && !origin_is_known(settings, origin, host, known) => Err(foreign()),
+        // Browsers send no origin with what a page only embeds or links to, but say whose page it is.
+        None if settings.dev_no_auth && is_from_elsewhere(request.headers()) => Err(foreign()),
         _ => Ok(()),
     }
 }
@@ -53,6 +56,12 @@ fn host_of<B>(request: &Request<B>) -> ApiResult<&str> {
         (None, None) if request.version() <= Version::HTTP_10 => Ok(""),
         _ => Err(invalid()),
     }
+}
+
+/// Whether a browser says that a page of another origin made it send this. A sibling below the same domain is one too.
+fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+    let own = |value: &HeaderValue| value == "same-origin" || value == "none";
+    headers.get_all(FETCH_SITE).iter().any(|value| !own(value))
 }
 
 /// A host name or address and perhaps a port, nothing else.
@@ -140,6 +149,15 @@ mod tests {
             (&[("host", "localhost:1"), ("origin", "https://evil.test")], 403),
             (&[("host", "localhost:1"), ("origin", "https://app.test.evil.test")], 403),
             (&[("host", "localhost:1"), ("origin", "null")], 403),
+            (&[("host", "localhost:1"), ("sec-fetch-site", "cross-site")], 403),
+            (&[("host", "localhost:1"), ("sec-fetch-site", "same-site")], 403),
+            (&[("host", "localhost:1"), ("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")], 403),
+            (&[("host", "localhost:1"), ("sec-fetch-site", "same-origin")], 200),
+            (&[("host", "localhost:1"), ("sec-fetch-site", "none")], 200),
+            (
+                &[("host", "localhost:1"), ("origin", "https://app.test"), ("sec-fetch-site", "cross-site")],
+                200,
+            ),
         ] {
             assert_eq!(status(&dev, "/v1/me", headers), wanted, "{headers:?}");
         }

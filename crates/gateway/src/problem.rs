@@ -115,6 +115,16 @@ impl ApiError {
         Self::new(ErrorKind::Timeout, "the body came too slowly").status(StatusCode::REQUEST_TIMEOUT)
     }
 
+    /// For whoever still waits when a server ends. Whether what was asked for was done, only the next server can say.
+    pub(crate) fn stopped() -> Self {
+        let mut error = Self::new(
+            ErrorKind::Capacity,
+            "the server stopped before this was done; look at what became of it before you ask again",
+        );
+        error.0.retry_after = Some(Duration::from_secs(5));
+        error
+    }
+
     pub(crate) fn status(mut self, status: StatusCode) -> Self {
         self.0.status = status;
         self

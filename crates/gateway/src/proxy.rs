@@ -5,4 +5,5 @@
 
 pub(crate) mod cookies;
 pub(crate) mod headers;
+mod secrets;
 pub(crate) mod tunnel;

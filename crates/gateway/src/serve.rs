@@ -66,8 +66,6 @@ pub struct ServeLimits {
     pub streams: u32,
     /// A client that takes nothing of what is sent to it for this long is cut off.
     pub write_stall: Duration,
-    /// How long connections may finish what they do once the server stops.
-    pub grace: Duration,
 }
 
 impl Default for ServeLimits {
@@ -80,7 +78,6 @@ impl Default for ServeLimits {
             headers: 100,
             streams: 256,
             write_stall: Duration::from_secs(120),
-            grace: Duration::from_secs(30),
         }
     }
 }
@@ -93,12 +90,12 @@ pub struct ServeOptions {
     pub tls: Option<Tls>,
 }
 
-/// Serves `router` until `shutdown` resolves, then lets connections finish for the grace period and cuts the rest.
+/// Serves `router` until `shutdown` resolves, then lets connections finish for as long as that says and cuts the rest.
 pub async fn serve(
     listeners: Vec<Listener>,
     router: Router,
     options: ServeOptions,
-    shutdown: impl Future<Output = ()> + Send,
+    shutdown: impl Future<Output = Duration> + Send,
 ) -> Result<(), ServeError> {
     if listeners.is_empty() {
         return Err(ServeError::NoListener);
@@ -117,10 +114,10 @@ pub async fn serve(
     for listener in listeners {
         accepting.start("accept", accept(listener, Arc::clone(&server)));
     }
-    shutdown.await;
+    let grace = shutdown.await;
     accepting.stop().await;
     server.stopping.cancel();
-    if tokio::time::timeout(limits.grace, server.connections.finished()).await.is_err() {
+    if tokio::time::timeout(grace, server.connections.finished()).await.is_err() {
         tracing::warn!("connections were cut because they did not finish in time");
     }
     server.connections.stop().await;

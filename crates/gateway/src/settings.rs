@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use sandstorm_provider::Closing;
 use sandstorm_types::Limits;
-use tokio_util::sync::CancellationToken;
 
 /// Settings of the routes. [`Default`] is what a loopback server uses.
 #[derive(Debug, Clone)]
@@ -32,7 +32,9 @@ pub struct GatewaySettings {
     pub ceiling: Limits,
     pub longest_lifetime: Duration,
     /// Cancelled when the server stops: endless streams end then, work under way goes on.
-    pub closing: CancellationToken,
+    pub closing: Closing,
+    /// Over when a server that stops waits no longer: whoever has no answer by then is told that there will be none.
+    pub giving_up: Closing,
 }
 
 impl Default for GatewaySettings {
@@ -50,7 +52,8 @@ impl Default for GatewaySettings {
             limits: Limits::default(),
             ceiling: Limits::default(),
             longest_lifetime: Duration::from_secs(24 * 3600),
-            closing: CancellationToken::new(),
+            closing: Closing::default(),
+            giving_up: Closing::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use sandstorm_control::server::{Caller, Control};
+use sandstorm_control::server::Caller;
 use sandstorm_types::{Event, EventBody};
 use serde::Serialize;
 
@@ -47,16 +47,6 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> ApiResult<Option<u64>> {
     }
 }
 
-/// Resolves when the caller's key is no longer good.
-pub(crate) async fn revoked(control: Control, caller: Caller) {
-    loop {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if !control.still_allowed(&caller).await {
-            return;
-        }
-    }
-}
-
 /// The answer. `seat` is the stream's place among its tenant's, taken with [`Control::open_stream`] before the work
 /// began, so that nothing starts that nobody could hear.
 pub(crate) fn answer(
@@ -66,7 +56,7 @@ pub(crate) fn answer(
     ends: Ends,
     events: impl Stream<Item = SseEvent> + Send + 'static,
 ) -> Response {
-    let revoked = revoked(app.control.clone(), caller.clone());
+    let revoked = app.control.clone().revoked(caller.clone());
     let closing = app.settings.closing.clone();
     let over = async move {
         let closed = async {

@@ -5,6 +5,7 @@
 //! are joined by PID 1 itself through descriptors, since moving another process costs milliseconds.
 
 mod counters;
+mod delegation;
 mod gauge;
 mod hierarchy;
 mod leaf;
@@ -12,6 +13,7 @@ mod meter;
 mod spares;
 
 pub use counters::Counters;
+pub use delegation::delegated_parent;
 pub use gauge::Gauges;
 pub use hierarchy::{Controller, Hierarchies, Version};
 pub(crate) use leaf::{Leaf, sweep};

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 pub enum JailError {
     #[error("the step '{step}' of building the jail failed")]
     Step { step: String, source: Errno },
+    #[error("the sandbox did not come up: {0}")]
+    Unborn(&'static str),
     #[error("user namespaces are not available{}", hint(.0))]
     UserNamespaces(Option<String>, #[source] io::Error),
     #[error("the limit '{limit}' cannot be enforced on this host: {reason}")]

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,18 @@ pub(crate) fn private_directory(path: &Path) -> Result<(), JailError> {
     let doing =
         format!("use {}: it belongs to user {} or others can write to it", path.display(), found.uid());
     Err(JailError::Host { doing, source })
+}
+
+/// A directory with nothing in it, below the private one.
+pub(crate) fn empty_directory(runtime_dir: &Path) -> Result<OwnedFd, JailError> {
+    use rustix::fs::{Mode, OFlags};
+    private_directory(runtime_dir)?;
+    let path = runtime_dir.join("empty");
+    // It is seen as the lowest part of what jails see, and so has to be open to all.
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
+    made.map_err(doing(format!("create {}", path.display())))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(&path, flags, Mode::empty()).map_err(doing(format!("open {}", path.display())))
 }
 
 fn random_name() -> Result<String, JailError> {

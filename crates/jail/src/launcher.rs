@@ -11,12 +11,15 @@ mod answers;
 mod birth;
 mod capture;
 mod clients;
+pub mod deputy;
 mod door;
 mod hello;
 mod introduction;
 mod molds;
+mod nested;
 mod networks;
 mod protocol;
+mod pulse;
 pub mod resident;
 mod rooms;
 mod sources;
@@ -42,11 +45,13 @@ use sandstorm_sys::fork::Forked;
 
 use clients::Clients;
 use molds::Molds;
+use nested::Mounts;
 use networks::Networks;
 pub use protocol::{
     Answer, EndCause, Ended, GuestId, JailId, Launched, Refusal, RefusalKind, Request, TransplantReport,
     VERSION,
 };
+pub use sources::MountSources;
 use sources::Sources;
 use state::State;
 use watch::{Token, Watcher};
@@ -164,7 +169,7 @@ pub fn serve(socket: OwnedFd, config: LauncherConfig) -> Result<(), JailError> {
         Ok(workshop) => {
             let watcher = Watcher::new().map_err(doing("make the list of what to wait for"))?;
             let client = watcher.readable(socket, Token::Client).map_err(doing("wait for the client"))?;
-            State::new(Clients::Only(client), workshop, watcher).run()
+            State::new(Clients::Only(client), workshop, watcher, None).run()
         }
         Err(e) => refuse_all(&socket, e),
     }
@@ -203,6 +208,10 @@ struct Workshop {
     networks: Option<Networks>,
     /// What a jail may show of the host. `None`: the client has the same rights as this process.
     sources: Option<Sources>,
+    /// What is mounted on this host.
+    mounts: Option<Mounts>,
+    /// An empty directory, for views of trees.
+    empty: Option<OwnedFd>,
     /// Roots that several jails have in common, where this process may make them.
     prepared: Prepared,
     /// Groups that wait for a jail.
@@ -227,6 +236,12 @@ impl Workshop {
             molds: Molds::new(agent, descriptor_limit, may_mount()),
             descriptor_limit,
             namespaces: crate::report::namespaces().map_err(doing("look at our own namespaces"))?,
+            mounts: Mounts::new().ok(),
+            empty: if may_mount() {
+                crate::instance::empty_directory(&config.runtime_dir).ok()
+            } else {
+                None
+            },
             prepared: Prepared::default(),
             spares: Spares::default(),
             next_ids: 0,

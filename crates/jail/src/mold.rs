@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sandstorm_agent::AGENT_RANK;
 use sandstorm_sys::fork::{Namespaces, Side, clone_for_parent, exit_now};
 use sandstorm_sys::process::take_descriptor;
 use serde::{Deserialize, Serialize};
@@ -101,10 +102,11 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     Ok(move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?)
 }
 
-/// When memory runs out, a payload goes before its PID 1: it raises its own score. Nobody inside can have a score below
-/// the ordinary one, even if the launcher has, and so hide behind processes of the host: who may set it at all sets the
-/// lowest that can be gone back to as well, and both are inherited. A host that forbids it loses a preference and nothing
-/// else.
+/// When memory runs out, a payload goes before its PID 1, and both go before processes of the host.
+///
+/// Who has the privilege to lower a score sets the lowest that can be gone back to with it, and both are inherited. So as
+/// root no payload can get below its PID 1. A host that forbids it loses a preference and nothing else.
 fn rank_for_memory() {
-    let _ = std::fs::write("/proc/self/oom_score_adj", crate::launcher::memory_rank().max(0).to_string());
+    let rank = crate::launcher::memory_rank().max(AGENT_RANK);
+    let _ = std::fs::write("/proc/self/oom_score_adj", rank.to_string());
 }

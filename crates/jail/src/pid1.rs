@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::descriptors::out_of_the_way;
 use crate::report::Measured;
+use crate::root::View;
 use crate::spec::{Network, PAYLOAD_ID};
 use crate::step::{Failed, Step};
 use crate::{landlock, network, packet, privileges, root};
@@ -83,18 +84,25 @@ fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step("private mounts")?;
-    let (prepared, trees) = match trees {
-        Trees::Taken(trees) => (None, trees),
-        Trees::ToTake { follow_links } => (None, root::take(&spec.root, follow_links)?),
-        Trees::Prepared { root, later } => (Some(root), later),
+    let before = rustix::fs::stat("/").step("root file system")?.st_dev;
+    let trees = match trees {
+        Trees::ToTake { follow_links } => {
+            Trees::Taken { trees: root::take(&spec.root, follow_links, root::Empty::Mounted)?, devices: None }
+        }
+        taken => taken,
     };
     take_ids(plan.init_id, plan.drop_groups)?;
     join_cgroups(&entrances)?;
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
     let payload = (PAYLOAD_ID, PAYLOAD_ID);
-    let scratch = match prepared {
-        Some(root) => root::enter_prepared(&spec.root, &root, trees, payload)?,
-        None => root::enter(&spec.root, trees, payload)?,
+    let root::Entered { scratch, shared } = match trees {
+        Trees::Prepared { root: View { mount, shared }, later } => {
+            let mut entered = root::enter_prepared(&spec.root, &mount, later, payload)?;
+            entered.shared.extend(shared);
+            entered
+        }
+        Trees::Taken { trees, devices } => root::enter(&spec.root, trees, devices.as_ref(), payload)?,
+        Trees::ToTake { .. } => return Err(Errno::BADMSG).step("plan"),
     };
     rustix::system::sethostname(spec.hostname.as_bytes()).step("host name")?;
     let captured = if plan.network_is_ready { Vec::new() } else { set_up_network(spec.network)? };
@@ -116,7 +124,7 @@ fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
     settle_descriptors(control, door)?;
     sandstorm_sys::filter::install(filter).step("seccomp filter")?;
 
-    let measured = Measured::take(landlock).step("measure the walls")?;
+    let measured = Measured::take(landlock, before, shared).step("measure the walls")?;
     let descriptors: Vec<_> = handed.iter().map(AsFd::as_fd).collect();
     packet::send(sync.as_fd(), &Word::Built(measured), &descriptors).step("report")
 }

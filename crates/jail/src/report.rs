@@ -22,15 +22,18 @@ pub struct Measured {
     pub landlock: bool,
     /// No supplementary groups are left.
     pub no_groups: bool,
+    /// Trees that are shown with inodes that others have as well: what the jail watches and locks there, it watches and
+    /// locks for all of them.
+    pub shared: Vec<String>,
 }
 
 impl Measured {
-    pub(crate) fn take(landlock: bool) -> std::io::Result<Self> {
-        /// `TMPFS_MAGIC`.
-        const TMPFS: i64 = 0x0102_1994;
+    /// `before`: the device of the root that was left.
+    pub(crate) fn take(landlock: bool, before: u64, shared: Vec<String>) -> std::io::Result<Self> {
         Ok(Self {
             namespaces: namespaces()?,
-            own_root: rustix::fs::statfs("/")?.f_type == TMPFS,
+            own_root: rustix::fs::stat("/")?.st_dev != before,
+            shared,
             bounding_set: sandstorm_sys::process::bounding_set()?,
             no_new_privs: rustix::thread::no_new_privs()?,
             seccomp_mode: sandstorm_sys::filter::mode()?,

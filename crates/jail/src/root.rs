@@ -5,23 +5,23 @@
 //! inode limit.
 
 mod prepared;
+mod trees;
 
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Gid, Uid};
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use sandstorm_sys::mount::MountAttributes;
 
-use crate::mounts::{
-    attach, clone_tree, clone_tree_without_links, file_system, host_tree_attributes, tighten,
-};
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Prepared, View};
+pub(crate) use trees::{Empty, Taken, take, take_later};
 
-use crate::spec::{RootSpec, Tree, WRITABLE};
+use crate::mounts::{attach, clone_tree, file_system, tighten};
+use crate::spec::{RootSpec, WRITABLE};
 use crate::step::{Failed, Step};
 use crate::{devices, procfs};
 
@@ -29,99 +29,53 @@ use crate::{devices, procfs};
 /// for the few moments until the old root goes.
 const ASSEMBLY_POINTS: [&str; 3] = ["/tmp", "/mnt", "/srv"];
 
-/// Trees of the host, taken and tightened but not attached yet.
+/// How device nodes are called in the report that are the host's own: only root may make others.
+pub(crate) const SHARED_DEVICES: &str = "/dev";
+
+/// What there is of a root that was entered.
 #[derive(Debug)]
-pub(crate) struct Taken<'a>(Vec<(&'a Tree, OwnedFd)>);
-
-impl<'a> Taken<'a> {
-    /// In the order in which they are [received](Self::received).
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.0.iter().map(|(_, mount)| mount.as_fd())
-    }
-
-    /// What [`take`] took in another process.
-    pub(crate) fn received(spec: &'a RootSpec, mounts: Vec<OwnedFd>) -> Result<Self, Failed> {
-        Self::paired(all_trees(spec).collect(), mounts)
-    }
-
-    /// What [`take_later`] took in another process.
-    pub(crate) fn received_later(spec: &'a RootSpec, mounts: Vec<OwnedFd>) -> Result<Self, Failed> {
-        Self::paired(all_trees(spec).filter(|tree| is_below_writable(&tree.target)).collect(), mounts)
-    }
-
-    fn paired(trees: Vec<&'a Tree>, mounts: Vec<OwnedFd>) -> Result<Self, Failed> {
-        if trees.len() != mounts.len() {
-            return Err(Failed { step: "trees".to_owned(), errno: Errno::BADMSG });
-        }
-        Ok(Self(trees.into_iter().zip(mounts).collect()))
-    }
+pub(crate) struct Entered {
+    /// A descriptor of the writable file system: the host measures its fill on it.
+    pub(crate) scratch: OwnedFd,
+    /// What has inodes that others have as well.
+    pub(crate) shared: Vec<String>,
 }
 
-fn all_trees(spec: &RootSpec) -> impl Iterator<Item = &Tree> {
-    spec.trees.iter().chain(&spec.exposed)
-}
-
-/// Takes the trees of the host that the jail shows. To be done with the launcher's rights, since some of them lie where
-/// nobody else can look: by a launcher that is root itself, whose rights end at the border of a user namespace, and by
-/// PID 1 while it still is the launcher's user where only that one may mount. `follow_links`: whoever chose the trees has
-/// the launcher's rights.
-pub(crate) fn take(spec: &RootSpec, follow_links: bool) -> Result<Taken<'_>, Failed> {
-    take_those(spec, follow_links, |_| true)
-}
-
-/// Of them those below writable places, which no root that is prepared can have.
-pub(crate) fn take_later(spec: &RootSpec, follow_links: bool) -> Result<Taken<'_>, Failed> {
-    take_those(spec, follow_links, |tree| is_below_writable(&tree.target))
-}
-
-fn take_those(
+/// Builds the root and moves into it. `devices`: a whole `/dev` that the launcher made for this jail.
+pub(crate) fn enter(
     spec: &RootSpec,
-    follow_links: bool,
-    wanted: impl Fn(&Tree) -> bool,
-) -> Result<Taken<'_>, Failed> {
-    let mut trees = Vec::with_capacity(spec.trees.len());
-    for tree in all_trees(spec).filter(|tree| wanted(tree)) {
-        let name = || format!("mount {}", tree.source.display());
-        let mount = match follow_links {
-            true => clone_tree(CWD, &tree.source),
-            false => clone_tree_without_links(&tree.source),
-        }
-        .step_with(name)?;
-        tighten(&mount, host_tree_attributes()).step_with(name)?;
-        trees.push((tree, mount));
-    }
-    Ok(Taken(trees))
-}
-
-/// Builds the root and moves into it. The descriptor that comes back is of the writable file system: the host
-/// measures its fill on it.
-pub(crate) fn enter(spec: &RootSpec, trees: Taken<'_>, payload: (u32, u32)) -> Result<OwnedFd, Failed> {
-    let Taken(trees) = trees;
-    let nodes = devices::take_nodes()?;
+    trees: Taken<'_>,
+    devices: Option<&OwnedFd>,
+    payload: (u32, u32),
+) -> Result<Entered, Failed> {
+    let nodes = if devices.is_some() { None } else { Some(devices::take_nodes()?) };
     let proc = procfs::mount()?;
     let scratch = scratch(spec).step("writable file system")?;
     let root = bare_root()?;
-    assemble_at(&root)?;
+    assemble_over(&scratch, &root)?;
 
     // A tree below a writable place must wait until that place is there, or it would be covered.
-    let (later, now): (Vec<_>, Vec<_>) = trees.iter().partition(|(tree, _)| is_below_writable(&tree.target));
-    for (tree, mount) in now {
-        place(tree, mount)?;
-    }
+    let (later, now): (Vec<_>, Vec<_>) =
+        trees.0.iter().partition(|part| is_below_writable(&part.tree.target));
+    let mut shared = place_all(now)?;
     write_own(spec)?;
     make_directory(Path::new("proc")).step("proc")?;
+    if let Some(devices) = devices {
+        devices::attach_own(devices)?;
+    }
     make_writable_places()?;
-    devices::furnish(nodes)?;
+    if let Some(nodes) = nodes {
+        devices::furnish(nodes)?;
+        shared.push(SHARED_DEVICES.to_owned());
+    }
     let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
     attach_scratch(&scratch, payload)?;
-    for (tree, mount) in later {
-        place(tree, mount)?;
-    }
+    shared.extend(place_all(later)?);
     pivot()?;
     seal()?;
     ban.impose()?;
-    Ok(scratch)
+    Ok(Entered { scratch, shared })
 }
 
 /// The same with a root that the launcher has prepared: only what is each jail's own is added. `trees`: those below
@@ -131,33 +85,68 @@ pub(crate) fn enter_prepared(
     root: &OwnedFd,
     trees: Taken<'_>,
     payload: (u32, u32),
-) -> Result<OwnedFd, Failed> {
+) -> Result<Entered, Failed> {
     let proc = procfs::mount()?;
     let scratch = scratch(spec).step("writable file system")?;
-    assemble_at(root)?;
+    assemble_over(&scratch, root)?;
     let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
     attach_scratch(&scratch, payload)?;
-    for (tree, mount) in &trees.0 {
-        place(tree, mount)?;
-    }
+    let shared = place_all(trees.0.iter())?;
     pivot()?;
     ban.impose()?;
-    Ok(scratch)
+    Ok(Entered { scratch, shared })
+}
+
+/// Puts trees where they belong, and names those whose inodes others have as well.
+fn place_all<'a>(parts: impl IntoIterator<Item = &'a trees::Part<'a>>) -> Result<Vec<String>, Failed> {
+    let mut shared = Vec::new();
+    for part in parts {
+        if !trees::place(part)? {
+            shared.push(part.tree.target.display().to_string());
+        }
+    }
+    Ok(shared)
 }
 
 /// Puts a new root where the rest of it is attached, and goes there.
 pub(crate) fn assemble_at(root: &OwnedFd) -> Result<(), Failed> {
-    let point = ASSEMBLY_POINTS.iter().map(Path::new).find(|p| p.is_dir());
-    attach(root, point.ok_or(Errno::NOENT).step("assembly point")?).step("root file system")?;
+    attach(root, assembly_point()?).step("root file system")?;
     rustix::process::fchdir(root).step("root file system")
+}
+
+/// The same with the writable file system under the new root, where nobody sees it and from where it goes with the old
+/// root. Its parts can be cloned from there: before Linux 6.15 that takes a mount that is attached in the mount namespace
+/// of who clones it. `scripts/kernels.sh` boots such kernels.
+fn assemble_over(scratch: &OwnedFd, root: &OwnedFd) -> Result<(), Failed> {
+    attach(scratch, assembly_point()?).step("writable file system")?;
+    assemble_at(root)
+}
+
+fn assembly_point() -> Result<&'static Path, Failed> {
+    ASSEMBLY_POINTS
+        .iter()
+        .map(Path::new)
+        .find(|point| point.is_dir())
+        .ok_or(Errno::NOENT)
+        .step("assembly point")
+}
+
+/// An empty directory in a mount namespace that this process is going to leave.
+fn mount_empty() -> Result<OwnedFd, Failed> {
+    let empty = file_system(
+        "tmpfs",
+        &[("mode", "0755"), ("size", "4k"), ("nr_inodes", "2")],
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .step("empty directory")?;
+    attach(&empty, assembly_point()?).step("empty directory")?;
+    Ok(empty)
 }
 
 /// Fills a new root without writable places, which is the current directory, with trees, links and files.
 pub(crate) fn furnish(spec: &RootSpec, trees: Taken<'_>) -> Result<(), Failed> {
-    for (tree, mount) in &trees.0 {
-        place(tree, mount)?;
-    }
+    place_all(trees.0.iter())?;
     write_own(spec)
 }
 
@@ -177,7 +166,7 @@ fn write_own(spec: &RootSpec) -> Result<(), Failed> {
 fn bare_root() -> Result<OwnedFd, Failed> {
     file_system(
         "tmpfs",
-        &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "4096")],
+        &[("mode", "0755"), ("size", "16m"), ("nr_inodes", "4096")],
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
     .step("root file system")
@@ -194,11 +183,6 @@ fn is_below_writable(target: &Path) -> bool {
     WRITABLE.iter().any(|(path, _, _)| target.starts_with(path))
 }
 
-fn place(tree: &Tree, mount: &OwnedFd) -> Result<(), Failed> {
-    make_target(&tree.target, mount).step_with(|| format!("place for {}", tree.target.display()))?;
-    attach(mount, relative(&tree.target)).step_with(|| format!("attach {}", tree.target.display()))
-}
-
 const DIRECTORY: rustix::fs::OFlags =
     rustix::fs::OFlags::PATH.union(rustix::fs::OFlags::DIRECTORY).union(rustix::fs::OFlags::CLOEXEC);
 
@@ -211,7 +195,8 @@ fn scratch(spec: &RootSpec) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// One file system, shown at four places: its limit is the limit of all of them together.
+/// One file system, shown at four places: its limit is the limit of all of them together. It is
+/// [attached](assemble_over) where it can be cloned.
 fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Failed> {
     let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     for (path, mode, no_exec) in WRITABLE {
@@ -249,17 +234,6 @@ pub(crate) fn pivot() -> Result<(), Failed> {
     rustix::process::pivot_root(".", ".").step("pivot root")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).step("detach old root")?;
     rustix::process::chdir("/").step("enter root")
-}
-
-/// A place of the right kind for a mount: a directory, or an empty file for a single file. The mount itself is asked:
-/// its path on the host may be covered by now, or be another's.
-fn make_target(target: &Path, mount: &OwnedFd) -> std::io::Result<()> {
-    make_parents(target)?;
-    if FileType::from_raw_mode(rustix::fs::fstat(mount)?.st_mode) == FileType::Directory {
-        make_directory(relative(target))
-    } else {
-        fs::write(relative(target), b"")
-    }
 }
 
 fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {

@@ -21,8 +21,8 @@ pub struct Additions {
 }
 
 /// The paths of the host that the template itself shows.
-pub(crate) fn host_paths() -> Vec<PathBuf> {
-    SYSTEM.into_iter().chain(ETC).map(PathBuf::from).collect()
+pub(crate) fn host_paths() -> impl Iterator<Item = &'static Path> {
+    SYSTEM.into_iter().chain(ETC).map(Path::new)
 }
 
 /// Describes the root of a sandbox on this host.

@@ -55,11 +55,15 @@ impl Cluster {
         let client = client(&config.access).await?;
         let namespace = &config.namespace;
         let policies: Api<KubePolicy> = Api::namespaced(client.clone(), namespace);
-        network::ensure(&policies, &config.owner).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::new(ErrorKind::InvalidRequest, "the cluster has no such namespace")
-                .with("namespace", namespace)
-                .with_not_started(),
-            _ => error,
+        network::ensure(&policies, &config.owner, &config.denied).await.map_err(|error| {
+            match error.kind() {
+                ErrorKind::NotFound => {
+                    Error::new(ErrorKind::InvalidRequest, "the cluster has no such namespace")
+                        .with("namespace", namespace)
+                        .with_not_started()
+                }
+                _ => error,
+            }
         })?;
         let claims = match &config.warm_pool {
             Some(pool) => Some(Claims::meet(&client, namespace, pool.clone()).await?),
@@ -69,7 +73,7 @@ impl Cluster {
         let seen = Arc::<Seen>::default();
         let informer = Informer { pods: pods.clone(), owner: config.owner.clone(), seen: Arc::clone(&seen) };
         let (place, _) = informer.list().await?;
-        let lists = Lists::new(policies, config.owner.clone());
+        let lists = Lists::new(policies, config.owner.clone(), config.denied.clone());
         let info = ProviderInfo {
             name: config.name.clone(),
             kind: "kubernetes".to_owned(),

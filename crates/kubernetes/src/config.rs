@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sandstorm_types::{ByteSize, Isolation, MilliCpus, NetworkPolicy};
+use sandstorm_types::{ByteSize, IpNetwork, Isolation, MilliCpus, NetworkPolicy};
 use thiserror::Error;
 
 /// Longest mark: it is the value of a label.
@@ -41,6 +41,8 @@ pub struct Config {
     pub node_labels: BTreeMap<String, String>,
     pub scratch: Scratch,
     pub enforced: Enforced,
+    /// Addresses that no sandbox reaches, whatever its policy says.
+    pub denied: Vec<IpNetwork>,
     /// Whether limits count as enforced that hold only roughly: processes are limited by the kernel but it is not told when
     /// that ended a program, and the number of files is limited only by the memory that they take.
     pub loose_limits: bool,
@@ -73,6 +75,7 @@ impl Config {
             node_labels: BTreeMap::new(),
             scratch: Scratch::Memory,
             enforced: Enforced::No,
+            denied: Vec::new(),
             loose_limits: false,
             warm_pool: None,
             ready_within: Duration::from_secs(60),

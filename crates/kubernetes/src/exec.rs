@@ -113,11 +113,7 @@ impl Cluster {
         program::lay_out_large(&agent, &mut request).await?;
         let program = program::program(&living.spec, &mut request);
         let limit = request.output.unwrap_or(living.spec.limits.output);
-        let keep = match (request.replay, request.lasting) {
-            (true, _) => Keep::UpTo(limit),
-            (false, false) => Keep::UntilTaken,
-            (false, true) => Keep::UntilForgotten,
-        };
+        let (keep, streamed) = (Keep::of(&request, limit), request.is_streamed());
         let timeout = request.timeout.unwrap_or(living.spec.limits.wall);
         let (input, channel, mut feeding) = of_request(request.stdin, request.channel);
         let mut handle = feeding.start(&agent, Task::Program(program), None).map_err(lost)?;
@@ -134,6 +130,9 @@ impl Cluster {
             ended_at: AtomicU64::new(0),
             began: Instant::now(),
         });
+        if streamed {
+            running.log.pass_on_beyond();
+        }
         // A foreground program ends when nobody listens any more.
         let guard = (!request.background).then(|| Box::new(running.kill.clone().drop_guard()) as Box<_>);
         let events = running.log.paced_events(guard);

@@ -13,7 +13,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy as KubePolicy;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use sandstorm_provider::Result;
-use sandstorm_types::{NetworkPolicy, Target, Unmet, is_public};
+use sandstorm_types::{IpNetwork, NetworkPolicy, Target, Unmet, is_public};
 use serde_json::{Value, json};
 
 pub(crate) use self::lists::Lists;
@@ -22,18 +22,18 @@ use crate::error::of;
 use crate::marks;
 
 /// Makes the policies of all pods, or makes them what they should be.
-pub(crate) async fn ensure(api: &Api<KubePolicy>, owner: &Owner) -> Result<()> {
+pub(crate) async fn ensure(api: &Api<KubePolicy>, owner: &Owner, denied: &[IpNetwork]) -> Result<()> {
     // Nobody in, nobody out. Our own way in is the node's, which no policy is about. What a list allows is added to that.
-    for policy in [of_all(owner, "none", json!([])), of_all(owner, "allow", json!([])), open(owner)] {
+    for policy in [of_all(owner, "none", json!([])), of_all(owner, "allow", json!([])), open(owner, denied)] {
         apply(api, &policy).await?;
     }
     Ok(())
 }
 
 /// Nobody in; out to public addresses. The cluster's own resolver is not one, so names are asked of a public one.
-fn open(owner: &Owner) -> Value {
+fn open(owner: &Owner, denied: &[IpNetwork]) -> Value {
     let to: Vec<_> =
-        sandstorm_types::public_networks().filter_map(|network| blocks::public(&network)).collect();
+        sandstorm_types::public_networks().filter_map(|network| blocks::public(&network, denied)).collect();
     of_all(owner, "open", json!([{ "to": to }]))
 }
 
@@ -89,8 +89,10 @@ mod tests {
 
     #[test]
     fn what_is_open_is_the_public_network_only() {
-        let open = open(&"me".parse().unwrap()).to_string();
-        for private in ["10.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16", "100.64.0.0/10", "2002::/16"] {
+        let open = open(&"me".parse().unwrap(), &["8.8.8.0/24".parse().unwrap()]).to_string();
+        for private in
+            ["10.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16", "100.64.0.0/10", "2002::/16", "8.8.8.0/24"]
+        {
             assert!(open.contains(private), "{private}: {open}");
         }
         assert!(open.contains(r#""cidr":"2000::/3""#) && !open.contains("::/0"), "{open}");

@@ -19,6 +19,9 @@ const LOOK: Duration = Duration::from_secs(5);
 const KEPT: usize = 200;
 const KEPT_BYTES: u64 = 64 << 20;
 
+/// And for all of them together: it is in memory.
+const KEPT_IN_ALL: u64 = 256 << 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Known>);
 
@@ -110,7 +113,22 @@ fn overdue(all: &HashMap<ExecId, Arc<Running>>) -> Vec<ExecId> {
             ended.entry(exec.sandbox).or_default().push((span, *id, exec.kept_bytes()));
         }
     }
-    ended.into_values().flat_map(surplus).collect()
+    overdue_of(ended.into_values().collect())
+}
+
+/// Of the programs that ended, by their sandboxes, those that are not kept.
+fn overdue_of(ended: Vec<Vec<(Duration, ExecId, u64)>>) -> Vec<ExecId> {
+    let all = ended.concat();
+    let mut gone: Vec<ExecId> = ended.into_iter().flat_map(surplus).collect();
+    let dropped: HashSet<ExecId> = gone.iter().copied().collect();
+    let mut left: Vec<_> = all.into_iter().filter(|(_, id, _)| !dropped.contains(id)).collect();
+    left.sort_unstable();
+    let mut bytes = 0u64;
+    gone.extend(left.into_iter().filter_map(|(_, id, size)| {
+        bytes = bytes.saturating_add(size);
+        (bytes > KEPT_IN_ALL).then_some(id)
+    }));
+    gone
 }
 
 /// What of one sandbox's ended programs, each with its age and size, is not kept. The latest are.
@@ -165,5 +183,21 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         self.places.known().starting.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_is_kept_within_bounds_of_each_sandbox_and_of_all() {
+        let exec = |sandbox: u64, n: u64, bytes: u64| {
+            (Duration::from_secs(n), ExecId::from_bits(u128::from(sandbox * 1000 + n)), bytes)
+        };
+        let few = vec![vec![exec(1, 1, KEPT_BYTES), exec(1, 2, 1)], vec![exec(2, 1, 1)]];
+        assert_eq!(overdue_of(few.clone()), [few[0][1].1]);
+        let many: Vec<_> = (0..6).map(|sandbox| vec![exec(sandbox, sandbox + 1, KEPT_BYTES)]).collect();
+        assert_eq!(overdue_of(many.clone()), [many[4][0].1, many[5][0].1], "the latest are kept");
     }
 }

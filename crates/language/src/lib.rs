@@ -41,3 +41,10 @@ pub use language::{CompileLimits, Install, Language, PackageManager};
 pub use packages::{Fit, Recipe};
 pub use plan::{CompilePlan, Job, Plan, SupportFile};
 pub use roots::Roots;
+
+/// What the toolchains and package managers of any host may need to show beside the host's own trees, as patterns like
+/// `/etc/java-*-openjdk`: the same for every host, whatever it has installed.
+pub fn mount_patterns() -> impl Iterator<Item = &'static str> {
+    let languages = Catalogue::embedded().iter().flat_map(|language| &language.mounts);
+    languages.chain(Recipe::all().flat_map(|recipe| &recipe.mounts)).map(String::as_str)
+}

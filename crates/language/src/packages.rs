@@ -112,6 +112,10 @@ impl Recipe {
         Self::named(manager.name()).expect("a test asks for every package manager")
     }
 
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        EMBEDDED.iter()
+    }
+
     pub fn named(name: &str) -> Option<&'static Self> {
         EMBEDDED.iter().find(|recipe| recipe.name == name)
     }

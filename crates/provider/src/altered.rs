@@ -26,6 +26,10 @@ pub trait Alteration: fmt::Debug + Send + Sync + 'static {
         self.original().capabilities()
     }
 
+    fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
+        self.original().admits(spec)
+    }
+
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.original().events()
     }
@@ -58,6 +62,10 @@ pub trait Alteration: fmt::Debug + Send + Sync + 'static {
         self.original().fork(cx, id, opts).await
     }
 
+    async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
+        self.original().usage(cx, id).await
+    }
+
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         self.original().destroy(cx, id).await
     }
@@ -87,7 +95,7 @@ impl<A: Alteration> Provider for Altered<A> {
     }
 
     fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
-        self.0.original().admits(spec)
+        self.0.admits(spec)
     }
 
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
@@ -157,7 +165,7 @@ impl<A: Alteration> Provider for Altered<A> {
     }
 
     async fn usage(&self, cx: &OpContext, id: &SandboxId) -> Result<Usage> {
-        self.0.original().usage(cx, id).await
+        self.0.usage(cx, id).await
     }
 
     async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {

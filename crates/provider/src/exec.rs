@@ -52,6 +52,10 @@ pub struct ExecRequest {
     /// Whether output is kept for those who attach later. Otherwise it has no limit and is gone once the listener has
     /// it (if `lasting`: once it is forgotten by [`ExecSignal::Forget`]): for programs that live long and write much.
     pub replay: bool,
+    /// Whether whoever starts it hears all of its output, however long; others hear what is kept. For a program in the
+    /// foreground, which waits for its listener and ends with it. A provider that cannot do it tells that listener no more
+    /// than others.
+    pub streamed: bool,
     /// Whether its events are taken without a pause until their end. A provider may then follow the program in the task of
     /// whoever takes them, so that nobody has to be woken; clocks and limits count only while that one does take them.
     pub attended: bool,
@@ -230,6 +234,11 @@ impl AttachFrom {
 }
 
 impl ExecRequest {
+    /// Whether its listener hears what is past the limit, too.
+    pub fn is_streamed(&self) -> bool {
+        self.streamed && self.replay && !self.background && !self.lasting
+    }
+
     /// A program with arguments and nothing else asked for.
     pub fn program(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self::new(Command::Program(argv.into_iter().map(Into::into).collect()))
@@ -256,6 +265,7 @@ impl ExecRequest {
             files: Vec::new(),
             output: None,
             last: false,
+            streamed: false,
             replay: true,
             attended: false,
             portable: None,

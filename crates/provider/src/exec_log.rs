@@ -6,6 +6,7 @@
 //! the pace: then whoever writes waits while that one lags behind, and through the pipe so does the program.
 
 mod listener;
+mod tails;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +23,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::listener::{Listener, Pace};
-use crate::{AttachFrom, Error, ExecEnd, ExecEvent, OUTPUT_HARD_FACTOR, Offset, Result};
+pub use self::tails::Tails;
+use crate::{AttachFrom, Error, ExecEnd, ExecEvent, ExecRequest, OUTPUT_HARD_FACTOR, Offset, Result};
 
 /// How far the listener that sets the pace may be behind.
 const LAG: u64 = 256 * 1024;
@@ -51,6 +53,8 @@ pub enum Keep {
     UpTo(ByteSize),
     /// What the listener that sets the pace has not taken yet. Without a listener the program waits.
     UntilTaken,
+    /// The same of output up to this many bytes; the rest is counted. For a program that nobody listens to later.
+    UpToUntilTaken(ByteSize),
     /// Everything that [`ExecLog::forget`] was not told to forget. Without a listener the program waits, and so it does
     /// when that is more than 384 MiB.
     UntilForgotten,
@@ -121,8 +125,31 @@ struct Content {
     ended: bool,
     /// Whether something was written that nobody heard or counted.
     missed: bool,
+    /// Output past the limit, for the listener that sets the pace; `None`: that one hears no more than others.
+    beyond: Option<VecDeque<ExecEvent>>,
     /// Why there will be no more events, though the program may live.
     failure: Option<String>,
+}
+
+impl Keep {
+    /// What is kept of a program that is asked for, and at most `limit` bytes of its output.
+    pub fn of(request: &ExecRequest, limit: ByteSize) -> Self {
+        match (request.replay, request.lasting) {
+            // Its sandbox goes with it, so nobody listens to it later.
+            (true, false) if request.last && !request.background => Self::UpToUntilTaken(limit),
+            (true, _) => Self::UpTo(limit),
+            (false, false) => Self::UntilTaken,
+            (false, true) => Self::UntilForgotten,
+        }
+    }
+
+    /// Bytes of output that anybody hears.
+    fn limit(self) -> u64 {
+        match self {
+            Self::UpTo(limit) | Self::UpToUntilTaken(limit) => limit.as_u64(),
+            Self::UntilTaken | Self::UntilForgotten => u64::MAX,
+        }
+    }
 }
 
 impl Content {
@@ -142,6 +169,7 @@ impl Content {
             pacers: 0,
             ended: from.ended,
             missed: false,
+            beyond: None,
             failure: None,
         }
     }
@@ -153,6 +181,18 @@ impl Content {
 
     fn event(&self, number: u64) -> Option<&ExecEvent> {
         self.events.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Where output past the limit goes, while somebody takes it.
+    fn beyond(&mut self) -> Option<&mut VecDeque<ExecEvent>> {
+        self.beyond.as_mut().filter(|_| self.pacer.is_some())
+    }
+
+    /// The next of what is past the limit.
+    fn take_beyond(&mut self) -> Option<ExecEvent> {
+        let event = self.beyond.as_mut()?.pop_front()?;
+        self.lag = self.lag.saturating_sub(size(&event));
+        Some(event)
     }
 
     fn is_paced(&self) -> bool {
@@ -181,7 +221,7 @@ impl Content {
         let needless = |content: &Self| match (content.keep, journaled) {
             _ if content.first < content.base => true,
             // How it ended is for everybody who asks.
-            (Keep::UntilTaken, _) => {
+            (Keep::UntilTaken | Keep::UpToUntilTaken(_), _) => {
                 content.first < content.taken && !(content.ended && content.events.len() == 1)
             }
             (_, true) => content.memory > TAIL && (!content.is_paced() || content.first < content.taken),
@@ -233,7 +273,7 @@ impl ExecLog {
     pub fn journaled(keep: Keep, journal: Box<dyn Journal>) -> io::Result<Self> {
         let log = Self::with(keep, Some(journal), Restored::default());
         let content = log.content();
-        log.add(content, ExecEvent::Started)?;
+        log.add(content, ExecEvent::Started).map(drop).map_err(|(error, _)| error)?;
         Ok(log)
     }
 
@@ -256,14 +296,21 @@ impl ExecLog {
         self.0.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an event: first to the journal, then for everybody.
-    fn add(&self, mut content: MutexGuard<'_, Content>, event: ExecEvent) -> io::Result<()> {
-        if let Some(journal) = &self.0.journal {
-            journal.append(content.length(), &event)?;
+    /// Appends an event: first to the journal, then for everybody. The log is given back, after an error for what was counted
+    /// to be undone.
+    fn add<'a>(
+        &self,
+        mut content: MutexGuard<'a, Content>,
+        event: ExecEvent,
+    ) -> std::result::Result<MutexGuard<'a, Content>, (io::Error, MutexGuard<'a, Content>)> {
+        if let Some(journal) = &self.0.journal
+            && let Err(error) = journal.append(content.length(), &event)
+        {
+            return Err((error, content));
         }
         content.push(event);
         self.settle(&mut content);
-        Ok(())
+        Ok(content)
     }
 
     /// Tells everybody who waits how things are now, if that is news to them.
@@ -285,37 +332,61 @@ impl ExecLog {
         unforgotten > MOST_UNFORGOTTEN
     }
 
-    /// Output of the program. An error means that it could not be kept and that nobody heard it.
+    /// Output of the program. An error means that it could not be kept, that nobody heard it and that it may be written
+    /// again.
     pub fn write(&self, stream: Stream, mut bytes: Bytes) -> io::Result<()> {
         let mut content = self.content();
         if content.ended {
             return Ok(());
         }
-        let whole = bytes.len();
+        let (before, whole) = ((content.written, content.kept), bytes.len());
         *of(&mut content.written, stream) += whole as u64;
-        let limit = match content.keep {
-            Keep::UpTo(limit) => limit.as_u64(),
-            Keep::UntilTaken | Keep::UntilForgotten => u64::MAX,
-        };
+        let limit = content.keep.limit();
         let room = limit.saturating_sub(content.kept.stdout + content.kept.stderr);
-        bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        let rest = bytes.split_off(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
         let written = content.written;
-        if written.stdout.saturating_add(written.stderr) > limit.saturating_mul(OUTPUT_HARD_FACTOR) {
+        let flood = written.stdout.saturating_add(written.stderr) > limit.saturating_mul(OUTPUT_HARD_FACTOR);
+        // Of what somebody takes it is never too much.
+        if flood && content.beyond().is_none() {
             self.0.flooded.cancel();
         }
         let cut = bytes.len() < whole;
+        // Counted first: a count that is ahead of the output is of no harm, and one that is behind is made good by no retry.
+        if let Some(journal) = self.0.journal.as_ref().filter(|_| cut)
+            && let Err(error) = journal.count(written)
+        {
+            (content.written, content.kept) = before;
+            return Err(error);
+        }
         if !bytes.is_empty() {
             let offset = *of(&mut content.kept, stream);
             *of(&mut content.kept, stream) += bytes.len() as u64;
-            self.add(content, ExecEvent::Output { stream, offset, bytes })?;
+            let event = ExecEvent::Output { stream, offset, bytes };
+            content = self.add(content, event).map_err(|(error, mut content)| {
+                (content.written, content.kept) = before;
+                error
+            })?;
         }
-        match &self.0.journal {
-            Some(journal) if cut => journal.count(written),
-            _ => Ok(()),
+        let offset = of(&mut content.written, stream).saturating_sub(rest.len() as u64);
+        let event = ExecEvent::Output { stream, offset, bytes: rest };
+        if cut && let Some(beyond) = content.beyond() {
+            let size = size(&event);
+            beyond.push_back(event);
+            content.lag += size;
+            self.settle(&mut content);
+            // No number is new, but who waits has something to hear.
+            self.0.length.send_modify(|_| {});
         }
+        Ok(())
     }
 
-    /// What the program said on its side channel.
+    /// The listener that sets the pace hears all output, also what is past the limit and told to nobody else. To be said
+    /// before there is any, and only where the program ends with that listener.
+    pub fn pass_on_beyond(&self) {
+        self.content().beyond = Some(VecDeque::new());
+    }
+
+    /// What the program said on its side channel. An error means what it does for [`ExecLog::write`].
     pub fn write_channel(&self, bytes: Bytes) -> io::Result<()> {
         let mut content = self.content();
         if bytes.is_empty() || content.ended {
@@ -323,7 +394,10 @@ impl ExecLog {
         }
         let offset = content.channel;
         content.channel += bytes.len() as u64;
-        self.add(content, ExecEvent::Channel { offset, bytes })
+        self.add(content, ExecEvent::Channel { offset, bytes }).map(drop).map_err(|(error, mut content)| {
+            content.channel = offset;
+            error
+        })
     }
 
     /// Waits while the listener that sets the pace lags behind, or while too much is not forgotten.
@@ -337,7 +411,7 @@ impl ExecLog {
         &self.0.flooded
     }
 
-    /// Closes the log with an end whose counts it fills in. The first end stands.
+    /// Closes the log with an end whose counts it fills in. The first end stands. With an error it is not closed.
     pub fn end(&self, end: ExecEnd) -> io::Result<()> {
         let mut content = self.content();
         if content.ended {
@@ -345,7 +419,25 @@ impl ExecLog {
         }
         content.ended = true;
         let end = ExecEnd { written: content.written, truncated: content.truncated(), ..end };
-        self.add(content, ExecEvent::Exited(end))
+        self.add(content, ExecEvent::Exited(end)).map(drop).map_err(|(error, mut content)| {
+            content.ended = false;
+            error
+        })
+    }
+
+    /// Bytes that the events take which are in memory and in the journal.
+    fn tail(&self) -> u64 {
+        if self.0.journal.is_some() { self.content().memory } else { 0 }
+    }
+
+    /// Drops the events of a program that has ended from memory, where they are in the journal.
+    fn drop_tail(&self) {
+        let mut content = self.content();
+        if content.ended && content.failure.is_none() && self.0.journal.is_some() {
+            content.first = content.length();
+            content.events = VecDeque::new();
+            content.memory = 0;
+        }
     }
 
     /// Output may have been lost on the way here, nobody knows how much: in the end both streams are called truncated.

@@ -7,6 +7,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod altered;
+mod closing;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
@@ -25,6 +26,7 @@ mod streams;
 mod tasks;
 mod under_way;
 
+pub use closing::Closing;
 pub use context::{OpContext, TraceId};
 pub use error::{Error, Result};
 pub use events::Events;
@@ -33,7 +35,7 @@ pub use exec::{
     ExecRequest, ExecSignal, ExecStatus, InputFrame, Messages, NoMore, OUTPUT_HARD_FACTOR, Offset, Portable,
     PortableProgram, Stdin, TtySize,
 };
-pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored};
+pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored, Tails};
 pub use ext::{Collected, ProviderExt};
 pub use files::{
     FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, WatchOptions, name_fits,

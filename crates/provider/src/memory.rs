@@ -340,11 +340,10 @@ impl MemoryProvider {
         for (path, content) in &req.files {
             self.world.change_tree(id, |tree| tree.write(path, content.clone()))?;
         }
-        let log = ExecLog::new(match (req.replay, req.lasting) {
-            (true, _) => Keep::UpTo(req.output.unwrap_or(place.sandbox.limits.output)),
-            (false, false) => Keep::UntilTaken,
-            (false, true) => Keep::UntilForgotten,
-        });
+        let log = ExecLog::new(Keep::of(&req, req.output.unwrap_or(place.sandbox.limits.output)));
+        if req.is_streamed() {
+            log.pass_on_beyond();
+        }
         let (input, stdin) = match &req.stdin {
             Stdin::Stream => {
                 let (input, frames) = ExecInput::channel(16);

@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 pub use afterwards::then_start;
 
-use crate::{OpContext, Result};
+use crate::{Closing, OpContext, Result};
 
 /// Starts tasks and ends them together.
 #[derive(Debug, Clone, Default)]
@@ -25,9 +25,9 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Tasks that end when `stop` is cancelled.
-    pub fn until(stop: CancellationToken) -> Self {
-        Self { tracker: TaskTracker::new(), stop }
+    /// Tasks that end with the server, or before it by [`Self::stop`].
+    pub fn until(closing: &Closing) -> Self {
+        Self { tracker: TaskTracker::new(), stop: closing.child_token() }
     }
 
     /// Runs `work` until it is done or the tracker stops. On stop its future is dropped.

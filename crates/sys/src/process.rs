@@ -26,6 +26,33 @@ pub fn reap_any() -> io::Result<Option<Reaped>> {
     wait4(-1, libc::WNOHANG)
 }
 
+/// What there is of children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Children {
+    None,
+    /// They all live.
+    Living,
+    /// One of those that ended and were not collected.
+    Ended(i32),
+}
+
+/// Looks for ended children without collecting any: until it is collected, a child can still be asked about.
+pub fn look_for_ended() -> io::Result<Children> {
+    // SAFETY: `siginfo_t` is plain data; all zeroes is a valid value, and means that no child ended.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a live local variable of the right type.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) } == -1 {
+        return match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => Ok(Children::None),
+            e => Err(e),
+        };
+    }
+    // SAFETY: `waitid` has filled it in for an ended child, or left it zeroed.
+    let pid = unsafe { info.si_pid() };
+    Ok(if pid == 0 { Children::Living } else { Children::Ended(pid) })
+}
+
 /// Waits for the given child to end.
 pub fn reap(pid: i32) -> io::Result<Reaped> {
     loop {

@@ -4,16 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::IpNetwork;
 
-/// IPv4 networks that are not the public internet, as first address and prefix length.
-const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
+/// IPv4 networks that are not the public internet, as first address and prefix length. Two single addresses among them
+/// look public, but a cloud answers there for the machine itself: Azure's host agent, which hands out the machine's
+/// certificates, and the metadata of Equinix Metal. All other clouds use ranges that nobody routes.
+const SPECIAL_V4: [(Ipv4Addr, u32); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(192, 80, 8, 124), 32),
     (Ipv4Addr::new(192, 88, 99, 0), 24),
     (Ipv4Addr::new(192, 168, 0, 0), 16),
     (Ipv4Addr::new(198, 18, 0, 0), 15),
@@ -32,8 +36,12 @@ const SPECIAL_V6: [(Ipv6Addr, u32); 4] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
 
+/// Interface identifiers of ISATAP, in which an IPv4 address follows: with the bit for a globally unique one, and without.
+const ISATAP: [u32; 2] = [0x0000_5efe, 0x0200_5efe];
+
 /// Whether the address is a public unicast one. For IPv6 this starts from the one block that is handed out, so mapped,
-/// translated, local and future forms are all out without being listed.
+/// translated, local and future forms are all out without being listed. A tunnel to an IPv4 address can begin in any
+/// network of that block (ISATAP), so its interface identifiers are out as well.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !SPECIAL_V4.iter().any(|&(network, length)| {
@@ -42,7 +50,9 @@ pub fn is_public(address: IpAddr) -> bool {
         }),
         IpAddr::V6(address) => {
             let handed_out = address.segments()[0] & 0xe000 == 0x2000;
+            let identifier = (address.to_bits() >> 32) as u32;
             handed_out
+                && !ISATAP.contains(&identifier)
                 && !SPECIAL_V6.iter().any(|&(network, length)| {
                     let shift = 128 - length;
                     address.to_bits() >> shift == network.to_bits() >> shift
@@ -57,7 +67,8 @@ pub fn public_networks() -> impl Iterator<Item = IpNetwork> {
     all.into_iter().filter_map(|(first, length)| IpNetwork::new(first, length).ok())
 }
 
-/// The networks inside those that are not public: what is in none of them is.
+/// The networks inside those that are not public. What is in none of them is, but for interface identifiers of ISATAP,
+/// which no list of networks can name.
 pub fn special_networks() -> impl Iterator<Item = IpNetwork> {
     let v4 = SPECIAL_V4.into_iter().map(|(first, length)| (IpAddr::from(first), length));
     let v6 = SPECIAL_V6.into_iter().map(|(first, length)| (IpAddr::from(first), length));
@@ -101,12 +112,15 @@ mod tests {
             "100.127.255.255",
             "127.0.0.1",
             "127.255.255.255",
+            "100.100.100.200",
+            "168.63.129.16",
             "169.254.169.254",
             "169.254.170.2",
             "172.16.0.0",
             "172.31.255.255",
             "192.0.0.192",
             "192.0.2.1",
+            "192.80.8.124",
             "192.88.99.1",
             "192.168.0.0",
             "192.168.255.255",
@@ -142,6 +156,8 @@ mod tests {
             "fe80::1",
             "fec0::1",
             "ff02::1",
+            "2a00:1::5efe:a00:1",
+            "2a00:1::200:5efe:808:808",
         ] {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
@@ -158,11 +174,14 @@ mod tests {
             "100.128.0.0",
             "126.255.255.255",
             "128.0.0.0",
+            "168.63.129.15",
+            "168.63.129.17",
             "169.253.255.255",
             "169.255.0.0",
             "172.15.255.255",
             "172.32.0.0",
             "192.0.1.0",
+            "192.80.8.123",
             "192.167.255.255",
             "192.169.0.0",
             "198.17.255.255",
@@ -172,6 +191,7 @@ mod tests {
             "2001:4860:4860::8888",
             "2003::1",
             "2606:4700::1111",
+            "2a00:5efe::a00:1",
             "3ffe::1",
         ] {
             assert!(is_public(text.parse().unwrap()), "{text}");

@@ -6,7 +6,7 @@
 use data_encoding::BASE64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{ErrorKind, ExecId, LimitName, Metrics, ProgramError, RichResult, Status};
+use crate::{ErrorKind, ExecId, LimitName, Metrics, PerStream, ProgramError, RichResult, Status};
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,9 +86,24 @@ pub struct End {
     pub signal: Option<i32>,
     pub limits_hit: Vec<LimitName>,
     pub metrics: Metrics,
+    /// Which streams were longer than what these events told of them.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub truncated: PerStream<bool>,
     /// Set when the platform failed, whatever the program did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_whole(truncated: &PerStream<bool>) -> bool {
+    !truncated.stdout && !truncated.stderr
+}
+
+impl End {
+    /// Whether output is missing.
+    pub fn is_cut(&self) -> bool {
+        !is_whole(&self.truncated)
+    }
 }
 
 /// A platform failure in the words of a stream.
@@ -130,10 +145,14 @@ mod tests {
             signal: None,
             limits_hit: vec![LimitName::Disk],
             metrics: Metrics::default(),
+            truncated: PerStream::default(),
             problem: None,
         };
         let event = Event { seq: 9, body: EventBody::End(Box::new(end.clone())) };
-        assert!(!json(&event).contains("problem"));
+        assert!(!json(&event).contains("problem") && !json(&event).contains("truncated"));
+        let truncated = PerStream { stdout: true, stderr: false };
+        let event = Event { seq: 9, body: EventBody::End(Box::new(End { truncated, ..end.clone() })) };
+        assert!(json(&event).contains(r#""truncated":{"stdout":true,"stderr":false}"#));
         let problem = Some(Problem { code: ErrorKind::Provider, detail: "connection lost".into() });
         let event = Event { seq: 9, body: EventBody::End(Box::new(End { problem, ..end })) };
         assert!(json(&event).contains(r#""problem":{"code":"provider","detail":"connection lost"}"#));

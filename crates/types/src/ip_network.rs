@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::text_form::serde_as_text;
+
 /// Every address that begins with the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpNetwork {
@@ -52,6 +54,15 @@ impl IpNetwork {
         self.first.is_ipv6()
     }
 
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    /// How many leading bits all its addresses share.
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
     fn trailing_bits(&self) -> u32 {
         u32::from(width(self.first) - self.length)
     }
@@ -91,6 +102,8 @@ impl fmt::Display for IpNetwork {
         write!(f, "{}/{}", self.first, self.length)
     }
 }
+
+serde_as_text!(IpNetwork);
 
 #[cfg(test)]
 mod tests {

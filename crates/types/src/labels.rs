@@ -26,6 +26,21 @@ pub enum LabelsError {
 }
 
 impl Labels {
+    /// `true` on a sandbox lets everybody who knows its id connect to its ports, without a key. `false` says that its owner
+    /// does not want that; so does its absence.
+    pub const PUBLIC_PORTS: &str = "sandstorm/public-ports";
+
+    /// What [`Self::PUBLIC_PORTS`] says; `None` when the owner said nothing, which opens nothing.
+    pub fn public_ports(&self) -> Option<bool> {
+        self.get(Self::PUBLIC_PORTS).map(|value| value == "true")
+    }
+
+    /// The same labels with this one set.
+    pub fn with_public_ports(mut self, public: bool) -> Result<Self, LabelsError> {
+        self.0.insert(Self::PUBLIC_PORTS.to_owned(), public.to_string());
+        Self::try_from(self.0)
+    }
+
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }

@@ -3,8 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
 
-use super::failure;
+use super::{Word, failure};
 use crate::protocol::{Program, StartFailure};
 
 /// The flag of a job that says: descriptor 3 stays open, as the program's side channel.
@@ -50,6 +51,9 @@ pub(crate) enum Heard {
     Nothing,
     /// It is about to run the program. From now on the socket is the program's, if it has a side channel.
     Begun,
+    /// Its program runs and has spoken for it. Nothing that comes from there counts any more: the socket is shut down, and
+    /// the launcher tells how the guest ends.
+    Silenced,
     Failed(StartFailure),
 }
 
@@ -103,6 +107,9 @@ impl Handing {
     /// Sends what is left and listens. Not a byte is taken beyond the answer: what follows is the program's.
     pub(crate) fn advance(&mut self) -> Heard {
         self.send();
+        if self.presumed {
+            return self.hear_presumed();
+        }
         loop {
             let length = self.word.first_chunk::<4>().map(|length| u32::from_le_bytes(*length) as usize);
             let whole = match length {
@@ -121,11 +128,40 @@ impl Handing {
                 Ok(n) if n > 0 => self.word.extend_from_slice(&buffer[..n]),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Heard::Nothing,
-                // It ended, or gave its word up: that it began was known before.
-                Ok(_) | Err(_) if self.presumed => return Heard::Begun,
                 Ok(_) | Err(_) => return Heard::Failed(failure("guest", Errno::PIPE.raw_os_error())),
             }
         }
+    }
+
+    /// Listens to a guest whose program may run by now and write to the socket, too. A guest sends each word as a whole:
+    /// what is no word by itself will never become one, and to wait for the rest would be to wait for ever.
+    fn hear_presumed(&mut self) -> Heard {
+        let mut bytes = [0; 4 + WORD + 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = match rustix::net::recv(&self.side, &mut bytes[..], flags) {
+            Ok((_, 0)) => return Heard::Begun,
+            Ok((_, length)) => &bytes[..length],
+            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+            // It ended, or gave its word up: that it began was known before.
+            Err(_) => return Heard::Begun,
+        };
+        match (Word::parse(peeked), peeked) {
+            (Some(Word::NotBegun(failure)), _) => Heard::Failed(failure),
+            // How it ends stays where it is.
+            (Some(Word::Ended { .. }), _) | (None, [0, 0, 0, 0]) => {
+                match rustix::io::read(&self.side, &mut [0; 4]) {
+                    Ok(4) => Heard::Begun,
+                    _ => self.silence(),
+                }
+            }
+            (None, _) => self.silence(),
+        }
+    }
+
+    fn silence(&self) -> Heard {
+        // Whoever else holds this end would keep the guest waiting for somebody who ends it.
+        let _ = rustix::net::shutdown(&self.side, Shutdown::Both);
+        Heard::Silenced
     }
 }
 

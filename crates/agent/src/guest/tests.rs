@@ -476,3 +476,41 @@ fn what_was_printed_comes_with_the_word_on_the_side_channel() {
     assert_eq!(told, [output(Stream::Output, "1\n"), output(Stream::Side, "done")]);
     assert!(running.next_look(early).is_none(), "its turn is over");
 }
+
+/// A last program that its guest has from the host, which took nothing of what the guest said.
+fn handed(said: &[u8]) -> (Played, UnixStream, Running) {
+    let mut guests = Guests::default();
+    let (inside, side) = UnixStream::pair().unwrap();
+    side.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // The host holds the agent's end as well.
+    let held = inside.try_clone().unwrap();
+    assert_eq!(guests.welcome(1, inside.into()), None);
+    let mut played = Played { side, stdin: None, stdout: None, stderr: None };
+    played.greet();
+    assert!(guests.look(1).is_some());
+    played.say(said);
+    let program = Program { last: true, ..program(false) };
+    let running = task::hand_over(&mut guests, 5, None, &program, Guest::Handed(1)).unwrap();
+    (played, held, running)
+}
+
+#[test]
+fn a_program_that_speaks_for_its_guest_ends_as_it_ends() {
+    let short = [7; 3];
+    let long = [[0; 40], [1; 40]].concat();
+    let half = &[&[0; 4][..], &[3], &[0; 10]].concat();
+    let unended = [200, 0, 0, 0, 1];
+    for bad in [&short[..], &[1], &[0], &long, half, &unended, &[9; 5000]] {
+        let (mut played, _held, mut running) = handed(bad);
+        let told = turn(&mut running);
+        assert_eq!(told, [FromAgent::Started { id: 5, walls: WALLS }], "{bad:?}");
+        // The guest hears at once that nobody waits for its word: it does not wait to be ended either.
+        assert_eq!(played.side.read(&mut [0; 1]).unwrap(), 0, "{bad:?}");
+        print(&played, b"1\n");
+        assert_eq!(turn(&mut running), [output(Stream::Output, "1\n")]);
+        running.ended(end(6));
+        let told = turn(&mut running);
+        let [FromAgent::Exited { ending, .. }] = &told[..] else { panic!("{bad:?}: {told:?}") };
+        assert_eq!(*ending, Ending::Code(6), "{bad:?}");
+    }
+}

@@ -63,6 +63,11 @@ impl Beginning {
                 let heard = match handing.advance() {
                     Heard::Nothing => return (Vec::new(), None),
                     Heard::Begun => Status::Walls(*walls),
+                    Heard::Silenced => {
+                        let walls = *walls;
+                        *self = Self::Over;
+                        return (vec![Status::Walls(walls)], None);
+                    }
                     Heard::Failed(failure) => Status::Failure(failure),
                 };
                 let side = match std::mem::replace(self, Self::Over) {

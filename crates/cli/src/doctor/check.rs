@@ -22,6 +22,8 @@ pub(crate) enum Outcome {
     Missing,
     /// Sandboxes do not work until it is repaired.
     Broken,
+    /// The kernel claims to have it, and there was no sandbox to try it with.
+    Untried,
 }
 
 impl Outcome {
@@ -30,6 +32,7 @@ impl Outcome {
             Self::Ok => "ok",
             Self::Missing => "missing",
             Self::Broken => "broken",
+            Self::Untried => "untried",
         }
     }
 }
@@ -47,6 +50,10 @@ impl Check {
     ) -> Self {
         let outcome = Outcome::Missing;
         Self { group, name: name.into(), outcome, meaning: meaning.into(), fix: Some(fix.into()) }
+    }
+
+    pub(crate) fn untried(group: &'static str, name: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self { outcome: Outcome::Untried, ..Self::ok(group, name, meaning) }
     }
 
     pub(crate) fn broken(

@@ -71,7 +71,7 @@ fn jail(probe: &Probe<'_>) -> Vec<Check> {
     all
 }
 
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -85,7 +85,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// The commonest reasons for no jail at all, by what the kernel refused.
-fn advice(error: &sandstorm_provider::Error) -> String {
+pub(super) fn advice(error: &sandstorm_provider::Error) -> String {
     let text = chain(error);
     if text.contains("user namespaces") {
         return "see the switches of the kernel above; in a container, allow it to make user namespaces"

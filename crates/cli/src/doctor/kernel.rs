@@ -7,7 +7,7 @@ use sandstorm_types::{ProcWall, Walls};
 
 use super::check::Check;
 
-const GROUP: &str = "kernel";
+pub(super) const GROUP: &str = "kernel";
 
 /// A namespace, by its name under `/proc/self/ns`, its wall, and what it separates.
 type Namespace = (&'static str, fn(&Walls) -> bool, &'static str);
@@ -90,7 +90,7 @@ const SWITCHES: [Switch; 5] = [
 ];
 
 pub(crate) fn checks(walls: Option<&Walls>) -> Vec<Check> {
-    let mut all = vec![version()];
+    let mut all = vec![version(walls.is_some())];
     all.extend(NAMESPACES.iter().map(|namespace| check_namespace(namespace, walls)));
     let root = rustix::process::geteuid().is_root();
     all.extend(SWITCHES.iter().filter_map(|switch| {
@@ -103,17 +103,29 @@ pub(crate) fn checks(walls: Option<&Walls>) -> Vec<Check> {
     all
 }
 
-fn version() -> Check {
+/// A kernel that makes a sandbox is new enough, whatever number it has: some distributions add calls to old ones.
+fn version(works: bool) -> Check {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let at_least = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (5, 12);
-    if at_least {
-        Check::ok(GROUP, "version", &*release)
-    } else {
-        let fix = Some("boot Linux 5.12 or newer".to_owned());
-        Check::broken(GROUP, "version", format!("{release} lacks calls that sandboxes are built with"), fix)
+    if works || is_supported(&release) {
+        return Check::ok(GROUP, "version", &*release);
     }
+    let fix = format!("boot Linux {}.{} or newer", OLDEST.0, OLDEST.1);
+    Check::broken(
+        GROUP,
+        "version",
+        format!("{release} is older than what sandboxes are built with"),
+        Some(fix),
+    )
+}
+
+/// The oldest kernel that is supported. What newer ones have beyond it is detected; `scripts/kernels.sh` boots older and newer
+/// ones.
+const OLDEST: (u32, u32) = (5, 15);
+
+fn is_supported(release: &str) -> bool {
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= OLDEST
 }
 
 fn check_namespace((name, wall, separates): &Namespace, walls: Option<&Walls>) -> Check {
@@ -127,11 +139,7 @@ fn check_namespace((name, wall, separates): &Namespace, walls: Option<&Walls>) -
         Some(false) => {
             Check::broken(GROUP, label, format!("a sandbox shares {separates} with the host"), None)
         }
-        None => Check::ok(
-            GROUP,
-            label,
-            format!("separates {separates}; the kernel has it, but no sandbox could try"),
-        ),
+        None => Check::untried(GROUP, label, format!("the kernel has it, to separate {separates}")),
     }
 }
 
@@ -160,7 +168,7 @@ fn seccomp(walls: Option<&Walls>) -> Check {
         ["kill_process", "errno"].iter().all(|action| actions.split_whitespace().any(|a| a == *action));
     match walls.map(|walls| walls.seccomp.is_some()) {
         Some(true) => Check::ok(GROUP, "seccomp", "system calls are filtered; tried"),
-        None if known => Check::ok(GROUP, "seccomp", "the kernel can filter system calls"),
+        None if known => Check::untried(GROUP, "seccomp", "the kernel can filter system calls"),
         _ => {
             let fix = Some("boot a kernel with CONFIG_SECCOMP_FILTER".to_owned());
             Check::broken(GROUP, "seccomp", "system calls cannot be filtered", fix)
@@ -174,6 +182,16 @@ fn landlock(walls: Option<&Walls>, abi: u32) -> Check {
         let meaning = "the second wall around files is not there; mounts alone keep the host's files away";
         let fix = "boot a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its lsm= list";
         return Check::missing(GROUP, "landlock", meaning, fix);
+    }
+    if walls.is_none() {
+        return Check::untried(GROUP, "landlock", format!("the kernel has version {abi}"));
+    }
+    if abi < 2 {
+        // Version 1 has no right for it, and refuses what it has no right for.
+        let meaning = format!(
+            "version {abi}: files are guarded, and nothing can be renamed into another folder: programs get EXDEV"
+        );
+        return Check::missing(GROUP, "landlock", meaning, "boot Linux 5.19 or newer");
     }
     if abi < 6 {
         let meaning =
@@ -200,6 +218,8 @@ fn procfs(walls: &Walls) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use sandstorm_types::LandlockWall;
+
     use super::super::check::Outcome;
     use super::*;
 
@@ -225,10 +245,32 @@ mod tests {
 
     #[test]
     fn an_old_landlock_is_said_to_be_one() {
+        let walls = Walls { landlock: Some(LandlockWall { abi: 6 }), ..Walls::default() };
         assert_eq!(landlock(None, 0).outcome, Outcome::Missing);
-        assert!(landlock(None, 3).meaning.contains("version 3"));
-        assert_eq!(landlock(None, 6).outcome, Outcome::Ok);
+        assert!(landlock(Some(&walls), 1).meaning.contains("EXDEV"));
+        assert!(landlock(Some(&walls), 3).meaning.contains("version 3"));
+        assert_eq!(landlock(Some(&walls), 6).outcome, Outcome::Ok);
         assert_eq!(landlock(Some(&Walls::default()), 6).outcome, Outcome::Missing);
+    }
+
+    #[test]
+    fn what_no_sandbox_tried_is_not_said_to_work() {
+        assert_eq!(landlock(None, 6).outcome, Outcome::Untried);
+        assert_eq!(check_namespace(&NAMESPACES[1], None).outcome, Outcome::Untried);
+        assert_ne!(seccomp(None).outcome, Outcome::Ok);
+    }
+
+    #[test]
+    fn the_oldest_kernel_is_known() {
+        for (release, supported) in [
+            ("5.10.0-46-cloud-amd64", false),
+            ("5.15.0-1", true),
+            ("6.1.0-56-amd64", true),
+            ("7.3-amd64", true),
+            ("", false),
+        ] {
+            assert_eq!(is_supported(release), supported, "{release}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) fn checks(loaded: &Loaded, walls: Option<&Walls>) -> Vec<Check> {
         all.extend(controllers(&hierarchies, walls));
         all.extend(limits(walls));
     }
-    all.extend(hierarchies.unified.as_deref().map(dynamic_mods));
+    all.extend(hierarchies.unified.as_deref().and_then(dynamic_mods));
     all.extend(ids(loaded, walls));
     all.push(state(loaded));
     all
@@ -33,7 +33,8 @@ fn delegate() -> &'static str {
     if rustix::process::geteuid().is_root() {
         return "the control groups are read-only here: start the container around us with writable ones";
     }
-    "run as root, or name a group that was delegated to you in cgroup_parent"
+    "run as root, or in a group of your own: systemd-run --user --scope -p Delegate=yes sandstorm serve; or name a group \
+     that was delegated to you in cgroup_parent"
 }
 
 fn version(hierarchies: &Hierarchies) -> Check {
@@ -80,23 +81,24 @@ fn limits(walls: &Walls) -> Option<Check> {
     Some(Check::missing(GROUPS, "limits", format!("{names}: not enforced, since {reason}"), delegate()))
 }
 
-/// Without the option each process that moves into a group waits for a grace period of the whole machine.
-fn dynamic_mods(unified: &Path) -> Check {
+/// Without the option each process that moves into a group waits for a grace period of the whole machine. Kernels before 6.0
+/// do not have it, and nothing can be done about it there.
+fn dynamic_mods(unified: &Path) -> Option<Check> {
+    let features = std::fs::read_to_string("/sys/kernel/cgroup/features").unwrap_or_default();
+    if !features.lines().any(|feature| feature == "favordynmods") {
+        return None;
+    }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let favoured = mounts.lines().any(|line| {
         line.split(' ').nth(4).is_some_and(|point| Path::new(point) == unified)
             && line.contains("favordynmods")
     });
     if favoured {
-        return Check::ok(GROUPS, "favordynmods", "processes enter groups without waiting");
+        return Some(Check::ok(GROUPS, "favordynmods", "processes enter groups without waiting"));
     }
     let fix = format!("mount -o remount,favordynmods {}", unified.display());
-    Check::missing(
-        GROUPS,
-        "favordynmods",
-        "off: entering a group can cost milliseconds; a matter of speed only",
-        fix,
-    )
+    let meaning = "off: entering a group can cost milliseconds; a matter of speed only";
+    Some(Check::missing(GROUPS, "favordynmods", meaning, fix))
 }
 
 fn ids(loaded: &Loaded, walls: Option<&Walls>) -> Option<Check> {

@@ -33,6 +33,7 @@ fn colour(outcome: Outcome) -> &'static str {
         Outcome::Ok => "32",
         Outcome::Missing => "33",
         Outcome::Broken => "1;31",
+        Outcome::Untried => "2",
     }
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use sandstorm_client::{Client, Context, NewContext};
 use sandstorm_types::{ContextId, EventBody, SandboxId, Status, Timestamp, duration};
 
-use super::following::{Followed, Following, OnInterrupt};
+use super::following::{Collected, Followed, Following, OnInterrupt};
 use super::table::{Cell, Table};
 use super::{Connection, Output, ending, ids, paths, units};
 use crate::complaint::misuse;
@@ -72,7 +72,7 @@ pub(crate) enum ContextCommand {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ctrl-C interrupts the code; variables stay.\n\nExit codes: 0; 1 when the code raised an \
-                        exception; 124 time limit; 137 memory or output limit, or cancelled; 2 bad usage; 125 \
+                        exception; 124 time limit; 137 memory or output limit, output that was cut, or cancelled; 2 bad usage; 125 \
                         sandstorm itself failed."
 )]
 pub(crate) struct ExecCommand {
@@ -171,6 +171,7 @@ async fn execute(client: &Client, output: Output, command: ExecCommand) -> anyho
     let mut rich = Rich::new(command.save.as_deref(), output.json)?;
     let (sandbox, context) = find(client, &command.one).await?;
     let mut events = client.execute(sandbox, context, &code, timeout).await?;
+    let mut collected = Collected::default();
     let following = Following {
         client,
         sandbox,
@@ -178,15 +179,22 @@ async fn execute(client: &Client, output: Output, command: ExecCommand) -> anyho
         input: None,
         tty: false,
         shown: !output.json,
+        collected: output.json.then_some(&mut collected),
     };
+    let mut values = Vec::new();
     let followed = following
         .follow(&mut events, |body| match body {
-            EventBody::Result(value) => rich.result(value),
+            EventBody::Result(value) => {
+                if output.json {
+                    values.push(value.clone());
+                }
+                rich.result(value)
+            }
             EventBody::Error(error) => rich.error(&error),
             _ => None,
         })
         .await?;
-    let end = match followed {
+    let mut end = match followed {
         Followed::Left(code) => return Ok(code),
         Followed::Ended(end) => end,
     };
@@ -194,7 +202,13 @@ async fn execute(client: &Client, output: Output, command: ExecCommand) -> anyho
     if output.json
         && let Some(exec) = events.exec()
     {
-        let view = client.exec_view(sandbox, exec).await?;
+        let mut view = client.exec_view(sandbox, exec).await?;
+        if let Some(result) = &mut view.result {
+            collected.complete(result, &mut end);
+            // The server keeps less of long ones. The main value is the first of a result, and the last that is told.
+            values.sort_by_key(|value| !value.main);
+            result.results = values;
+        }
         output.show(&view.result, String::new)?;
     }
     let ended = ending::conclude(&end)?;

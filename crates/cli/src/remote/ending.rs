@@ -6,6 +6,23 @@ use sandstorm_types::{End, Status, exit_code_after};
 
 use crate::complaint::note;
 
+/// Says what is missing of a program's output; whether anything is.
+pub(super) fn is_said_to_be_cut(end: &End) -> bool {
+    let missing = match (end.truncated.stdout, end.truncated.stderr) {
+        (false, false) => return false,
+        (true, true) => "output and errors were cut",
+        (true, false) => "output was cut",
+        (false, true) => "errors were cut",
+    };
+    note(&format!("{missing}: the program wrote more than was kept"));
+    true
+}
+
+/// What is exited with when only a part of what was asked for could be shown.
+pub(super) fn cut_code() -> ExitCode {
+    ExitCode::from(exit_code_after(Status::Output, None, None))
+}
+
 /// Says why a program ended when its output does not, and gives what to exit with.
 pub(super) fn conclude(end: &End) -> anyhow::Result<ExitCode> {
     if let Some(problem) = &end.problem {
@@ -26,5 +43,8 @@ pub(super) fn conclude(end: &End) -> anyhow::Result<ExitCode> {
     for hit in &end.limits_hit {
         note(&format!("the {hit} limit was reached"));
     }
-    Ok(ExitCode::from(exit_code_after(end.status, end.signal, end.exit_code)))
+    // Whoever goes by the code alone must not take a part for all there was.
+    let success = if is_said_to_be_cut(end) { Status::Output } else { Status::Ok };
+    let status = if end.status == Status::Ok { success } else { end.status };
+    Ok(ExitCode::from(exit_code_after(status, end.signal, end.exit_code)))
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use sandstorm_client::{Client, Error, ExecEvents, Signal};
-use sandstorm_types::{End, Event, EventBody, ExecId, SandboxId, Stream};
+use sandstorm_types::{Chunk, End, Event, EventBody, ExecId, PerStream, RunResult, SandboxId, Stream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -38,6 +38,39 @@ pub(super) struct Following<'a> {
     pub(super) tty: bool,
     /// Whether its output is written.
     pub(super) shown: bool,
+    /// Where it goes instead.
+    pub(super) collected: Option<&'a mut Collected>,
+}
+
+/// Output for a result that is shown as a whole.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    cut: PerStream<bool>,
+}
+
+/// Bytes of each stream that a result is shown with: it has to fit into memory here, and with whoever reads it.
+const MOST: usize = 256 << 20;
+
+impl Collected {
+    fn add(&mut self, stream: Stream, bytes: &[u8]) {
+        let (all, cut) = match stream {
+            Stream::Stdout => (&mut self.stdout, &mut self.cut.stdout),
+            Stream::Stderr => (&mut self.stderr, &mut self.cut.stderr),
+        };
+        let kept = bytes.len().min(MOST.saturating_sub(all.len()));
+        all.extend_from_slice(&bytes[..kept]);
+        *cut |= kept < bytes.len();
+    }
+
+    /// Puts it into the result, of which the server keeps only the beginning, and notes in both what is missing.
+    pub(super) fn complete(self, result: &mut RunResult, end: &mut End) {
+        end.truncated.stdout |= self.cut.stdout;
+        end.truncated.stderr |= self.cut.stderr;
+        result.set_output(self.stdout, self.stderr);
+        result.truncated = end.truncated;
+    }
 }
 
 /// How following ended.
@@ -81,7 +114,8 @@ impl Following<'_> {
                         EventBody::Stderr(chunk) if self.shown => {
                             held = Some((Stream::Stderr, Bytes::copy_from_slice(chunk.data.as_bytes())));
                         }
-                        EventBody::Stdout(_) | EventBody::Stderr(_) => {}
+                        EventBody::Stdout(chunk) => self.keep(Stream::Stdout, &chunk),
+                        EventBody::Stderr(chunk) => self.keep(Stream::Stderr, &chunk),
                         other => held = others(other),
                     },
                 },
@@ -106,6 +140,14 @@ impl Following<'_> {
         match end {
             Some(end) => Ok(Followed::Ended(end)),
             None => Err(Error::Broken { server: self.client.server(), source: None }.into()),
+        }
+    }
+}
+
+impl Following<'_> {
+    fn keep(&mut self, stream: Stream, chunk: &Chunk) {
+        if let Some(collected) = &mut self.collected {
+            collected.add(stream, chunk.data.as_bytes());
         }
     }
 }

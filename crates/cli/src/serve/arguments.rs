@@ -3,7 +3,7 @@
 use clap::Args;
 
 /// `sandstorm serve`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
     after_help = "SIGTERM ends the server and keeps its sandboxes for the next one, as an upgrade needs it. SIGINT \
                   (Ctrl-C) ends both."

@@ -6,18 +6,28 @@
 //! intents           what is about to be done and not in the database yet
 //! secrets/          pepper, audit key, the mark on what is elsewhere
 //! serve/journal/    what execs wrote, until their sandbox ends
+//! serve/spool/      long output on its way to who asked for it, in files without names
 //! serve/cache/      layers and compiled programs of this server's runs
 //! launcher.sock     the launcher; admin.sock the operators' routes
+//! serve.lock        held by the server that serves from here
 //! ```
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use sandstorm_config::{Durability, Loaded};
+use sandstorm_control::make_room;
 use sandstorm_control::server::Pepper;
 use sandstorm_store::{AuditKey, StoreConfig};
 
+use super::owner::Ownership;
 use super::secrets::{private, secret};
 use super::user::ServerUser;
+
+/// Where a server with this state directory keeps layers and compiled programs.
+pub(super) fn cache_of(state: &Path) -> PathBuf {
+    state.join("serve/cache")
+}
 
 /// The server's part of the state directory.
 #[derive(Debug, Clone)]
@@ -27,24 +37,48 @@ impl Home {
     /// Makes what is missing, for the server's user. Root makes and gives away the directory itself and nothing in it:
     /// what is below is done with that user's rights, who may have put links there.
     pub(crate) fn open(loaded: &Loaded, user: Option<ServerUser>) -> anyhow::Result<Self> {
+        Self::open_and(loaded, user, |_| Ok(())).map(|(home, ())| home)
+    }
+
+    /// The same for the one server that serves from there.
+    pub(super) fn own(loaded: &Loaded, user: Option<ServerUser>) -> anyhow::Result<(Self, Ownership)> {
+        Self::open_and(loaded, user, |home| Ownership::take(&home.0))
+    }
+
+    /// Does something first, before anything in the directory is touched.
+    fn open_and<T>(
+        loaded: &Loaded,
+        user: Option<ServerUser>,
+        first: impl Fn(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(Self, T)> {
         let home = Self(loaded.state_dir()?.to_owned());
-        match user {
+        let work = || {
+            let done = first(&home)?;
+            home.furnish()?;
+            Ok(done)
+        };
+        let done = match user {
             Some(user) => {
                 user.own(&home.0)?;
-                user.act(|| home.furnish())?;
+                user.act(work)?
             }
             None => {
                 private(&home.0)?;
-                home.furnish()?;
+                work()?
             }
-        }
-        Ok(home)
+        };
+        Ok((home, done))
     }
 
     fn furnish(&self) -> anyhow::Result<()> {
         // Layers too: the launcher mounts from what is there when it starts.
-        for dir in [self.secrets(), self.0.join("serve"), self.journals(), self.cache(), self.layers()] {
-            private(&dir)?;
+        if self.spool().exists() {
+            // An earlier server has set something aside for this one, should the disk be full.
+            make_room(&self.spool()).context("the space on the disk cannot be looked at")?;
+        }
+        let serve = [self.0.join("serve"), self.journals(), self.spool(), self.cache(), self.layers()];
+        for dir in [self.secrets()].iter().chain(&serve) {
+            private(dir)?;
         }
         self.pepper()?;
         self.audit_key()?;
@@ -71,6 +105,10 @@ impl Home {
         self.0.join("serve/journal")
     }
 
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.0.join("serve/spool")
+    }
+
     pub(crate) fn snapshots(&self) -> PathBuf {
         self.0.join("serve/snapshots")
     }
@@ -81,7 +119,7 @@ impl Home {
     }
 
     pub(crate) fn cache(&self) -> PathBuf {
-        self.0.join("serve/cache")
+        cache_of(&self.0)
     }
 
     pub(crate) fn layers(&self) -> PathBuf {

@@ -15,12 +15,12 @@ use sandstorm_fleet::{Connect, Fleet, FleetSettings, Late, Member};
 use sandstorm_provider::{Provider, ProviderInfo, Tasks};
 use sandstorm_router::failover::HedgeRules;
 use sandstorm_router::{CanaryRules, Objective, RouteRequest, Weights};
-use sandstorm_types::SandboxSpec;
+use sandstorm_types::{Enforcement, IpNetwork, SandboxSpec};
 
 use super::Home;
 
 /// Makes the way to a provider of one kind. It is asked when a server starts, and again until the provider answers.
-type Connector = fn(&Wanted<'_>) -> anyhow::Result<Connect>;
+type Connector = fn(&Wanted) -> anyhow::Result<Connect>;
 
 /// Every kind that is configured by name. This machine is not among them: it is there anyway.
 const KINDS: &[(ProviderKind, Connector)] = &[
@@ -33,21 +33,67 @@ const KINDS: &[(ProviderKind, Connector)] = &[
 /// How long a server waits for its providers before it begins without them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What stands for the mark of an installation while only the settings are checked.
+const NO_OWNER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaa";
+
 /// A provider as the operator wants it.
-pub(super) struct Wanted<'a> {
-    pub(super) name: &'a str,
-    pub(super) settings: &'a ProviderSettings,
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) settings: ProviderSettings,
     /// The key itself, where one is named.
     pub(super) key: Option<String>,
     /// The mark of this installation on what it has elsewhere: 26 of the characters a-z and 2-7.
     pub(super) owner: String,
+    /// What no sandbox reaches, whatever its policy says, as far as the provider can be told.
+    pub(super) denied: Vec<IpNetwork>,
+}
+
+/// The providers that the configuration switches on beside this machine, each with its key and checked: a way to it could
+/// be made.
+pub(super) fn wanted(loaded: &Loaded) -> anyhow::Result<Vec<Wanted>> {
+    let config = &loaded.config;
+    catalogue(loaded)?;
+    // A policy that knows only networks cannot look at the addresses inside translated ones.
+    let translated = config.network.nat64.iter().map(|prefix| prefix.network());
+    let denied: Vec<_> = config.network.denied.iter().copied().chain(translated).collect();
+    let mut all = Vec::new();
+    for (name, settings) in config.providers.iter().filter(|(name, one)| one.enabled && *name != "local") {
+        let place = || format!("`providers.{name}`");
+        let key = settings.key.as_ref().map(|reference| reference.resolve(&Environment::of_process()));
+        let key = key.transpose().context("`key`").with_context(place)?;
+        let one = Wanted {
+            name: name.clone(),
+            settings: settings.clone(),
+            key: key.map(|secret| secret.expose_secret().to_owned()),
+            owner: NO_OWNER.to_owned(),
+            denied: denied.clone(),
+        };
+        drop(one.connect().with_context(place)?);
+        all.push(one);
+    }
+    Ok(all)
+}
+
+impl Wanted {
+    /// The way to the provider.
+    fn connect(&self) -> anyhow::Result<Connect> {
+        let Some((_, connector)) = KINDS.iter().find(|(kind, _)| *kind == self.settings.kind) else {
+            let kinds: Vec<_> = KINDS.iter().map(|(kind, _)| kind.name()).collect();
+            let kind = self.settings.kind.name();
+            bail!("this build has no providers of kind `{kind}`, only {}", kinds.join(", "));
+        };
+        connector(self)
+    }
 }
 
 /// All providers as one, where the configuration names any; `None`: this machine alone, directly.
 pub(super) async fn fleet(
     loaded: &Loaded,
+    wanted: Vec<Wanted>,
     home: &Home,
     here: &Arc<dyn Provider>,
+    enforcement: Enforcement,
     tasks: &Tasks,
 ) -> anyhow::Result<Option<Arc<Fleet>>> {
     let config = &loaded.config;
@@ -62,9 +108,10 @@ pub(super) async fn fleet(
         members.push(member(Arc::clone(here), "local", local, &catalogue)?);
     }
     let mut coming = Vec::new();
-    for (name, settings) in config.providers.iter().filter(|(name, one)| one.enabled && *name != "local") {
-        let late = reach(name, settings, home, tasks).with_context(|| format!("`providers.{name}`"))?;
-        members.push(member(Arc::new(late.clone()), name, settings, &catalogue)?);
+    for one in wanted {
+        let one = Wanted { owner: home.owner()?, ..one };
+        let late = reach(&one, tasks).with_context(|| format!("`providers.{}`", one.name))?;
+        members.push(member(Arc::new(late.clone()), &one.name, &one.settings, &catalogue)?);
         coming.push(late);
     }
     for late in coming {
@@ -73,23 +120,17 @@ pub(super) async fn fleet(
     }
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).context("this machine has no random numbers")?;
-    let fleet = Fleet::new(members, settings(loaded), u64::from_le_bytes(seed), tasks.clone());
+    let fleet = Fleet::new(members, settings(loaded, enforcement), u64::from_le_bytes(seed), tasks.clone());
     fleet.keep_in(home.learned());
     fleet.start_probing();
     Ok(Some(fleet))
 }
 
-fn reach(name: &str, settings: &ProviderSettings, home: &Home, tasks: &Tasks) -> anyhow::Result<Late> {
-    let Some((_, connector)) = KINDS.iter().find(|(kind, _)| *kind == settings.kind) else {
-        let kinds: Vec<_> = KINDS.iter().map(|(kind, _)| kind.name()).collect();
-        bail!("this build has no providers of kind `{}`, only {}", settings.kind.name(), kinds.join(", "));
-    };
-    let key = settings.key.as_ref().map(|reference| reference.resolve(&Environment::of_process()));
-    let key = key.transpose().context("`key`")?.map(|secret| secret.expose_secret().to_owned());
-    let wanted = Wanted { name, settings, key, owner: home.owner()? };
-    let connect = connector(&wanted)?;
+fn reach(wanted: &Wanted, tasks: &Tasks) -> anyhow::Result<Late> {
+    let connect = wanted.connect()?;
+    let (name, settings) = (wanted.name.clone(), &wanted.settings);
     let (kind, region) = (settings.kind.name().to_owned(), settings.region.clone());
-    Ok(Late::reach(ProviderInfo { name: name.to_owned(), kind, region }, connect, tasks))
+    Ok(Late::reach(ProviderInfo { name, kind, region }, connect, tasks))
 }
 
 fn member(
@@ -132,7 +173,7 @@ pub(super) fn catalogue(loaded: &Loaded) -> anyhow::Result<Catalog> {
     Catalog::embedded().with(&overrides).context("`providers`")
 }
 
-fn settings(loaded: &Loaded) -> FleetSettings {
+fn settings(loaded: &Loaded, enforcement: Enforcement) -> FleetSettings {
     let (config, routing) = (&loaded.config, &loaded.config.routing);
     let weights = routing.weights;
     let objective = match routing.objective {
@@ -157,11 +198,7 @@ fn settings(loaded: &Loaded) -> FleetSettings {
         usual: RouteRequest { objective, ..RouteRequest::default() },
         patience: routing.patience,
         hedge: routing.hedge_max_cost.is_positive().then_some(hedge),
-        probe: SandboxSpec {
-            limits: config.limits,
-            enforcement: config.enforcement.unwrap_or_default(),
-            ..SandboxSpec::default()
-        },
+        probe: SandboxSpec { limits: config.limits, enforcement, ..SandboxSpec::default() },
         ..FleetSettings::default()
     }
 }

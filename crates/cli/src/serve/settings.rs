@@ -13,13 +13,16 @@ use sandstorm_dialect_e2b::E2bSettings;
 use sandstorm_dialect_mcp::McpSettings;
 use sandstorm_dialect_session::SessionSettings;
 use sandstorm_gateway::GatewaySettings;
+use sandstorm_provider::Closing;
 use sandstorm_telemetry::{Otlp, TelemetryConfig};
 use sandstorm_types::{ByteSize, Template, Usd};
-use tokio_util::sync::CancellationToken;
 
 use super::ServeCommand;
 use crate::complaint::paints;
 use crate::mcp;
+
+/// What the kernel says of this machine's memory.
+const MEMINFO: &str = "/proc/meminfo";
 
 pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Settings> {
     let config = &loaded.config;
@@ -39,6 +42,7 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
         admission_memory: admission.memory_on(machine_memory()?),
         admission_wait: admission.wait,
         admission_queue: usize::try_from(admission.queue).unwrap_or(usize::MAX),
+        meminfo: MEMINFO.into(),
         idle_timeout: sandbox.idle_timeout,
         paused_for: sandbox.paused_for,
         longest_lifetime: sandbox.lifetime_max,
@@ -59,6 +63,7 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
         costs: costs(loaded)?,
         reconcile_every: config.routing.reconcile_every,
         price_age: config.routing.price_age,
+        keyless: false,
         pepper,
     })
 }
@@ -101,11 +106,7 @@ fn costs(loaded: &Loaded) -> anyhow::Result<Costs> {
     })
 }
 
-pub(super) fn gateway(
-    loaded: &Loaded,
-    command: &ServeCommand,
-    closing: CancellationToken,
-) -> GatewaySettings {
+pub(super) fn gateway(loaded: &Loaded, command: &ServeCommand, closing: Closing) -> GatewaySettings {
     let config = &loaded.config;
     let serve = &config.serve;
     GatewaySettings {
@@ -122,6 +123,7 @@ pub(super) fn gateway(
         ceiling: config.ceiling(),
         longest_lifetime: config.sandbox.lifetime_max,
         closing,
+        giving_up: Closing::default(),
     }
 }
 
@@ -143,7 +145,7 @@ pub(super) fn session(loaded: &Loaded) -> Option<SessionSettings> {
 pub(super) fn mcp(
     loaded: &Loaded,
     command: &ServeCommand,
-    closing: CancellationToken,
+    closing: Closing,
 ) -> anyhow::Result<Option<McpSettings>> {
     let serve = &loaded.config.serve;
     if !loaded.config.dialects.mcp.enabled {
@@ -158,7 +160,7 @@ pub(super) fn mcp(
 }
 
 /// `None`: the dialect is switched off.
-pub(super) fn e2b(loaded: &Loaded, closing: CancellationToken) -> anyhow::Result<Option<E2bSettings>> {
+pub(super) fn e2b(loaded: &Loaded, closing: Closing) -> anyhow::Result<Option<E2bSettings>> {
     let e2b = &loaded.config.dialects.e2b;
     if !e2b.enabled {
         return Ok(None);
@@ -223,7 +225,7 @@ pub(super) fn telemetry(loaded: &Loaded) -> anyhow::Result<TelemetryConfig> {
 
 /// Memory of this machine.
 fn machine_memory() -> anyhow::Result<ByteSize> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("could not read /proc/meminfo")?;
+    let text = std::fs::read_to_string(MEMINFO).context("could not read /proc/meminfo")?;
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
     let kilobytes: u64 = total.and_then(|n| n.parse().ok()).context("/proc/meminfo has no MemTotal")?;
     Ok(ByteSize::bytes(kilobytes.saturating_mul(1024)))

@@ -1,5 +1,7 @@
 //! How a server is told to end.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -11,6 +13,20 @@ pub(crate) enum How {
     KeepSandboxes,
     /// They end too.
     ForGood,
+    /// Nobody told it to: what it cannot work without is gone.
+    Lost,
+}
+
+impl How {
+    /// How long the last steps may take once nothing is under way any more.
+    pub(crate) fn last_steps(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::KeepSandboxes => 30,
+            // There may be many to end.
+            Self::ForGood => 300,
+            Self::Lost => 5,
+        })
+    }
 }
 
 /// Waits for the signals that end a server.
@@ -52,7 +68,7 @@ impl Stop {
         }
     }
 
-    /// What was asked for last.
+    /// What was asked for last; for a server that was told to end.
     pub(crate) fn how(&self) -> How {
         self.0.borrow().unwrap_or(How::KeepSandboxes)
     }

@@ -8,7 +8,10 @@ use anyhow::{Context, bail};
 use rustix::fs::OFlags;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use sandstorm_config::{Loaded, Origin};
+use sandstorm_config::Loaded;
+
+/// Who a server becomes that is not told, where this user exists.
+const USUAL: &str = "sandstorm";
 
 /// The user that a server started by root becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +26,8 @@ impl ServerUser {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
-        let name = &loaded.config.serve.user;
+        let wanted = loaded.config.serve.user.as_deref();
+        let name = wanted.unwrap_or(USUAL);
         let passwd = fs::read_to_string("/etc/passwd").context("could not read /etc/passwd")?;
         if let Some(user) = find(&passwd, name) {
             if user.uid == 0 {
@@ -31,8 +35,10 @@ impl ServerUser {
             }
             return Ok(Some(user));
         }
-        if loaded.provenance.of("serve.user") != Origin::Default {
-            bail!("there is no user {name}, as `serve.user` has it");
+        if wanted.is_some() {
+            bail!(
+                "`serve.user`: there is no user {name} on this machine; make it with `useradd --system {name}`"
+            );
         }
         // On a machine where nobody made the user, an id that belongs to nobody: the one behind those of sandboxes.
         let ids = &loaded.config.ids;

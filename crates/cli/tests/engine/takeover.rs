@@ -11,7 +11,7 @@ use sandstorm_control::{CellStatus, Context, ContextEvent, Spoken, StartContext}
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
-use sandstorm_jail::launcher::{LauncherConfig, Request};
+use sandstorm_jail::launcher::{LauncherConfig, MountSources, Request};
 use sandstorm_language::{Catalogue, Roots};
 use sandstorm_sys::fork::{Forked, exit_now, fork};
 use sandstorm_sys::process::{Ending, reap};
@@ -64,7 +64,7 @@ fn live<T>(dir: &Path, life: impl AsyncFnOnce(World, Arc<LocalProvider>) -> T) -
             zygotes: Vec::new(),
         },
         orphan_after: Duration::from_secs(60),
-        mount_sources: toolchain().1,
+        mount_sources: MountSources { trees: toolchain().1, ..MountSources::default() },
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

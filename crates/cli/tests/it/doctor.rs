@@ -24,6 +24,9 @@ fn the_report_agrees_with_the_walls_of_a_run() {
         assert_eq!(output.status.code(), Some(0), "{who:?}: {}", stderr(&output));
         let report = checks(&output);
         assert_eq!(report["works"], true);
+        let verdict = report["verdict"].as_str().unwrap();
+        assert!(verdict.starts_with("sandboxes can start here, with"), "{who:?}: {verdict}");
+        assert_eq!(verdict.contains("without"), who != Who::Root, "{who:?}: {verdict}");
         for check in report["checks"].as_array().unwrap() {
             assert!(["ok", "missing", "broken"].contains(&check["outcome"].as_str().unwrap()), "{check}");
             assert!(!check["meaning"].as_str().unwrap().is_empty(), "{check}");
@@ -110,7 +113,16 @@ fn a_machine_without_user_namespaces_is_diagnosed() {
     assert_eq!(outcome(&report, "engines", "jail")["outcome"], "broken");
     // Ids of the configured range do not exist in that namespace either.
     assert_eq!(outcome(&report, "users", "ids of sandboxes")["outcome"], "broken");
+    // Nobody has tried what no sandbox was there for.
+    assert_eq!(outcome(&report, "kernel", "pid namespace")["outcome"], "untried");
     let text = doctor(&[]);
+    let first = stdout(&text).lines().next().unwrap_or_default().to_owned();
+    assert!(
+        first.starts_with("no sandbox can start here: ")
+            && first.contains("sysctl -w user.max_user_namespaces=15000"),
+        "{first}"
+    );
+    assert_eq!(report["verdict"], first);
     assert!(
         stdout(&text).ends_with("sandboxes do not work here: repair what is broken above\n"),
         "{}",

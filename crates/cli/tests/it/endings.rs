@@ -4,6 +4,7 @@ mod limits;
 mod output;
 mod passing;
 mod stopping;
+mod unwaited;
 
 use std::time::{Duration, Instant};
 

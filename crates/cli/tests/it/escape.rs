@@ -5,6 +5,7 @@ mod canaries;
 mod crash;
 mod descendants;
 mod identity;
+mod inodes;
 mod memory;
 mod propagation;
 mod served;

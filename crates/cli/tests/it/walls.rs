@@ -14,16 +14,10 @@ const WRITABLE: [&str; 4] = ["/dev/shm", "/home/user", "/tmp", "/workspace"];
 
 /// Mount points that every sandbox has, whatever the host: with the read-only trees of the host and the masks of
 /// kernel files, which depend on it, this is the whole table.
-const GOLDEN: [(&str, &str, &str); 17] = [
+const GOLDEN: [(&str, &str, &str); 11] = [
     ("/", "tmpfs", "ro,nosuid,nodev"),
-    ("/dev/full", "device", "rw,nosuid,noexec"),
-    ("/dev/null", "device", "rw,nosuid,noexec"),
     ("/dev/pts", "devpts", "rw,nosuid,noexec"),
-    ("/dev/random", "device", "rw,nosuid,noexec"),
     ("/dev/shm", "tmpfs", "rw,nosuid,nodev,noexec"),
-    ("/dev/tty", "device", "rw,nosuid,noexec"),
-    ("/dev/urandom", "device", "rw,nosuid,noexec"),
-    ("/dev/zero", "device", "rw,nosuid,noexec"),
     ("/home/user", "tmpfs", "rw,nosuid,nodev"),
     ("/proc", "proc", "rw,nosuid,nodev,noexec"),
     ("/proc/bus", "proc", "ro,nosuid,nodev,noexec"),
@@ -32,6 +26,19 @@ const GOLDEN: [(&str, &str, &str); 17] = [
     ("/proc/sys", "proc", "ro,nosuid,nodev,noexec"),
     ("/tmp", "tmpfs", "rw,nosuid,nodev"),
     ("/workspace", "tmpfs", "rw,nosuid,nodev"),
+];
+
+/// The devices of a launcher that is root: nodes of the jail's own.
+const OWN_DEVICES: [(&str, &str, &str); 1] = [("/dev", "tmpfs", "ro,nosuid,noexec")];
+
+/// Everybody else can only show the host's.
+const HOST_DEVICES: [(&str, &str, &str); 6] = [
+    ("/dev/full", "device", "rw,nosuid,noexec"),
+    ("/dev/null", "device", "rw,nosuid,noexec"),
+    ("/dev/random", "device", "rw,nosuid,noexec"),
+    ("/dev/tty", "device", "rw,nosuid,noexec"),
+    ("/dev/urandom", "device", "rw,nosuid,noexec"),
+    ("/dev/zero", "device", "rw,nosuid,noexec"),
 ];
 
 /// What a sandbox reports, and what a program in it and one on the host measure.
@@ -117,8 +124,10 @@ fn what_stands_inside_is_what_should_stand() {
 fn the_mounts_are_those_of_the_golden_table() {
     for who in Who::all() {
         let Seen { inside, .. } = look(who);
+        let devices = if who == Who::Root { &OWN_DEVICES[..] } else { &HOST_DEVICES };
+        let golden = GOLDEN.iter().chain(devices);
         let mut golden: BTreeSet<String> =
-            GOLDEN.iter().map(|(target, kind, options)| format!("{target} {kind} {options}")).collect();
+            golden.map(|(target, kind, options)| format!("{target} {kind} {options}")).collect();
         for mount in mounts(&inside) {
             let target = mount["target"].as_str().unwrap();
             let options: BTreeSet<&str> =
@@ -126,7 +135,7 @@ fn the_mounts_are_those_of_the_golden_table() {
             let line = describe(mount, &options);
             assert_eq!(mount["shared"], false, "{who:?}: {line}");
             assert!(options.contains("nosuid"), "{who:?}: {line}");
-            let device = mount["device"] == true || mount["kind"] == "devpts";
+            let device = mount["device"] == true || mount["kind"] == "devpts" || target == "/dev";
             assert!(options.contains("nodev") || device, "{who:?}: {line}");
             if golden.remove(&line) {
                 continue;

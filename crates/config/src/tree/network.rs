@@ -1,6 +1,6 @@
 //! The network of sandboxes that ask for none of their own.
 
-use sandstorm_types::{AllowList, NetworkPolicy};
+use sandstorm_types::{AllowList, IpNetwork, Nat64Prefix, NetworkPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,15 @@ pub struct Network {
     /// `ip:192.0.2.1:22,80`. Without ports a rule means 80 and 443.
     #[schemars(with = "Vec<String>", example = examples())]
     pub allow: AllowList,
+    /// Address ranges that no policy reaches, by address or by name, such as public addresses of your own network:
+    /// `192.0.2.0/24`, `2001:db8::/32`. Private and link-local ranges, this machine and the metadata services of clouds are
+    /// out of reach anyway. An index under `packages` that you name is reached all the same.
+    #[schemars(with = "Vec<String>", example = ranges())]
+    pub denied: Vec<IpNetwork>,
+    /// Prefixes behind which this network reaches IPv4 addresses over IPv6 (NAT64). An address below one is judged by the
+    /// IPv4 address in it. Prefixes that the name server knows (`ipv4only.arpa`) are found without this.
+    #[schemars(with = "Vec<String>", example = prefixes())]
+    pub nat64: Vec<Nat64Prefix>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -39,4 +48,12 @@ impl Network {
 
 fn examples() -> Vec<&'static str> {
     vec!["example.com", "*.example.com:443"]
+}
+
+fn ranges() -> Vec<&'static str> {
+    vec!["192.0.2.0/24", "2001:db8::/32"]
+}
+
+fn prefixes() -> Vec<&'static str> {
+    vec!["2001:db8:64::/96"]
 }

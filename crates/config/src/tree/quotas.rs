@@ -32,9 +32,10 @@ pub struct Quotas {
 impl Default for Quotas {
     fn default() -> Self {
         Quotas {
-            sandboxes: 100,
-            cpus: MilliCpus::new(100_000),
-            memory: ByteSize::gib(64),
+            // Of sandboxes that do nothing a machine holds many; what all of them may do at once, admission sees to.
+            sandboxes: 1_000,
+            cpus: MilliCpus::new(1_000_000),
+            memory: ByteSize::gib(512),
             runs_per_minute: 600,
             requests_per_second: 200,
             open_streams: 1_000,
@@ -46,11 +47,12 @@ impl Default for Quotas {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Admission {
-    /// Memory that all sandboxes and runs of a server together may be promised. Not set: four fifths of the machine's.
+    /// Memory that all sandboxes and runs of a server together may be promised: their limits while they work, what they use
+    /// while they rest or are paused. Not set: four fifths of the machine's.
     #[serde(with = "form::optional_size")]
     #[schemars(with = "Option<form::Size>", example = &"16GiB")]
     pub memory: Option<ByteSize>,
-    /// How many creations and runs may wait for memory; further ones are refused at once.
+    /// How many creations, runs and execs of resting sandboxes may wait for memory; further ones are refused at once.
     pub queue: u32,
     /// How long each of them waits before it is refused.
     #[serde(with = "form::span")]

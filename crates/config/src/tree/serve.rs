@@ -21,8 +21,10 @@ pub struct Serve {
     /// address. Not set: administration goes through the Unix socket `admin.sock` in the state directory alone.
     #[schemars(with = "Option<String>", example = &"127.0.0.1:7301")]
     pub admin_listen: Option<SocketAddr>,
-    /// The user that the server becomes when it was started as root; the launcher alone stays root. It must exist.
-    pub user: String,
+    /// The user that the server becomes when it was started as root; the launcher alone stays root. It must exist. Not
+    /// set: `sandstorm` where there is such a user, else an id behind those of sandboxes that belongs to nobody.
+    #[schemars(example = &"sandstorm")]
+    pub user: Option<String>,
     /// TLS of both addresses. Without it put a reverse proxy in front of any address but the loopback.
     pub tls: Tls,
     /// The host names that requests may be sent to, such as `sandstorm.example.org` or `10.0.0.5:7300`; without a
@@ -74,7 +76,7 @@ impl Default for Serve {
         Serve {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7300)),
             admin_listen: None,
-            user: "sandstorm".to_owned(),
+            user: None,
             tls: Tls::default(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),

@@ -43,6 +43,10 @@ impl Check<'_> {
                     self.refuse(key(field), "set".to_owned(), "nothing: this machine has none");
                 }
             }
+            for option in provider.options.keys() {
+                let expected = "nothing: this machine has no options, only settings of their own";
+                self.refuse(key(&format!("options.{option}")), "set".to_owned(), expected);
+            }
         }
         if provider.concurrency == Some(0) {
             self.refuse(key("concurrency"), "0".to_owned(), "at least 1, or `enabled: false`");

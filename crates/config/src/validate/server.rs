@@ -138,10 +138,12 @@ impl Check<'_> {
                 "another address",
             );
         }
-        if !is_user_name(&serve.user) {
-            self.refuse("serve.user", format!("`{}`", serve.user), "the name of a user");
-        } else if serve.user == "root" {
-            self.refuse("serve.user", "`root`".to_owned(), "a user without privileges");
+        match serve.user.as_deref() {
+            Some("root") => self.refuse("serve.user", "`root`".to_owned(), "a user without privileges"),
+            Some(user) if !is_user_name(user) => {
+                self.refuse("serve.user", format!("`{user}`"), "the name of a user");
+            }
+            _ => {}
         }
         for (key, path) in [("serve.tls.cert", &serve.tls.cert), ("serve.tls.key", &serve.tls.key)] {
             if let Some(path) = path.as_deref().filter(|path| !is_plain_absolute(path)) {

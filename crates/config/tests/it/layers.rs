@@ -114,6 +114,7 @@ fn every_setting_has_a_variable_that_works() {
     let values = [
         ("state_dir", "/x"),
         ("enforcement", "strict"),
+        ("system_calls", "strict"),
         ("cgroup_parent", "x"),
         ("network.default", "open"),
         ("log.format", "json"),

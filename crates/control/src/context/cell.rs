@@ -19,8 +19,16 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// How long a cell that wrote far too much may take to heed an interrupt.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// Results are not bounded by the limit on output, but by this: twice the largest message.
+/// Results are not bounded by the limit on output, but by this: twice the largest message. A cell that says more is ended.
 const MOST_RESULTS: u64 = 256 << 20;
+
+/// Bytes of results that are kept of a cell, unless its limit on output is higher, and how many of them.
+const RESULTS_KEPT: u64 = 64 << 20;
+const RESULTS: usize = 10_000;
+
+/// Bytes of a traceback that are kept, and of an exception's name and text.
+const TRACEBACK: usize = 1 << 20;
+const TEXT: usize = 1 << 20;
 
 /// What came of a piece of code.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,8 +141,15 @@ impl Context {
         interrupter: &Interrupter,
         events: Option<Told<'_>>,
     ) -> Result<Option<Cell>> {
-        let mut cell =
-            Collecting { cell: Cell::empty(), room: self.output, printed: 0, said: 0, began: false, events };
+        let mut cell = Collecting {
+            cell: Cell::empty(),
+            room: self.output,
+            result_room: self.output.max(RESULTS_KEPT),
+            printed: 0,
+            said: 0,
+            began: false,
+            events,
+        };
         let mut interrupting = false;
         let mut flooding: Option<Instant> = None;
         loop {
@@ -205,6 +220,8 @@ struct Collecting<'a> {
     cell: Cell,
     /// Bytes of output that may still be kept.
     room: u64,
+    /// Bytes of results that may still be kept.
+    result_room: u64,
     /// Bytes that were printed, kept or not.
     printed: u64,
     /// Bytes of messages.
@@ -222,17 +239,13 @@ impl Collecting<'_> {
             FromKernel::Start { id } if ours(&id) => self.began = true,
             FromKernel::Done { id, .. } if probe.is_some() && id.as_str() == probe => return Meaning::Probe,
             FromKernel::Display { id, data, metadata } if ours(&id) => {
-                let shown = RichResult { data, metadata, main: false };
-                self.tell(ContextEvent::Display(shown.clone()));
-                self.cell.results.push(shown);
+                self.show(RichResult { data, metadata, main: false });
             }
             FromKernel::Result { id, data, metadata } if ours(&id) => {
-                let shown = RichResult { data, metadata, main: true };
-                self.tell(ContextEvent::Display(shown.clone()));
-                self.cell.results.insert(0, shown);
+                self.show(RichResult { data, metadata, main: true });
             }
             FromKernel::Error { id, name, value, traceback } if ours(&id) => {
-                self.cell.error = Some(ProgramError { name, value, traceback });
+                self.cell.error = Some(shortened(ProgramError { name, value, traceback }));
             }
             FromKernel::Done { id, status, execution_count } if ours(&id) => {
                 self.cell.status = match status {
@@ -247,6 +260,25 @@ impl Collecting<'_> {
             _ => {}
         }
         Meaning::More
+    }
+
+    /// Keeps a value. Of one for which there is no room only that is kept.
+    fn show(&mut self, mut shown: RichResult) {
+        if self.cell.results.len() >= RESULTS {
+            return;
+        }
+        let size = size_of(&shown);
+        match self.result_room.checked_sub(size) {
+            Some(left) => self.result_room = left,
+            None => {
+                shown.data.clear();
+                shown.metadata = [("truncated".to_owned(), Value::Bool(true))].into();
+            }
+        }
+        self.tell(ContextEvent::Display(shown.clone()));
+        // The main one is the first, whenever it comes.
+        let place = if shown.main { 0 } else { self.cell.results.len() };
+        self.cell.results.insert(place, shown);
     }
 
     fn output(&mut self, stream: Stream, bytes: Bytes) {
@@ -266,5 +298,97 @@ impl Collecting<'_> {
         if let Some(told) = self.events {
             told(event);
         }
+    }
+}
+
+/// Bytes that a value takes as JSON.
+fn size_of(shown: &RichResult) -> u64 {
+    struct Count(u64);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len() as u64;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    let counted = serde_json::to_writer(&mut count, &(&shown.data, &shown.metadata));
+    counted.map_or(u64::MAX, |()| count.0)
+}
+
+/// An exception as much of which is kept as a person reads.
+fn shortened(mut error: ProgramError) -> ProgramError {
+    for text in [&mut error.name, &mut error.value] {
+        text.truncate(text.floor_char_boundary(TEXT));
+    }
+    let mut room = TRACEBACK;
+    let fits = error.traceback.iter().take_while(|line| {
+        let left = room.checked_sub(line.len() + 24);
+        room = left.unwrap_or(0);
+        left.is_some()
+    });
+    let fits = fits.count();
+    if fits < error.traceback.len() {
+        error.traceback.truncate(fits);
+        error.traceback.push("(the rest is left out)".to_owned());
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn collecting() -> Collecting<'static> {
+        Collecting {
+            cell: Cell::empty(),
+            room: 10,
+            result_room: 100,
+            printed: 0,
+            said: 0,
+            began: false,
+            events: None,
+        }
+    }
+
+    fn shown(length: usize) -> FromKernel {
+        let data = [("text/plain".to_owned(), json!("x".repeat(length)))].into();
+        FromKernel::Display { id: json!(1), data, metadata: Default::default() }
+    }
+
+    #[test]
+    fn values_are_kept_within_bounds_and_what_is_left_out_is_told() {
+        let mut cell = collecting();
+        for length in [50, 90, 1] {
+            cell.hear(shown(length), 1, None);
+        }
+        let cut: Vec<bool> =
+            cell.cell.results.iter().map(|one| one.metadata.contains_key("truncated")).collect();
+        assert_eq!(cut, [false, true, false]);
+        for _ in 0..2 * RESULTS {
+            cell.hear(shown(1), 1, None);
+        }
+        assert_eq!(cell.cell.results.len(), RESULTS);
+    }
+
+    #[test]
+    fn an_exception_without_end_is_shortened() {
+        let mut cell = collecting();
+        let long = "\u{20ac}".repeat(TEXT);
+        let error = FromKernel::Error {
+            id: json!(1),
+            name: long.clone(),
+            value: long.clone(),
+            traceback: vec![String::new(); 2 * TRACEBACK],
+        };
+        cell.hear(error, 1, None);
+        let error = cell.cell.error.unwrap();
+        assert!(error.name.len() <= TEXT && error.value.len() <= TEXT);
+        assert!(error.traceback.len() * 24 <= TRACEBACK + 24);
+        assert_eq!(error.traceback.last().unwrap(), "(the rest is left out)");
     }
 }

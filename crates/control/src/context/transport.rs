@@ -130,10 +130,7 @@ impl Transport {
                 Ok(Some(Heard::Said(std::mem::take(&mut lines.beside))))
             }
             Self::Lines(lines) => Ok(match lines.reader.take()? {
-                Some(Piece::Message(message)) => {
-                    let message = serde_json::from_slice(&message).map_err(|_| WireError::Malformed)?;
-                    Some(Heard::Message(message))
-                }
+                Some(Piece::Message(message)) => Some(Heard::Message(wire::read(&message)?)),
                 Some(Piece::Output { stream, bytes }) => Some(Heard::Output { stream, bytes }),
                 Some(Piece::Nothing) => Some(Heard::Said(0)),
                 None => None,

@@ -14,6 +14,9 @@ const FRAME: usize = 1 << 20;
 pub(crate) const MESSAGE: usize = 128 << 20;
 /// Largest message to a kernel.
 pub(crate) const TO_KERNEL: usize = CHANNEL_MESSAGE - 4 * (CHANNEL_MESSAGE / FRAME + 1);
+/// JSON values in one message. Each takes many times as much memory as it takes here, and ours have fewer: a kernel shows no
+/// JSON that is longer than a mebibyte.
+const VALUES: usize = 1 << 20;
 /// Top bit of a header: the message goes on.
 const MORE: u32 = 1 << 31;
 
@@ -66,7 +69,7 @@ impl Wire {
                 let message = std::mem::take(&mut self.message);
                 let whole = std::mem::take(&mut self.partial);
                 self.consumed.settle(whole);
-                return serde_json::from_slice(&message).map(Some).map_err(|_| WireError::Malformed);
+                return read(&message).map(Some);
             }
         }
         Ok(None)
@@ -88,6 +91,29 @@ impl Wire {
         self.partial += frame.len();
         Ok(Some(header & MORE != 0))
     }
+}
+
+/// Reads a message from a kernel.
+pub(crate) fn read<T: DeserializeOwned>(message: &[u8]) -> Result<T, WireError> {
+    if message.len() > VALUES && count_values(message) > VALUES {
+        return Err(WireError::Malformed);
+    }
+    serde_json::from_slice(message).map_err(|_| WireError::Malformed)
+}
+
+/// How many values a message holds, about: each but the first comes behind one of these signs.
+fn count_values(message: &[u8]) -> usize {
+    let (mut text, mut escaped, mut values) = (false, false, 0);
+    for byte in message {
+        match byte {
+            _ if std::mem::take(&mut escaped) => {}
+            b'\\' => escaped = text,
+            b'"' => text = !text,
+            b',' | b'[' | b'{' | b':' if !text => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 /// A message to a kernel, in frames.
@@ -160,6 +186,14 @@ mod tests {
             }
         }
         assert_eq!(heard, 50);
+    }
+
+    #[test]
+    fn a_message_of_very_many_values_is_refused_before_it_is_read() {
+        let many = format!("[{}0]", "0,".repeat(VALUES));
+        assert!(matches!(read::<Value>(many.as_bytes()), Err(WireError::Malformed)));
+        let text = json!({ "text": "[,:{\\\"".repeat(VALUES) });
+        assert_eq!(read::<Value>(&serde_json::to_vec(&text).unwrap()).unwrap(), text);
     }
 
     #[test]

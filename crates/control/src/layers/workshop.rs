@@ -19,6 +19,7 @@ use crate::artifact::unpack;
 use crate::compile::guest_path;
 use crate::execute::{Executed, execute};
 use crate::run::RunInput;
+use crate::spool::Spools;
 
 /// Where the scripts work, and what they leave behind.
 const PLACE: &str = "/workspace";
@@ -59,7 +60,7 @@ impl Workshop {
             })?),
             None => NetworkPolicy::None,
         };
-        let limits = limits();
+        let limits = limits(site.memory);
         let spec = SandboxSpec {
             limits,
             enforcement: wanted.enforcement,
@@ -127,7 +128,7 @@ impl Workshop {
         let mut request = ExecRequest::program(argv);
         request.env = self.env.clone();
         request.cwd = Some(guest_path(PLACE)?);
-        execute(site.provider, site.cx, &self.id, request, RunInput::Empty, None).await
+        execute(site.provider, site.cx, &self.id, request, RunInput::Empty, None, Spools::Memory).await
     }
 
     pub(crate) async fn pack(&self, site: Site<'_>, path: &str) -> Result<ByteStream> {
@@ -138,7 +139,7 @@ impl Workshop {
     }
 
     pub(crate) async fn unpack(&self, site: Site<'_>, path: &str, archive: Bytes) -> Result<()> {
-        unpack(site.provider, site.cx, &self.id, guest_path(path)?, archive).await
+        unpack(site.provider, site.cx, &self.id, guest_path(path)?, archive.into()).await
     }
 
     /// Ends the sandbox, whether or not the work was cancelled.
@@ -151,13 +152,16 @@ fn succeeded(executed: &Executed) -> bool {
     executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0)
 }
 
-/// What installing may use, whatever the run is limited to. Files lie in memory, so memory holds them and the program.
-fn limits() -> Limits {
+/// Memory for installing, whatever the run is limited to. Files lie in memory, so it holds them and the program.
+pub(super) const MEMORY: ByteSize = ByteSize::gib(4);
+
+/// What installing may use. `most`: what there is at most.
+fn limits(most: Option<ByteSize>) -> Limits {
     Limits {
         wall: Duration::from_secs(600),
         cpu_time: None,
         cpus: MilliCpus::new(2000),
-        memory: ByteSize::gib(4),
+        memory: most.map_or(MEMORY, |most| MEMORY.min(most)),
         disk: ByteSize::gib(3),
         output: ByteSize::mib(1),
         processes: 512,

@@ -9,7 +9,7 @@ use sandstorm_store::{Audit, AuditRow, Decision, TenantRow};
 use sandstorm_types::{ErrorKind, SandboxId, TenantId, Timestamp};
 
 use super::authentication::DEVELOPER;
-use super::failure::{invalid, stored};
+use super::failure::{invalid, not_found, stored};
 use super::keys::Actor;
 use super::quotas::StreamGuard;
 use super::{Control, Quota};
@@ -31,7 +31,7 @@ pub enum Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scopes(pub std::collections::BTreeSet<Scope>);
 
-/// Who calls. Made by [`Control::authenticate`], [`Control::authenticate_sandbox`] with its sibling, and
+/// Who calls. Made by [`Control::authenticate`], the functions beside [`Control::authenticate_sandbox`], and
 /// [`Control::developer`] alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -42,8 +42,34 @@ pub struct Caller {
     pub(super) request_id: String,
     /// Where the request stands in its trace, as W3C writes it.
     pub(super) traceparent: Option<String>,
-    /// The one sandbox whose token was presented instead of a key.
-    pub(super) sandbox: Option<SandboxId>,
+    /// What the caller presented instead of a key opens this and nothing else.
+    pub(super) bound: Option<Bound>,
+}
+
+/// What a caller does inside a sandbox, as far as tokens tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Look at the sandbox itself.
+    Look,
+    /// Resume it if it is paused.
+    Wake,
+    /// Start programs, give them input, run code in contexts.
+    Run,
+    /// Read and change its files.
+    Files,
+    /// Connect to its ports.
+    Connect,
+}
+
+/// The bounds of a caller without a key of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) sandbox: SandboxId,
+    pub(super) verbs: &'static [Verb],
+    /// The end of the token.
+    pub(super) until: Option<Timestamp>,
+    /// Nothing was presented: only public ports are open.
+    pub(super) visitor: bool,
 }
 
 impl Caller {
@@ -56,8 +82,38 @@ impl Caller {
         &self.key
     }
 
-    /// `Forbidden` unless the key has the scope.
+    /// `Forbidden` unless the key has the scope. This is for what concerns the whole tenant, so a token for one sandbox is
+    /// refused here: every operation is closed to tokens unless it asks [`Self::require_inside`] instead.
     pub fn require(&self, scope: Scope) -> Result<()> {
+        self.require_key()?;
+        self.has(scope)
+    }
+
+    /// For what any key may do and no token for one sandbox.
+    pub(super) fn require_key(&self) -> Result<()> {
+        match self.bound {
+            Some(_) => Err(Error::new(ErrorKind::Forbidden, "a token for one sandbox does not open this")),
+            None => Ok(()),
+        }
+    }
+
+    /// For what happens inside one sandbox: `Forbidden` unless the key has the scope, and a token is for this verb;
+    /// `NotFound` when a token is for another sandbox.
+    pub(super) fn require_inside(&self, sandbox: SandboxId, verb: Verb) -> Result<()> {
+        match self.bound {
+            Some(bound) if bound.sandbox != sandbox => return Err(not_found("sandbox")),
+            Some(bound) if !bound.verbs.contains(&verb) => {
+                return Err(Error::new(ErrorKind::Forbidden, "the token does not open this"));
+            }
+            _ => {}
+        }
+        self.has(match verb {
+            Verb::Files => Scope::Files,
+            Verb::Look | Verb::Wake | Verb::Run | Verb::Connect => Scope::Sandbox,
+        })
+    }
+
+    fn has(&self, scope: Scope) -> Result<()> {
         match self.scopes.0.contains(&scope) {
             true => Ok(()),
             false => Err(Error::new(ErrorKind::Forbidden, "the key does not have the scope that this needs")
@@ -82,12 +138,19 @@ impl Caller {
     pub(super) fn audit(&self, action: &str, object: impl fmt::Display) -> Audit {
         Audit {
             tenant: self.tenant,
-            principal: self.key.clone(),
+            principal: self.principal(),
             action: action.to_owned(),
             object: object.to_string(),
             decision: Decision::Allowed,
             request_id: self.request_id.clone(),
             detail: None,
+        }
+    }
+
+    fn principal(&self) -> String {
+        match self.bound {
+            Some(bound) if !bound.visitor => format!("{} by a token of {}", self.key, bound.sandbox),
+            _ => self.key.clone(),
         }
     }
 
@@ -307,7 +370,7 @@ impl Control {
             scopes: Scopes::all(),
             request_id: String::new(),
             traceparent: None,
-            sandbox: None,
+            bound: None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Memory that sandboxes and runs are promised, so that a burst waits or is refused instead of bringing the host down. What
-//! turns out to be elsewhere gives it back.
+//! turns out to be elsewhere gives it back, and what rests holds what it uses (`rest.rs`).
 //!
 //! First come, first served: a small request does not overtake a large one, which would otherwise wait for ever. The
-//! line is bounded, and so is the time in it.
+//! line is bounded, and so is the time in it. Whatever was promised, nobody new comes in while the machine itself is short.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
 use sandstorm_types::{ByteSize, ErrorKind};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+
+/// What the server itself holds for a run: the beginnings of its output, and what is on its way to who listens.
+const OWN: u64 = 2 << 20;
 
 /// When to try again after a full line.
 const RETRY: Duration = Duration::from_secs(1);
@@ -26,25 +29,30 @@ struct Shared {
     wait: Duration,
     longest_line: usize,
     state: Mutex<State>,
+    /// Told when somebody begins to wait.
+    pressed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     promised: u64,
     line: VecDeque<(u64, oneshot::Sender<Promise>)>,
+    /// The machine has hardly any memory left, whoever took it.
+    short: bool,
 }
 
 /// Memory that is spoken for until this value is dropped, or given back before.
 #[derive(Debug)]
 pub(crate) struct Promise {
+    /// Changed by whoever has the state.
     bytes: AtomicU64,
     to: Arc<Shared>,
 }
 
 impl Admission {
     pub(super) fn new(total: ByteSize, wait: Duration, longest_line: usize) -> Self {
-        let state = Mutex::default();
-        Self(Arc::new(Shared { total: total.as_u64(), wait, longest_line, state }))
+        let (state, pressed) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Shared { total: total.as_u64(), wait, longest_line, state, pressed }))
     }
 
     /// Waits for its turn and for room. `Capacity` when the line is full or nothing came free in time.
@@ -56,7 +64,7 @@ impl Admission {
         }
         let turn = {
             let mut state = self.0.state();
-            if state.line.is_empty() && state.promised + bytes <= self.0.total {
+            if state.line.is_empty() && self.0.has_room(&state, bytes) {
                 return Ok(self.0.promise(&mut state, bytes));
             }
             // Those who gave up are still in line until they come to its head.
@@ -69,16 +77,46 @@ impl Admission {
             state.line.push_back((bytes, sender));
             turn
         };
+        self.0.pressed.notify_one();
         let waited = tokio::time::timeout(self.0.wait, turn).await;
         // Whoever gives up may be what held up the next in line.
         match waited {
             Ok(Ok(promise)) => Ok(promise),
             Ok(Err(_)) | Err(_) => {
                 self.0.serve_line();
-                metrics::counter!("sandstorm_admission_refused_total", "reason" => "time").increment(1);
-                Err(full("no memory came free in time"))
+                let short = self.0.state().short;
+                let reason = if short { "machine" } else { "time" };
+                metrics::counter!("sandstorm_admission_refused_total", "reason" => reason).increment(1);
+                Err(full(match short {
+                    true => "this machine is short of memory",
+                    false => "no memory came free in time",
+                }))
             }
         }
+    }
+
+    /// What a run holds that needs so much itself: the server has a part of it in its own memory.
+    pub(super) fn with_own(&self, memory: ByteSize) -> ByteSize {
+        let with_own = memory.as_u64().saturating_add(OWN).min(self.0.total);
+        memory.max(ByteSize::bytes(with_own))
+    }
+
+    /// The most that is ever promised.
+    pub(super) fn total(&self) -> ByteSize {
+        ByteSize::bytes(self.0.total)
+    }
+
+    /// Whether the machine is short of memory, as its kernel says. Nobody new comes in until it is not.
+    pub(super) fn note_shortage(&self, short: bool) {
+        let before = std::mem::replace(&mut self.0.state().short, short);
+        if before && !short {
+            self.0.serve_line();
+        }
+    }
+
+    /// Waits until somebody has to wait for memory.
+    pub(super) async fn pressed(&self) {
+        self.0.pressed.notified().await;
     }
 
     /// For what lives already: counted even where it is more than may be promised now.
@@ -97,10 +135,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn has_room(&self, state: &State, bytes: u64) -> bool {
+        !state.short && state.promised + bytes <= self.total
+    }
+
     fn promise(self: &Arc<Self>, state: &mut State, bytes: u64) -> Promise {
-        state.promised += bytes;
-        metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
-        Promise { bytes: AtomicU64::new(bytes), to: Arc::clone(self) }
+        let promise = Promise { bytes: AtomicU64::new(0), to: Arc::clone(self) };
+        promise.hold(state, bytes);
+        promise
     }
 
     /// Serves the line from its head for as long as there is room.
@@ -112,7 +154,7 @@ impl Shared {
                     state.line.pop_front();
                 }
                 match state.line.front() {
-                    Some((bytes, _)) if state.promised + bytes <= self.total => {}
+                    Some((bytes, _)) if self.has_room(&state, *bytes) => {}
                     _ => return,
                 }
                 let Some((bytes, sender)) = state.line.pop_front() else { return };
@@ -128,33 +170,70 @@ impl Shared {
 impl Promise {
     /// Nothing of it is needed on this machine. Given back twice is given back once.
     pub(crate) fn give_back(&self) {
-        let bytes = self.bytes.swap(0, Ordering::AcqRel);
-        if bytes == 0 {
-            return;
-        }
-        {
-            let mut state = self.to.state();
-            state.promised -= bytes;
-            metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
-        }
-        self.to.serve_line();
+        self.follow(ByteSize::bytes(0));
     }
-}
 
-impl Promise {
     /// What was given back is needed here after all. `false`: others have it meanwhile, or wait for it.
     pub(crate) fn take_again(&self, memory: ByteSize) -> bool {
         let bytes = memory.as_u64();
         let mut state = self.to.state();
-        if self.bytes.load(Ordering::Acquire) > 0 {
+        if self.held() > 0 {
             return true;
         }
-        if !state.line.is_empty() || state.promised + bytes > self.to.total {
+        if !state.line.is_empty() || !self.to.has_room(&state, bytes) {
             return false;
         }
-        state.promised += bytes;
-        self.bytes.store(bytes, Ordering::Release);
+        self.hold(&mut state, bytes);
         true
+    }
+
+    /// Holds exactly this much from now on, also where that is more than may be promised: what is used is used.
+    pub(crate) fn follow(&self, memory: ByteSize) {
+        let before = {
+            let mut state = self.to.state();
+            let before = self.held();
+            self.hold(&mut state, memory.as_u64());
+            before
+        };
+        if memory.as_u64() < before {
+            self.to.serve_line();
+        }
+    }
+
+    /// Holds no more than this from now on.
+    pub(crate) fn shrink(&self, memory: ByteSize) {
+        let before = {
+            let mut state = self.to.state();
+            let before = self.held();
+            self.hold(&mut state, before.min(memory.as_u64()));
+            before
+        };
+        if memory.as_u64() < before {
+            self.to.serve_line();
+        }
+    }
+
+    /// Takes what is missing up to this much, in turn and when there is room, as a new promise is given.
+    pub(super) async fn grow(&self, memory: ByteSize) -> Result<()> {
+        let missing = memory.as_u64().saturating_sub(self.held());
+        if missing == 0 {
+            return Ok(());
+        }
+        let more = Admission(Arc::clone(&self.to)).admit(ByteSize::bytes(missing)).await?;
+        let mut state = self.to.state();
+        let all = self.held() + more.held();
+        more.hold(&mut state, 0);
+        self.hold(&mut state, all);
+        Ok(())
+    }
+
+    pub(super) fn held(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    fn hold(&self, state: &mut State, bytes: u64) {
+        state.promised = state.promised - self.bytes.swap(bytes, Ordering::AcqRel) + bytes;
+        metrics::gauge!("sandstorm_admission_promised_bytes").set(state.promised as f64);
     }
 }
 
@@ -189,6 +268,18 @@ mod tests {
         assert_eq!(admission.promised(), ByteSize::mib(8).as_u64());
         drop(promise);
         assert_eq!(admission.promised(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_run_takes_more_than_its_sandbox() {
+        let admission = admission(8);
+        let run = admission.admit(admission.with_own(ByteSize::mib(4))).await.unwrap();
+        assert_eq!(admission.promised(), (4 << 20) + OWN);
+        drop(run);
+        // One that fits alone is not refused for what is the server's.
+        admission.admit(admission.with_own(ByteSize::mib(10))).await.unwrap();
+        let more = admission.with_own(ByteSize::mib(11));
+        assert_eq!(admission.admit(more).await.unwrap_err().kind(), ErrorKind::Capacity);
     }
 
     #[tokio::test(start_paused = true)]
@@ -261,5 +352,42 @@ mod tests {
         assert_eq!(admission.promised(), ByteSize::mib(20).as_u64());
         drop(adopted);
         admission.admit(ByteSize::mib(10)).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_rests_lets_others_in_and_waits_in_turn_to_have_its_limit_again() {
+        let admission = admission(8);
+        let resting = admission.admit(ByteSize::mib(10)).await.unwrap();
+        let mut waiting = Box::pin(admission.admit(ByteSize::mib(8)));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        tokio::time::timeout(Duration::ZERO, admission.pressed()).await.expect("nobody was told");
+        resting.follow(ByteSize::mib(1));
+        let other = waiting.await.unwrap();
+        assert_eq!(admission.promised(), ByteSize::mib(9).as_u64());
+        let mut growing = Box::pin(resting.grow(ByteSize::mib(10)));
+        assert!(futures_util::poll!(&mut growing).is_pending(), "it took what another has");
+        drop(other);
+        growing.await.unwrap();
+        assert_eq!(admission.promised(), ByteSize::mib(10).as_u64());
+        // What it uses is counted, whatever was promised.
+        resting.follow(ByteSize::mib(12));
+        assert_eq!(admission.promised(), ByteSize::mib(12).as_u64());
+        drop(resting);
+        assert_eq!(admission.promised(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_comes_in_while_the_machine_is_short() {
+        let admission = admission(8);
+        admission.note_shortage(true);
+        let refused = admission.admit(ByteSize::mib(1)).await.unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.message()),
+            (ErrorKind::Capacity, "this machine is short of memory")
+        );
+        let mut waiting = Box::pin(admission.admit(ByteSize::mib(1)));
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        admission.note_shortage(false);
+        waiting.await.unwrap();
     }
 }

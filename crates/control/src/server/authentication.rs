@@ -22,24 +22,31 @@ pub(super) const DEVELOPER: &str = "<developer>";
 const TRUSTED: Duration = Duration::from_millis(800);
 /// More keys than this in one second are looked up again.
 const MOST: usize = 10_000;
+/// How often it is looked whether the holder of a connection still may.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a tenant's quota is taken as known.
 const QUOTA_KNOWN: Duration = Duration::from_secs(2);
 
 /// Keys that were good a moment ago, and uses that are not written yet.
 #[derive(Debug, Default)]
-pub(super) struct KnownKeys(Mutex<Known>);
+pub(super) struct KnownKeys {
+    known: Mutex<Known>,
+    /// Held by whoever compares a signature with the tokens of all sandboxes.
+    pub(super) searching: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
     by_hash: HashMap<[u8; 32], (KeyView, Instant)>,
-    by_id: HashMap<String, (bool, Instant)>,
+    by_id: HashMap<String, (Option<KeyView>, Instant)>,
+    good: HashMap<TenantId, (Vec<String>, Instant)>,
     tenants: HashMap<TenantId, Instant>,
     used: HashMap<String, Timestamp>,
 }
 
 impl KnownKeys {
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn trusted(&self, hash: &[u8; 32]) -> Option<KeyView> {
@@ -69,6 +76,7 @@ impl KnownKeys {
         let mut known = self.known();
         known.by_hash.retain(|_, (key, _)| key.id != id);
         known.by_id.remove(id);
+        known.good.clear();
     }
 
     /// Whether the tenant's quota should be read again. Says so to one caller only.
@@ -100,40 +108,40 @@ impl Control {
         inner.known_keys.used(&key.id);
         inner.learn_quota(key.tenant).await?;
         let KeyView { id, tenant, scopes, .. } = key;
-        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), traceparent: None, sandbox: None })
+        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), traceparent: None, bound: None })
     }
 
     /// Whether the key behind a long-lived connection is still good; asked once a second by whoever holds one. A store
     /// that cannot be asked leaves it as it was.
     pub async fn still_allowed(&self, caller: &Caller) -> bool {
+        if let Some(bound) = &caller.bound {
+            if !self.0.bounds_hold(caller.tenant, bound) {
+                return false;
+            }
+            if bound.visitor {
+                return true;
+            }
+        }
         if caller.key == DEVELOPER {
             return true;
         }
-        if let Some(sandbox) = caller.sandbox {
-            return self.0.sandboxes.get(caller.tenant, sandbox).is_some();
-        }
-        let known = self.0.known_keys.known().by_id.get(&caller.key).copied();
-        if let Some((good, at)) = known
-            && at.elapsed() < TRUSTED / 2
-        {
-            return good;
-        }
-        let good = match self.0.keys.by_id(&caller.key).await {
-            Ok(row) => {
-                let key = row.and_then(|row| keys::view(row).ok());
-                key.is_some_and(|key| key.tenant == caller.tenant && key.is_good(Timestamp::now()))
-            }
+        match self.0.good_key(&caller.key).await {
+            Ok(key) => key.is_some_and(|key| key.tenant == caller.tenant),
             Err(error) => {
                 tracing::warn!(%error, "a key could not be checked again");
-                return true;
+                true
             }
-        };
-        let mut known = self.0.known_keys.known();
-        if known.by_id.len() >= MOST {
-            known.by_id.clear();
         }
-        known.by_id.insert(caller.key.clone(), (good, Instant::now()));
-        good
+    }
+
+    /// Resolves when the caller may not go on; for whoever holds a connection or a stream open for them.
+    pub async fn revoked(self, caller: Caller) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if !self.still_allowed(&caller).await {
+                return;
+            }
+        }
     }
 
     /// Makes the first key of a store that never had one: the local tenant, every scope. Given once.
@@ -154,7 +162,39 @@ impl Control {
 }
 
 impl Inner {
-    async fn learn_quota(&self, tenant: TenantId) -> Result<()> {
+    /// The key with this id, if it was good less than half a second ago.
+    pub(super) async fn good_key(&self, id: &str) -> Result<Option<KeyView>> {
+        let known = self.known_keys.known().by_id.get(id).cloned();
+        if let Some((key, _)) = known.filter(|(_, at)| at.elapsed() < TRUSTED / 2) {
+            return Ok(key.filter(|key| key.is_good(Timestamp::now())));
+        }
+        let key = self.keys.by_id(id).await?.map(keys::view).transpose()?;
+        let mut known = self.known_keys.known();
+        if known.by_id.len() >= MOST {
+            known.by_id.clear();
+        }
+        known.by_id.insert(id.to_owned(), (key.clone(), Instant::now()));
+        Ok(key.filter(|key| key.is_good(Timestamp::now())))
+    }
+
+    /// Ids of the keys of a tenant that were good less than half a second ago.
+    pub(super) async fn good_keys(&self, tenant: TenantId) -> Result<Vec<String>> {
+        let known = self.known_keys.known().good.get(&tenant).cloned();
+        if let Some((keys, _)) = known.filter(|(_, at)| at.elapsed() < TRUSTED / 2) {
+            return Ok(keys);
+        }
+        let now = Timestamp::now();
+        let good = self.keys.list(Some(tenant)).await?.into_iter().filter(|key| key.is_good(now));
+        let good: Vec<String> = good.map(|key| key.id).collect();
+        let mut known = self.known_keys.known();
+        if known.good.len() >= MOST {
+            known.good.clear();
+        }
+        known.good.insert(tenant, (good.clone(), Instant::now()));
+        Ok(good)
+    }
+
+    pub(super) async fn learn_quota(&self, tenant: TenantId) -> Result<()> {
         if self.known_keys.quota_is_due(tenant) {
             let row = stored(self.store.tenant(tenant).await)?;
             self.quotas.learn(tenant, row.as_ref().and_then(own_quota));

@@ -99,6 +99,10 @@ impl CellLog {
         let mut last = VecDeque::new();
         let mut content = self.content();
         content.numbering.end(ended, &mut last);
+        if let Some(EventBody::End(end)) = last.back_mut().map(|event| &mut event.body) {
+            // The cell counts what it kept.
+            end.truncated = ended.result.truncated;
+        }
         let mut events = content.events.clone();
         events.extend(last);
         let number = events.last().map_or(0, |event| event.seq);

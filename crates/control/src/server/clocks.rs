@@ -16,10 +16,11 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::Inner;
 use super::living::{Due, Living, Register};
+use super::steady;
 
 /// Moments that are kept without asking whose they are.
 const MANY: usize = 4096;
-/// The longest sleep, so that a changed wall clock is noticed.
+/// The longest sleep.
 const NAP: Duration = Duration::from_secs(10);
 /// Sandboxes that are paused or ended at the same time by clocks.
 const AT_ONCE: usize = 32;
@@ -89,7 +90,21 @@ impl Inner {
         let inner = Arc::clone(self);
         self.tasks.start("samples", async move { inner.take_samples().await });
         let inner = Arc::clone(self);
+        self.tasks.start("memory", async move { inner.share_memory().await });
+        let inner = Arc::clone(self);
         self.tasks.start("budgets", async move { inner.watch_spending().await });
+        if let Some(space) = self.space.clone() {
+            self.tasks.start("space", async move {
+                loop {
+                    let looked = Arc::clone(&space);
+                    let looked = tokio::task::spawn_blocking(move || looked.look()).await;
+                    if let Ok(Err(error)) = looked {
+                        tracing::debug!(%error, "the space on the disk is not known");
+                    }
+                    tokio::time::sleep(WRITE).await;
+                }
+            });
+        }
         let inner = Arc::clone(self);
         self.tasks.start("batches", async move {
             for round in 0_u32.. {
@@ -117,7 +132,7 @@ impl Inner {
     async fn keep_time(self: Arc<Self>) {
         let room = Arc::new(Semaphore::new(AT_ONCE));
         loop {
-            let id = match self.clock.next(Timestamp::now()) {
+            let id = match self.clock.next(steady::now()) {
                 Ok(id) => id,
                 Err(wait) => {
                     self.clock.prune(&self.sandboxes);
@@ -131,7 +146,7 @@ impl Inner {
             let Some(living) = self.sandboxes.of_any_tenant(id) else { continue };
             living.armed.store(i64::MAX, Ordering::Release);
             match living.due(self.settings.paused_for) {
-                Some((at, due)) if at <= Timestamp::now() => {
+                Some((at, due)) if at <= steady::now() => {
                     let Ok(turn) = Arc::clone(&room).acquire_owned().await else { return };
                     let inner = Arc::clone(&self);
                     self.tasks.finish("end of a lifetime", async move {
@@ -186,7 +201,8 @@ impl Inner {
             living.written_use.swap(used, Ordering::AcqRel) < used
         };
         let touched = self.sandboxes.which(used_since);
-        let touched: Vec<_> = touched.iter().map(|living| (living.id, living.last_used())).collect();
+        let touched: Vec<_> =
+            touched.iter().map(|living| (living.id, steady::to_wall(living.last_used()))).collect();
         for batch in touched.chunks(500) {
             if let Err(error) = self.store.touch_sandboxes(batch).await {
                 tracing::warn!(%error, "uses of sandboxes could not be written");

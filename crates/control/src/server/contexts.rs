@@ -15,7 +15,7 @@ use sandstorm_types::{
 use super::failure::{conflict, invalid, not_found, stored};
 use super::interpreter::Interpreter;
 use super::living::Living;
-use super::{Caller, Control, Inner, Pepper, Scope};
+use super::{Caller, Control, Inner, Pepper, Verb};
 use crate::context::{Context, Nonce, Spoken, StartContext};
 
 /// How long an interpreter may take to start.
@@ -51,23 +51,28 @@ impl Control {
         sandbox: SandboxId,
         new: NewContext,
     ) -> Result<ContextView> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.accepts_work()?;
         let living = self.0.ready(caller.tenant, sandbox).await?;
+        let working = living.work().await?;
         let (inner, caller) = (Arc::clone(&self.0), caller.clone());
         // To the end once begun: what nobody waits for any more is listed and can be deleted.
-        self.0.tasks.complete(async move { inner.create_context(&caller, &living, new).await }).await
+        let creating = async move {
+            let _working = working;
+            inner.create_context(&caller, &living, new).await
+        };
+        self.0.tasks.complete(creating).await
     }
 
     pub async fn contexts(&self, caller: &Caller, sandbox: SandboxId) -> Result<Vec<ContextView>> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.row(caller.tenant, sandbox).await?.ok_or_else(|| not_found("sandbox"))?;
         let rows = stored(self.0.store.contexts(caller.tenant, sandbox).await)?;
         rows.into_iter().map(|row| self.0.context_view(row)).collect()
     }
 
     pub async fn context(&self, caller: &Caller, sandbox: SandboxId, id: ContextId) -> Result<ContextView> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         let row = self.0.context_row(caller.tenant, sandbox, id).await?;
         self.0.context_view(row)
     }
@@ -75,7 +80,7 @@ impl Control {
     /// Ends the running cell and keeps the variables. Nothing running is success.
     #[tracing::instrument(skip_all, fields(%sandbox, context = %id))]
     pub async fn interrupt_context(&self, caller: &Caller, sandbox: SandboxId, id: ContextId) -> Result<()> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.context_row(caller.tenant, sandbox, id).await?;
         self.0.ready(caller.tenant, sandbox).await?;
         if let Some(interpreter) = self.0.interpreters.get(sandbox, id) {
@@ -92,14 +97,16 @@ impl Control {
         sandbox: SandboxId,
         id: ContextId,
     ) -> Result<ContextView> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.accepts_work()?;
         let living = self.0.ready(caller.tenant, sandbox).await?;
+        let working = living.work().await?;
         let (inner, cx, tenant) = (Arc::clone(&self.0), caller.operation(), caller.tenant);
         let audit = caller.audit("context.restart", id);
         self.0
             .tasks
             .complete(async move {
+                let _working = working;
                 let _alone = living.contexts.lock().await;
                 let row = inner.context_row(tenant, sandbox, id).await?;
                 stored(inner.store.record_audit(&audit).await)?;
@@ -124,7 +131,7 @@ impl Control {
     /// Idempotent.
     #[tracing::instrument(skip_all, fields(%sandbox, context = %id))]
     pub async fn delete_context(&self, caller: &Caller, sandbox: SandboxId, id: ContextId) -> Result<()> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.row(caller.tenant, sandbox).await?.ok_or_else(|| not_found("sandbox"))?;
         let row = stored(self.0.store.context(caller.tenant, sandbox, id).await)?;
         let Some(row) = row else { return Err(not_found("context")) };

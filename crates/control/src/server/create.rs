@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use sandstorm_fleet::Trees;
 use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
 use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
-    EnvMap, ErrorKind, Lifetime, Limits, LimitsPatch, OnEnd, RunSpec, SandboxId, SandboxSpec, State, Step,
-    TenantId, Timestamp, Usd,
+    ByteSize, EnvMap, ErrorKind, LanguageName, Lifetime, Limits, LimitsPatch, OnEnd, Requirement, RunSpec,
+    SandboxId, SandboxSpec, State, Step, TenantId, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +28,34 @@ struct Bound {
     wishes: Wishes,
     /// Who has the snapshot that it starts from.
     snapshot_at: Option<String>,
+}
+
+/// When the layers of what a sandbox requires are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    Now,
+    /// When it turns out that it comes here.
+    Later,
+    /// It is elsewhere.
+    Never,
+}
+
+/// The layers of a sandbox that may go elsewhere, where they would be made for nothing.
+struct LateLayers<'a> {
+    inner: &'a Inner,
+    spec: &'a SandboxSpec,
+    made: tokio::sync::Mutex<Option<Vec<Layer>>>,
+}
+
+#[async_trait]
+impl Trees for LateLayers<'_> {
+    async fn make(&self, cx: &OpContext) -> Result<Vec<HostMount>> {
+        let mut made = self.made.lock().await;
+        if made.is_none() {
+            *made = Some(self.inner.layers(cx, self.spec).await?);
+        }
+        Ok(made.iter().flatten().map(|layer| layer.mount.clone()).collect())
+    }
 }
 
 /// A name that the new sandbox holds: its kind and itself.
@@ -134,8 +164,9 @@ impl Inner {
                 .with("allowed", tenant.quota.sandboxes)
                 .with_retry_after(std::time::Duration::from_secs(5)));
         }
-        let promise = cx.run("create", self.admission.admit(spec.limits.memory)).await?;
-        given.promise(caller.tenant, spec.limits);
+        let highest = Limits { memory: self.memory_to_make(spec), ..spec.limits };
+        let promise = cx.run("create", self.admission.admit(highest.memory)).await?;
+        given.promise(caller.tenant, highest);
         let (cpu_milli, memory_bytes) = tenant.left_by_runs();
         let ceiling = Reservation { sandboxes: tenant.quota.sandboxes, cpu_milli, memory_bytes };
         let now = Timestamp::now();
@@ -189,11 +220,24 @@ impl Inner {
         given: Given,
         bound: Bound,
     ) -> Result<SandboxRow> {
-        let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
         let Bound { wishes, snapshot_at } = bound;
-        (options.routing, options.not_here, options.snapshot_at) =
-            (wishes.routing, wishes.not_here, snapshot_at);
-        let made = self.provider.create(cx, &wanted, options).await?;
+        let late = self.runner.fleet.as_ref().filter(|_| !spec.requirements.is_empty());
+        let layers = if late.is_some() { Wants::Later } else { Wants::Now };
+        let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given, layers).await?;
+        (options.routing, options.snapshot_at) = (wishes.routing, snapshot_at);
+        options.not_here = wishes.not_here.or(options.not_here);
+        let made = match late {
+            Some(fleet) => {
+                let late = LateLayers { inner: self, spec, made: tokio::sync::Mutex::default() };
+                let made = fleet.create_with(cx, &wanted, &options, &late).await?;
+                if let Some(living) = self.sandboxes.get(row.tenant, row.id) {
+                    living.share.settle();
+                    living.keep_layers(late.made.into_inner().unwrap_or_default());
+                }
+                made
+            }
+            None => self.provider.create(cx, &wanted, options).await?,
+        };
         self.made(row, made).await
     }
 
@@ -206,15 +250,24 @@ impl Inner {
         row: SandboxRow,
         promise: Promise,
         given: Given,
+        wants: Wants,
     ) -> Result<(SandboxSpec, CreateOptions)> {
         let id = row.id;
         let mut wanted = spec.clone();
-        let layers = self.layers(cx, spec, &mut wanted.env).await?;
+        let reach = if wants == Wants::Now { Reach::Here } else { Reach::Anywhere };
+        let not_here = self.add_requirements_env(spec, reach, &mut wanted.env)?;
+        let layers = match wants {
+            Wants::Now => self.layers(cx, spec).await?,
+            Wants::Later | Wants::Never => Vec::new(),
+        };
+        if wants != Wants::Later {
+            promise.shrink(spec.limits.memory);
+        }
         wanted.requirements.clear();
         let mut mounts = self.toolchain_mounts();
         mounts.extend(layers.iter().map(|layer| layer.mount.clone()));
         // A layer may be gone by the time that somebody takes a sandbox made ahead.
-        let pooled = layers.is_empty();
+        let pooled = layers.is_empty() && wants != Wants::Later;
         // Lifetimes are this server's matter: they can be extended, and end in a pause. A provider's own clock would
         // not know.
         wanted.lifetime.then = OnEnd::Pause;
@@ -225,7 +278,7 @@ impl Inner {
             let lifetime = wanted.lifetime;
             Box::new(SandboxSpec { lifetime, ..spec.clone() })
         });
-        Ok((wanted, CreateOptions { id, pooled, mounts, elsewhere, ..CreateOptions::default() }))
+        Ok((wanted, CreateOptions { id, pooled, mounts, elsewhere, not_here, ..CreateOptions::default() }))
     }
 
     /// Takes the step to `ready` of a sandbox that the provider made.
@@ -238,7 +291,7 @@ impl Inner {
         if made.placement.as_ref().is_some_and(|placement| placement.elsewhere)
             && let Some(living) = self.sandboxes.get(row.tenant, id)
         {
-            living.needs_no_memory();
+            living.share.is_elsewhere();
         }
         let provider = made.placement.map(|placement| placement.info.name);
         let changes = SandboxChanges { walls, provider, attempts, ..SandboxChanges::default() };
@@ -305,21 +358,13 @@ impl Inner {
         Ok((spec, new.idle_timeout.or(self.settings.idle_timeout)))
     }
 
-    /// The layers of what the sandbox requires. Programs find them by the variables that are added to `env`.
-    pub(super) async fn layers(
-        &self,
-        cx: &OpContext,
-        spec: &SandboxSpec,
-        env: &mut EnvMap,
-    ) -> Result<Vec<Layer>> {
+    /// The layers of what the sandbox requires.
+    async fn layers(&self, cx: &OpContext, spec: &SandboxSpec) -> Result<Vec<Layer>> {
         let mut provided = Vec::new();
         for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
             let layers =
                 self.runner.layers.as_ref().ok_or_else(|| invalid("this server installs no packages"))?;
-            let mut run = RunSpec::new(language.clone(), "");
-            let plain = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)?;
-            run.requirements.clone_from(requirements);
-            let prepared = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)?;
+            let prepared = self.requiring(spec, language, requirements, Reach::Here)?;
             let recipe = prepared.recipe.ok_or_else(|| invalid("the language has no package manager"))?;
             let wanted = Wanted {
                 recipe,
@@ -332,8 +377,26 @@ impl Inner {
                 roots: &self.runner.toolchains.roots,
                 cx,
                 events: None,
+                memory: Some(self.admission.total()),
             };
             provided.push(layers.provide(site, wanted).await?);
+        }
+        Ok(provided)
+    }
+
+    /// Adds the variables by which programs find what the sandbox requires, and says why it cannot be here if it cannot.
+    fn add_requirements_env(
+        &self,
+        spec: &SandboxSpec,
+        reach: Reach,
+        env: &mut EnvMap,
+    ) -> Result<Option<String>> {
+        for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
+            let plain = self.requiring(spec, language, &[], reach)?;
+            let prepared = self.requiring(spec, language, requirements, reach)?;
+            if prepared.not_here.is_some() {
+                return Ok(prepared.not_here);
+            }
             let own: std::collections::BTreeMap<String, String> = prepared
                 .run
                 .env
@@ -343,20 +406,51 @@ impl Inner {
             env.extend(&crate::compile::environment(&own)?)
                 .map_err(|e| invalid("the environment is too large").with_source(e))?;
         }
-        Ok(provided)
+        Ok(None)
+    }
+
+    /// An empty program that requires this.
+    fn requiring(
+        &self,
+        spec: &SandboxSpec,
+        language: &LanguageName,
+        requirements: &[Requirement],
+        reach: Reach,
+    ) -> Result<Prepared> {
+        let mut run = RunSpec::new(language.clone(), "");
+        requirements.clone_into(&mut run.requirements);
+        Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, reach)
+    }
+
+    /// Memory that a new sandbox needs at its height: its own, or that of who installs what it requires.
+    fn memory_to_make(&self, spec: &SandboxSpec) -> ByteSize {
+        let own = spec.limits.memory;
+        let Some(layers) = &self.runner.layers else { return own };
+        let install = self.required(spec).filter_map(|(prepared, requirements)| {
+            let recipe = prepared.recipe?;
+            let (toolchain, enforcement) = (&prepared.toolchain, spec.enforcement);
+            layers.memory_to_make(&Wanted { recipe, toolchain, requirements, enforcement })
+        });
+        install.map(|memory| memory.min(self.admission.total())).fold(own, ByteSize::max)
+    }
+
+    /// What a sandbox requires of each language that is here.
+    fn required<'a>(
+        &'a self,
+        spec: &'a SandboxSpec,
+    ) -> impl Iterator<Item = (Prepared, &'a Vec<Requirement>)> {
+        let wanted = spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty());
+        wanted.filter_map(|(language, requirements)| {
+            let prepared = self.requiring(spec, language, requirements, Reach::Here);
+            Some((prepared.ok()?, requirements))
+        })
     }
 
     /// Layers of a sandbox that an earlier server made, to keep them in place. Nothing is built for it.
     pub(super) fn kept_layers(&self, spec: &SandboxSpec) -> Vec<Layer> {
         let Some(layers) = &self.runner.layers else { return Vec::new() };
         let mut kept = Vec::new();
-        for (language, requirements) in spec.requirements.iter().filter(|(_, wanted)| !wanted.is_empty()) {
-            let mut run = RunSpec::new(language.clone(), "");
-            run.requirements.clone_from(requirements);
-            let Ok(prepared) = Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, Reach::Here)
-            else {
-                continue;
-            };
+        for (prepared, requirements) in self.required(spec) {
             let Some(recipe) = prepared.recipe else { continue };
             let (toolchain, enforcement) = (&prepared.toolchain, spec.enforcement);
             kept.extend(layers.kept(&Wanted { recipe, toolchain, requirements, enforcement }));

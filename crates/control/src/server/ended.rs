@@ -57,6 +57,7 @@ impl Ended {
             signal: self.result.signal,
             limits_hit: self.result.limits_hit.clone(),
             metrics: self.result.metrics,
+            truncated: self.result.truncated,
             problem: self.problem.clone(),
         }
     }

@@ -10,7 +10,7 @@ use sandstorm_provider::{AttachFrom, Command, Error, ExecSignal, Result, TtySize
 use sandstorm_store::{Audit, ExecRow};
 use sandstorm_types::{
     ByteSize, ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName,
-    RunResult, SandboxId, Status, Timestamp, User,
+    RunResult, SandboxId, Status, Stream, Timestamp, User,
 };
 use tokio::sync::oneshot;
 
@@ -21,8 +21,12 @@ use super::failure::{conflict, invalid, not_found, stored};
 use super::listener;
 use super::living::Living;
 use super::program::{Job, compiler_of};
-use super::{Caller, Control, EventBodyView, Inner, Scope};
+use super::{Caller, Control, EventBodyView, Inner, Verb};
+use crate::outcome::Outcome;
+use crate::spool::{Collected, Collector};
 
+/// The time limit of background work that was given none: its sandbox ends first.
+const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 /// The most that a list of execs holds.
 const MOST: u32 = 1000;
 /// How long the ends of a gone sandbox's execs are waited for.
@@ -64,6 +68,7 @@ pub struct NewExec {
     /// All of its input, or `None` with `stdin_stream` to write it later.
     pub stdin: Option<Bytes>,
     pub stdin_stream: bool,
+    /// The sandbox's limit of time by the clock unless given; in the background none but the sandbox's own end.
     pub timeout: Option<Duration>,
     /// Returns at once; the program runs on whoever listens.
     pub background: bool,
@@ -145,9 +150,10 @@ impl Control {
     #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn exec(&self, caller: &Caller, sandbox: SandboxId, new: NewExec) -> Result<Attached> {
         let living = self.ready_for(caller, sandbox, &new).await?;
+        let _working = living.work().await?;
         match new.work {
             ExecWork::Cell { context, .. } => self.start_cell(caller, &living, context, new).await,
-            _ => self.start_program(caller, &living, new).await,
+            _ => self.start_program(caller, &living, new, true).await,
         }
     }
 
@@ -155,16 +161,30 @@ impl Control {
     /// dropping the events of [`Control::exec`] does.
     #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn exec_to_end(&self, caller: &Caller, sandbox: SandboxId, new: NewExec) -> Result<RunResult> {
+        self.exec_to_end_whole(caller, sandbox, new).await?.into_result()
+    }
+
+    /// The same, with long output where it takes no memory.
+    #[tracing::instrument(skip_all, fields(%sandbox))]
+    pub async fn exec_to_end_whole(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        new: NewExec,
+    ) -> Result<Outcome> {
         let living = self.ready_for(caller, sandbox, &new).await?;
+        let _working = living.work().await?;
         match new.work {
-            ExecWork::Cell { context, .. } => self.finish_cell(caller, &living, context, new).await,
-            _ => self.finish(self.start_program(caller, &living, new).await?).await,
+            ExecWork::Cell { context, .. } => {
+                self.finish_cell(caller, &living, context, new).await.map(Outcome::from)
+            }
+            _ => self.finish_whole(self.start_program(caller, &living, new, false).await?).await,
         }
     }
 
     /// The sandbox, if something may begin in it now.
     async fn ready_for(&self, caller: &Caller, sandbox: SandboxId, new: &NewExec) -> Result<Arc<Living>> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.accepts_work()?;
         let living = self.0.ready(caller.tenant, sandbox).await?;
         if let Some(timeout) = new.timeout
@@ -175,7 +195,14 @@ impl Control {
         Ok(living)
     }
 
-    async fn start_program(&self, caller: &Caller, living: &Arc<Living>, new: NewExec) -> Result<Attached> {
+    /// `streamed`: whoever asked hears all of the output.
+    async fn start_program(
+        &self,
+        caller: &Caller,
+        living: &Arc<Living>,
+        new: NewExec,
+        streamed: bool,
+    ) -> Result<Attached> {
         let (id, lasting) = (new.id.unwrap_or_else(ExecId::random), new.background || new.keep_on_disconnect);
         let most = living.row().spec.limits.output;
         if new.output.is_some_and(|output| output > most) {
@@ -209,9 +236,10 @@ impl Control {
         request.cwd = new.cwd;
         request.user = new.user;
         request.tty = new.tty;
-        request.timeout = new.timeout;
+        request.timeout = new.timeout.or(new.background.then_some(UNLIMITED));
         request.output = new.output;
         request.replay = new.replay;
+        request.streamed = streamed && new.output.is_none();
         request.background = lasting;
         request.lasting = lasting;
         let (inner, living, caller) = (Arc::clone(&self.0), Arc::clone(living), caller.clone());
@@ -224,12 +252,17 @@ impl Control {
     /// Waits for the end and gives the result, for callers that do not stream. Dropping the future ends it as dropping
     /// the events does.
     pub async fn finish(&self, attached: Attached) -> Result<RunResult> {
+        self.finish_whole(attached).await?.into_result()
+    }
+
+    async fn finish_whole(&self, attached: Attached) -> Result<Outcome> {
         let Attached { mut events, end, view } = attached;
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut said = Collector::new(self.0.runner.spools.clone());
+        let unwanted = self.0.tasks.stopping();
         while let Some(event) = events.next().await {
             match event.body {
-                EventBody::Stdout(chunk) => stdout.extend_from_slice(chunk.data.as_bytes()),
-                EventBody::Stderr(chunk) => stderr.extend_from_slice(chunk.data.as_bytes()),
+                EventBody::Stdout(chunk) => said.add(Stream::Stdout, chunk.data.as_bytes(), unwanted).await,
+                EventBody::Stderr(chunk) => said.add(Stream::Stderr, chunk.data.as_bytes(), unwanted).await,
                 _ => {}
             }
         }
@@ -244,18 +277,20 @@ impl Control {
             return Err(Error::new(problem.code, problem.detail).with("exec", view.id));
         }
         let mut result = ended.result;
-        let metrics = &result.metrics;
         // What was heard is whole up to the limit; what is stored may have been cut shorter.
-        let (out, err) = (stdout.len() as u64, stderr.len() as u64);
         if view.context.is_none() {
-            result.truncated.stdout = metrics.stdout_bytes > out;
-            result.truncated.stderr = metrics.stderr_bytes > err;
+            let (metrics, came) = (&result.metrics, said.came());
+            result.truncated.stdout = metrics.stdout_bytes > came.stdout;
+            result.truncated.stderr = metrics.stderr_bytes > came.stderr;
             if result.status == Status::CompileError {
                 result.truncated = Default::default();
             }
         }
+        let Collected { stdout, stderr, cut, whole } = said.finish(result.truncated);
+        result.truncated.stdout |= cut.stdout;
+        result.truncated.stderr |= cut.stderr;
         result.set_output(stdout, stderr);
-        Ok(result)
+        Ok(Outcome { result, whole })
     }
 
     /// Events after number `after` (all of them with `None`), also of an exec that has ended, while it is kept.
@@ -310,7 +345,7 @@ impl Control {
         sandbox: SandboxId,
         running_only: bool,
     ) -> Result<Vec<ExecView>> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         self.0.row(caller.tenant, sandbox).await?.ok_or_else(|| not_found("sandbox"))?;
         let rows = stored(self.0.store.list_execs(caller.tenant, sandbox, running_only, MOST).await)?;
         let view = |row: ExecRow| {
@@ -393,7 +428,7 @@ impl Control {
         sandbox: SandboxId,
         exec: ExecId,
     ) -> Result<(ExecRow, Option<Arc<Execution>>)> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Run)?;
         let in_flight = self.0.executions.get(sandbox, exec);
         if let Some(execution) = in_flight.filter(|execution| execution.row.tenant == caller.tenant) {
             return Ok((execution.row.clone(), Some(execution)));

@@ -29,6 +29,8 @@ pub(super) struct Execution {
     pub(super) doomed: watch::Sender<Option<String>>,
     pub(super) cell: Option<Arc<CellLog>>,
     pub(super) began: std::time::Instant,
+    /// How long it ran before this server knew of it.
+    before: Duration,
     /// Processor time of its sandbox when it began, as far as it was seen.
     pub(super) cpu_before_ms: u64,
     /// Held while it runs, whoever still listens to what it said.
@@ -54,6 +56,7 @@ impl Execution {
         cell: Option<Arc<CellLog>>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            before: Timestamp::now().since(row.started_at),
             row,
             living: Arc::clone(living),
             stage: watch::Sender::new(stage),
@@ -72,10 +75,9 @@ impl Execution {
         self.row.id
     }
 
-    /// How long it has been running: by the steady clock, or by the other when it began before this server did.
+    /// How long it has been running: by the steady clock, and by the other for as long as it ran under an earlier server.
     pub(super) fn ran_for(&self) -> Duration {
-        let (steady, wall) = (self.began.elapsed(), Timestamp::now().since(self.row.started_at));
-        if wall > steady + Duration::from_secs(1) { wall } else { steady }
+        self.before + self.began.elapsed()
     }
 
     pub(super) fn set_input(&self, input: ExecInput) {

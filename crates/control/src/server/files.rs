@@ -11,7 +11,7 @@ use sandstorm_provider::{
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId, Timestamp};
 
 use super::failure::invalid;
-use super::{Caller, Control, Scope};
+use super::{Caller, Control, Verb};
 
 /// Links that are followed from one to the next, as the kernel counts them.
 const LINKS: usize = 40;
@@ -32,7 +32,7 @@ impl Control {
         path: &GuestPath,
         mut range: ReadRange,
     ) -> Result<(FileInfo, ByteStream)> {
-        caller.require(Scope::Files)?;
+        caller.require_inside(sandbox, Verb::Files)?;
         self.0.ready(caller.tenant, sandbox).await?;
         let cx = caller.operation();
         let info = self.target(&cx, sandbox, path).await?;
@@ -74,9 +74,10 @@ impl Control {
         path: &GuestPath,
         body: ByteStream,
     ) -> Result<WrittenFile> {
-        caller.require(Scope::Files)?;
+        caller.require_inside(sandbox, Verb::Files)?;
         self.0.accepts_work()?;
         let living = self.0.ready(caller.tenant, sandbox).await?;
+        let _working = living.work().await?;
         let most = living.row().spec.limits.disk.as_u64();
         let written = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&written);
@@ -85,13 +86,17 @@ impl Control {
             let length = piece.len() as u64;
             match counter.fetch_add(length, Ordering::AcqRel) + length > most {
                 true => {
-                    Err(Error::new(ErrorKind::FileSystem, "no space left in the sandbox").with("limit", most))
+                    let full = Error::new(ErrorKind::FileSystem, "no space left in the sandbox");
+                    Err(full
+                        .with_source(std::io::Error::from(std::io::ErrorKind::StorageFull))
+                        .with("limit", most))
                 }
                 false => Ok(piece),
             }
         });
         let cx = caller.operation();
-        self.0.provider.write_file(&cx, &sandbox, path, ByteStream::new(counted)).await?;
+        let write = self.0.provider.write_file(&cx, &sandbox, path, ByteStream::new(counted));
+        self.while_allowed(caller, write).await?;
         living.touch();
         let size = written.load(Ordering::Acquire);
         let noted =
@@ -105,9 +110,24 @@ impl Control {
 
     #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn files(&self, caller: &Caller, sandbox: SandboxId, op: FileOp) -> Result<FileReply> {
-        caller.require(Scope::Files)?;
-        self.0.ready(caller.tenant, sandbox).await?;
-        self.0.provider.files(&caller.operation(), &sandbox, op).await
+        caller.require_inside(sandbox, Verb::Files)?;
+        let living = self.0.ready(caller.tenant, sandbox).await?;
+        let cx = caller.operation();
+        let takes_long = matches!(op, FileOp::Unpack { .. });
+        let _working = if takes_long { Some(living.work().await?) } else { None };
+        let work = self.0.provider.files(&cx, &sandbox, op);
+        if takes_long { self.while_allowed(caller, work).await } else { work.await }
+    }
+
+    /// Takes a body only as long as its sender may send it.
+    async fn while_allowed<T>(&self, caller: &Caller, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.clone().revoked(caller.clone()) => {
+                Err(Error::new(ErrorKind::Unauthenticated, "the key is not valid any more"))
+            }
+        }
     }
 
     #[tracing::instrument(skip_all, fields(%sandbox))]
@@ -118,7 +138,7 @@ impl Control {
         path: &GuestPath,
         options: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        caller.require(Scope::Files)?;
+        caller.require_inside(sandbox, Verb::Files)?;
         let watcher = self.0.ready(caller.tenant, sandbox).await?.watcher();
         let changes = self.0.provider.watch(&caller.operation(), &sandbox, path, options).await?;
         Ok(changes.inspect(move |_| _ = &watcher).boxed())
@@ -127,7 +147,7 @@ impl Control {
     /// A connection to a port inside; for the port proxy.
     #[tracing::instrument(skip_all, fields(%sandbox, port))]
     pub async fn connect(&self, caller: &Caller, sandbox: SandboxId, port: u16) -> Result<Duplex> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Connect)?;
         if port == 0 {
             return Err(invalid("a port is from 1 to 65535"));
         }

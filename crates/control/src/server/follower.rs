@@ -186,7 +186,7 @@ impl Inner {
             total: exec_ms,
         };
         let kept = PerStream { stdout: stdout.len() as u64, stderr: stderr.len() as u64 };
-        let executed = Executed { stdout, stderr, end };
+        let executed = Executed { stdout, stderr, cut: PerStream::default(), whole: None, end };
         let row = execution.living.row();
         let (info, walls) = (self.holder(&row), walls(execution));
         let mut result = match story.complaints {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::stillness::{Carrying, Stillness};
+use super::create::Wants;
 use super::failure::{invalid, stored};
 use super::interpreter::{Coming, Interpreter};
 use super::living::Living;
@@ -213,7 +214,13 @@ impl Inner {
         let intending = self.intend(caller, cx, &given, spec, order.idle_timeout, max_cost, &audit);
         let (row, promise) = intending.instrument(tracing::debug_span!("record the beginning")).await?;
         let built = async {
-            let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given).await?;
+            // A copy is where its source is.
+            let source = self.sandboxes.get(caller.tenant, order.source);
+            let wants = match source.is_some_and(|source| self.is_elsewhere(&source.row())) {
+                true => Wants::Never,
+                false => Wants::Now,
+            };
+            let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given, wants).await?;
             let execs = still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect();
             let options = ForkOptions { spec: wanted, create, execs, partial: order.partial };
             self.carry(order, still, row, options).await

@@ -60,6 +60,7 @@ impl Control {
         body_hash: [u8; 32],
         work: impl Future<Output = Result<Answer>> + Send,
     ) -> Result<Answered> {
+        caller.require_key()?;
         if key.is_empty() || key.len() > 255 || !key.bytes().all(|b| b.is_ascii_graphic()) {
             let message = "an idempotency key has 1 to 255 visible characters";
             return Err(Error::new(ErrorKind::InvalidRequest, message));

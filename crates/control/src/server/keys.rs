@@ -12,6 +12,7 @@ use sandstorm_store::{Audit, Decision, KeyRow, Store, TenantRow};
 use sandstorm_types::{ErrorKind, TenantId, Timestamp};
 
 use super::failure::{invalid, not_found, stored};
+use super::sandbox_tokens::is_token;
 use super::{KeyForm, KeyView, NewKey, NewTenant, Pepper, Scopes};
 
 /// No key of any form is longer.
@@ -173,6 +174,12 @@ impl Keys {
     pub(super) async fn by_id(&self, id: &str) -> Result<Option<KeyRow>> {
         stored(self.store.key(id).await)
     }
+}
+
+/// Whether a word has the form of a key or of a sandbox's token, of whatever server: such a word is a secret, whoever it
+/// belongs to.
+pub fn is_credential(word: &str) -> bool {
+    lookup(word).is_some() || is_token(word)
 }
 
 /// How to find a key's row, or nothing when it has no form of ours.

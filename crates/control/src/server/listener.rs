@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::{AttachFrom, ExecEvent, OpContext, Result};
-use sandstorm_types::{Event, ExecId};
+use sandstorm_types::{Event, EventBody, ExecId};
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
@@ -154,10 +154,14 @@ pub(super) fn of_cell(log: Arc<CellLog>, guard: Option<DropGuard>) -> BoxStream<
     .boxed()
 }
 
-/// Leaves out what a listener has heard before.
+/// Leaves out what a listener has heard before. The one that a program ran for may have heard more than others do, and so
+/// counted further than they: the end of such a program is told whatever its number.
 pub(super) fn after(events: BoxStream<'static, Event>, after: Option<u64>) -> BoxStream<'static, Event> {
+    let is_new = |event: &Event, after: u64| {
+        event.seq > after || matches!(&event.body, EventBody::End(end) if end.is_cut())
+    };
     match after {
-        Some(after) => events.filter(move |event| std::future::ready(event.seq > after)).boxed(),
+        Some(after) => events.filter(move |event| std::future::ready(is_new(event, after))).boxed(),
         None => events,
     }
 }
@@ -215,7 +219,7 @@ impl Listener {
         let Outcome::Coming(execution) = &self.outcome else { return Feed::Over };
         let Stage::Log { log, complaints } = execution.wait_stage().await else {
             self.numbering = Numbering::new(self.exec, false);
-            self.numbering.push(sandstorm_types::EventBody::Start { exec: self.exec }, &mut self.heard);
+            self.numbering.push(EventBody::Start { exec: self.exec }, &mut self.heard);
             return Feed::Over;
         };
         let cx = OpContext::new(execution.row.tenant);

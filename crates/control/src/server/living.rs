@@ -14,8 +14,13 @@ use sandstorm_store::SandboxRow;
 use sandstorm_types::{Limits, SandboxId, State, TenantId, Timestamp};
 
 use super::admission::Promise;
+use super::rest::Share;
 use super::samples::Sampling;
+use super::steady;
 use crate::layers::Layer;
+
+/// The wall clock is kept right by much less than this: then somebody has set it.
+const CLOCK_SET: Duration = Duration::from_secs(2);
 
 /// A sandbox that has not ended.
 #[derive(Debug)]
@@ -23,7 +28,10 @@ pub(super) struct Living {
     pub(super) id: SandboxId,
     pub(super) tenant: TenantId,
     row: ArcSwap<SandboxRow>,
+    /// In the server's own time, as every moment here.
     last_used: AtomicI64,
+    /// When its lifetime is over; as far away as the row had it when it was learned.
+    expires: AtomicI64,
     /// Since when it is in its present state.
     since: AtomicI64,
     /// Not before this moment does a clock try again what it could not do.
@@ -48,9 +56,10 @@ pub(super) struct Living {
     pub(super) forking: Arc<tokio::sync::Mutex<()>>,
     /// Listeners to changes of its files.
     watchers: AtomicUsize,
-    promise: Promise,
+    /// What it holds of the machine's memory.
+    pub(super) share: Share,
     /// Stay in place while the sandbox may read them.
-    _layers: Vec<Layer>,
+    layers: Mutex<Vec<Layer>>,
 }
 
 /// What its clock says.
@@ -74,32 +83,35 @@ pub(super) struct Busy(Arc<Living>);
 
 impl Living {
     pub(super) fn new(row: SandboxRow, promise: Promise, layers: Vec<Layer>) -> Self {
+        // What was used later than now was used before the clock was set back.
+        let used = steady::of_wall(row.last_used_at).min(steady::now());
         Self {
             id: row.id,
             tenant: row.tenant,
-            last_used: AtomicI64::new(row.last_used_at.millis()),
-            since: AtomicI64::new(Timestamp::now().millis()),
+            last_used: AtomicI64::new(used.millis()),
+            expires: AtomicI64::new(in_own_time(row.expires_at)),
+            since: AtomicI64::new(steady::now().millis()),
             not_before: AtomicI64::new(0),
             execs: AtomicUsize::new(0),
             armed: AtomicI64::new(i64::MAX),
-            written_use: AtomicI64::new(row.last_used_at.millis()),
+            written_use: AtomicI64::new(used.millis()),
             sampling: Mutex::default(),
             accounted_cpu_ms: AtomicU64::new(0),
             seen_cpu_ms: AtomicU64::new(0),
-            accounted_until: AtomicI64::new(Timestamp::now().millis()),
+            accounted_until: AtomicI64::new(steady::now().millis()),
             denials: Mutex::default(),
             contexts: Arc::default(),
             forking: Arc::default(),
             watchers: AtomicUsize::new(0),
+            share: Share::new(promise, row.spec.limits.memory),
             row: ArcSwap::from_pointee(row),
-            promise,
-            _layers: layers,
+            layers: Mutex::new(layers),
         }
     }
 
-    /// It is elsewhere, and needs no memory here.
-    pub(super) fn needs_no_memory(&self) {
-        self.promise.give_back();
+    /// Keeps layers in place that were made for it.
+    pub(super) fn keep_layers(&self, layers: Vec<Layer>) {
+        self.layers.lock().unwrap_or_else(PoisonError::into_inner).extend(layers);
     }
 
     pub(super) fn row(&self) -> Arc<SandboxRow> {
@@ -113,27 +125,46 @@ impl Living {
             if row.revision <= known.revision {
                 return Arc::clone(known);
             }
+            if row.expires_at != known.expires_at {
+                self.expires.store(in_own_time(row.expires_at), Ordering::Release);
+            }
             if row.state != known.state {
-                self.since.store(Timestamp::now().millis(), Ordering::Release);
+                self.since.store(steady::now().millis(), Ordering::Release);
             }
             Arc::clone(&row)
         });
     }
 
     pub(super) fn touch(&self) {
-        self.last_used.fetch_max(Timestamp::now().millis(), Ordering::AcqRel);
+        self.last_used.fetch_max(steady::now().millis(), Ordering::AcqRel);
     }
 
     pub(super) fn last_used(&self) -> Timestamp {
         Timestamp::from_millis(self.last_used.load(Ordering::Acquire))
     }
 
+    /// When its lifetime is over, by the wall clock as it stands now. The record has it by the clock of when it was written,
+    /// which somebody may have set since.
+    pub(super) fn expires_at(&self) -> Option<Timestamp> {
+        let recorded = self.row.load().expires_at?;
+        let now = steady::to_wall(Timestamp::from_millis(self.expires.load(Ordering::Acquire)));
+        let set = now.since(recorded).max(recorded.since(now)) > CLOCK_SET;
+        Some(if set { now } else { recorded })
+    }
+
+    /// What was recorded by a clock that was set since is no reason to let it live longer than anything may.
+    pub(super) fn lives_at_most(&self, span: Duration) {
+        self.expires.fetch_min(steady::now().after(span).millis(), Ordering::AcqRel);
+    }
+
+    /// By the wall clock.
     pub(super) fn set_since(&self, at: Timestamp) {
+        let at = steady::of_wall(at).min(steady::now());
         self.since.store(at.millis(), Ordering::Release);
     }
 
     pub(super) fn try_again_after(&self, span: Duration) {
-        self.not_before.store(Timestamp::now().after(span).millis(), Ordering::Release);
+        self.not_before.store(steady::now().after(span).millis(), Ordering::Release);
     }
 
     pub(super) fn execs(&self) -> usize {
@@ -164,7 +195,7 @@ impl Living {
 
     /// Whether one more denied connection is told in this second.
     pub(super) fn tells_denial(&self, most: u32) -> bool {
-        let second = Timestamp::now().millis().div_euclid(1000);
+        let second = steady::now().millis().div_euclid(1000);
         let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         if denials.0 != second {
             *denials = (second, 0);
@@ -183,7 +214,9 @@ impl Living {
                 let idle = row.idle_timeout_ms.filter(|_| self.execs() == 0).map(|millis| {
                     self.last_used().after(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
                 });
-                let first = [row.expires_at, idle].into_iter().flatten().min()?;
+                let expires =
+                    row.expires_at.map(|_| Timestamp::from_millis(self.expires.load(Ordering::Acquire)));
+                let first = [expires, idle].into_iter().flatten().min()?;
                 (first, Due::LifeOver)
             }
             State::Paused => (since.after(paused_for), Due::PauseOver),
@@ -192,6 +225,10 @@ impl Living {
         };
         Some((at.max(not_before), what))
     }
+}
+
+fn in_own_time(expires_at: Option<Timestamp>) -> i64 {
+    expires_at.map_or(i64::MAX, |at| steady::of_wall(at).millis())
 }
 
 impl Drop for Watcher {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use sandstorm_provider::ExecEvent;
-use sandstorm_types::{Chunk, ChunkData, Event, EventBody, ExecId, Stream, TextSplitter};
+use sandstorm_types::{Chunk, ChunkData, Event, EventBody, ExecId, PerStream, Status, Stream, TextSplitter};
 
 use super::ended::Ended;
 
@@ -19,6 +19,8 @@ pub(super) struct Numbering {
     stderr: TextSplitter,
     /// Everything is shown as errors: what a compiler that refused has said.
     complaints: bool,
+    /// Bytes of each stream that were told.
+    told: PerStream<u64>,
     /// Events have the provider's own numbers, each as it is: there may be none before the first.
     as_told: bool,
 }
@@ -26,7 +28,7 @@ pub(super) struct Numbering {
 impl Numbering {
     pub(super) fn new(exec: ExecId, complaints: bool) -> Self {
         let (stdout, stderr) = (TextSplitter::new(), TextSplitter::new());
-        Self { exec, next: 0, stdout, stderr, complaints, as_told: false }
+        Self { exec, next: 0, stdout, stderr, complaints, told: PerStream::default(), as_told: false }
     }
 
     /// For output that is not kept: whoever comes back counts on from where the provider is, not from the start.
@@ -39,6 +41,7 @@ impl Numbering {
         match event {
             ExecEvent::Started => self.push(EventBody::Start { exec: self.exec }, into),
             ExecEvent::Output { stream, offset, bytes } if self.as_told => {
+                *of(&mut self.told, stream) = offset + bytes.len() as u64;
                 let data = match String::from_utf8(bytes.into()) {
                     Ok(text) => ChunkData::Text(text),
                     Err(other) => ChunkData::Base64(other.into_bytes()),
@@ -57,6 +60,7 @@ impl Numbering {
 
     pub(super) fn output(&mut self, stream: Stream, bytes: &[u8], into: &mut VecDeque<Event>) {
         let stream = if self.complaints { Stream::Stderr } else { stream };
+        *of(&mut self.told, stream) += bytes.len() as u64;
         let splitter = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
@@ -79,12 +83,29 @@ impl Numbering {
     /// The last event.
     pub(super) fn end(&mut self, ended: &Ended, into: &mut VecDeque<Event>) {
         self.flush(into);
-        self.push(EventBody::End(Box::new(ended.told())), into);
+        let mut end = ended.told();
+        // What is stored may be cut shorter than what was told here, and the other way round.
+        end.truncated = PerStream {
+            stdout: end.metrics.stdout_bytes > self.told.stdout,
+            stderr: end.metrics.stderr_bytes > self.told.stderr,
+        };
+        if end.status == Status::CompileError {
+            // What counts there is the compiler's, and all of it is told as one stream.
+            end.truncated = PerStream::default();
+        }
+        self.push(EventBody::End(Box::new(end)), into);
     }
 
     pub(super) fn push(&mut self, body: EventBody, into: &mut VecDeque<Event>) {
         into.push_back(Event { seq: self.next, body });
         self.next += 1;
+    }
+}
+
+fn of(told: &mut PerStream<u64>, stream: Stream) -> &mut u64 {
+    match stream {
+        Stream::Stdout => &mut told.stdout,
+        Stream::Stderr => &mut told.stderr,
     }
 }
 
@@ -112,8 +133,11 @@ pub(super) fn from_stored(exec: ExecId, ended: &Ended) -> VecDeque<Event> {
         numbering.push(EventBody::Error(error.clone()), &mut events);
     }
     numbering.end(ended, &mut events);
-    if let (Some(last), Some(event)) = (ended.last, events.back_mut()) {
-        event.seq = event.seq.max(last);
+    if let Some(event) = events.back_mut() {
+        event.seq = event.seq.max(ended.last.unwrap_or_default());
+        if let EventBody::End(end) = &mut event.body {
+            end.truncated = result.truncated;
+        }
     }
     events
 }

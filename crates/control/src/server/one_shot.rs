@@ -24,11 +24,13 @@ use super::quotas::RunGuard;
 use super::run_cache::Lead;
 use super::run_record::{Beginning, RunCost};
 use super::{Caller, Inner, Running};
+use crate::outcome::Outcome;
 use crate::prepare::Prepared;
 use crate::run::{Finished, Phase, Remains, RunEvent, RunInput};
+use crate::spool::Whole;
 
-/// Events that wait for who listens; past it the program waits.
-const LINE: usize = 64;
+/// Events that wait for who listens; past it the program waits. One may be 64 KiB long, and there are two such lines.
+const LINE: usize = 8;
 
 /// How long the remains of a run are left alone.
 const AFTER_THE_ANSWER: Duration = Duration::from_millis(1);
@@ -99,7 +101,7 @@ impl Runs {
 }
 
 /// Carries a run out and gives its result. Dropping the future cancels it; its end is recorded all the same.
-pub(super) async fn run(inner: &Arc<Inner>, shot: Box<OneShot>) -> Result<RunResult> {
+pub(super) async fn run(inner: &Arc<Inner>, shot: Box<OneShot>) -> Result<Outcome> {
     let (run, _guard) = inner.runs.begin(&shot);
     let work = Arc::clone(inner);
     inner.tasks.complete(Box::pin(async move { work.carry_out_run(*shot, run, None).await })).await
@@ -116,7 +118,8 @@ pub(super) async fn start(inner: &Arc<Inner>, shot: OneShot) -> Result<Running> 
     let (recorded, on_record) = oneshot::channel();
     // Whoever asked may leave at any moment; a record that was begun is always followed by its end, so one task does both.
     inner.tasks.finish("carry out a run", async move {
-        let _ = answer.send(work.carry_out_run(shot, run, Some((telling, recorded))).await);
+        let done = work.carry_out_run(shot, run, Some((telling, recorded))).await;
+        let _ = answer.send(done.map(|outcome| outcome.result));
     });
     if on_record.await.is_err() {
         let refused = result.await.map_err(|_| conflict("the server is stopping"))?;
@@ -254,7 +257,7 @@ impl Inner {
         shot: OneShot,
         run: InFlightRun,
         listener: Option<(Telling, oneshot::Sender<()>)>,
-    ) -> Result<RunResult> {
+    ) -> Result<Outcome> {
         let OneShot {
             id,
             caller,
@@ -292,7 +295,7 @@ impl Inner {
             }
         };
         let finished = self.beside_beginning_of_run(running, &mut beginning).await;
-        let (mut ended, failure, remains) = self.ended_run(id, finished, waited);
+        let (mut ended, whole, failure, remains) = self.ended_run(id, finished, waited);
         let elapsed = began.elapsed();
         let nowhere = failure.is_some() && self.runner.fleet.is_some();
         let (cost, unsettled) = settled(&account, &mut ended.result, elapsed, nowhere);
@@ -321,7 +324,7 @@ impl Inner {
         if let Some(telling) = telling {
             Box::pin(telling.end(&ended)).await;
         }
-        failure.map_or(Ok(ended.result), Err)
+        failure.map_or(Ok(Outcome { result: ended.result, whole }), Err)
     }
 
     /// Ends the sandbox of a run that is over; its memory is free again then. Of the tenant's quota it has nothing any more:
@@ -353,27 +356,28 @@ impl Inner {
         });
     }
 
-    /// What a run came to: its end, why the platform failed if it did, and what is left to release.
+    /// What a run came to: its end, all of its output if that is long, why the platform failed if it did, and what is left to
+    /// release.
     fn ended_run(
         &self,
         id: RunId,
         finished: Result<Finished>,
         waited: Duration,
-    ) -> (Ended, Option<Error>, Option<Remains>) {
+    ) -> (Ended, Option<Whole>, Option<Error>, Option<Remains>) {
         match finished {
             Ok(finished) => {
-                let (mut result, remains) = finished.part();
+                let (Outcome { mut result, whole }, remains) = finished.part();
                 result.id = id.to_string();
                 result.metrics.queue_ms = waited.as_secs_f64() * 1000.0;
                 result.metrics.total_ms += result.metrics.queue_ms;
-                (Ended::new(result, None), None, Some(remains))
+                (Ended::new(result, None), whole, None, Some(remains))
             }
             Err(error) => {
                 let exec = ExecId::from_bits(id.bits());
                 let mut ended = Ended::by_problem(exec, self.provider.info(), Walls::default(), &error);
                 ended.result.id = id.to_string();
                 error.attempts().clone_into(&mut ended.result.route.attempts);
-                (ended, Some(error), None)
+                (ended, None, Some(error), None)
             }
         }
     }

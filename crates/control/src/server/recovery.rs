@@ -153,8 +153,9 @@ impl Inner {
         let promise = self.admission.count(row.spec.limits.memory);
         let layers = self.kept_layers(&row.spec);
         let living = Arc::new(Living::new(row, promise, layers));
+        living.lives_at_most(self.settings.longest_lifetime);
         if self.is_elsewhere(&living.row()) {
-            living.needs_no_memory();
+            living.share.is_elsewhere();
         }
         let transitions = stored(self.store.transitions(tenant, id).await)?;
         if let Some(last) = transitions.last() {

@@ -23,6 +23,8 @@ use super::run_cache::Sought;
 use super::run_record::Beginning;
 use super::sandboxes::{LARGEST_PAGE, PAGE};
 use super::{Caller, Control, EventBodyView, Page, Scope};
+use crate::outcome::Outcome;
+use crate::reserve::{Height, Reserve};
 
 /// How long one waits for the end of a run that was cancelled.
 const CANCELLED: Duration = Duration::from_secs(10);
@@ -52,7 +54,8 @@ pub struct Running {
     pub id: RunId,
     /// From `start` to `end`. Dropping it cancels the run.
     pub events: BoxStream<'static, Event>,
-    /// The whole result, once `events` has ended; recorded before it resolves.
+    /// The result, once `events` has ended; recorded before it resolves. Of long output it has the beginning, as the record
+    /// has: `events` tell all of it.
     pub result: tokio::sync::oneshot::Receiver<Result<RunResult>>,
 }
 
@@ -82,9 +85,14 @@ impl fmt::Debug for Running {
 impl Control {
     /// Runs to the end. Dropping the future cancels the run.
     pub async fn run(&self, caller: &Caller, spec: RunSpec) -> Result<RunResult> {
+        self.run_whole(caller, spec).await?.into_result()
+    }
+
+    /// The same, with long output where it takes no memory.
+    pub async fn run_whole(&self, caller: &Caller, spec: RunSpec) -> Result<Outcome> {
         match self.admit_run(caller, spec).await? {
             Admitted::New(shot) => one_shot::run(&self.0, shot).await,
-            Admitted::Made(running) => running.result().await,
+            Admitted::Made(running) => running.result().await.map(Outcome::from),
         }
     }
 
@@ -130,11 +138,16 @@ impl Control {
             at: Timestamp::now(),
         };
         let account = self.0.spending.open(&self.0.store, caller, opening).await?;
-        let hold = tenant.hold_run(&limits, || self.0.promised(caller.tenant))?;
+        let Height { all, build } =
+            self.0.runner.height(caller.tenant, &spec, &prepared, self.0.admission.total());
+        let highest = Limits { memory: all, ..limits };
+        let hold = tenant.hold_run(&highest, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
-        let promise = self.0.admission.admit(limits.memory).instrument(debug_span!("admit")).await?;
+        let height = self.0.admission.with_own(all);
+        let promise = self.0.admission.admit(height).instrument(debug_span!("admit")).await?;
         let promise = Arc::new(promise);
-        prepared.memory = self.0.runner.fleet.is_some().then(|| Arc::clone(&promise));
+        let run = self.0.admission.with_own(limits.memory);
+        prepared.reserve = Some(Reserve { promise: Arc::clone(&promise), height, build, run });
         let waited = came.elapsed();
         tracing::Span::current().record("run", tracing::field::display(id));
         let row = RunRow {

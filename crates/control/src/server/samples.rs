@@ -97,6 +97,7 @@ impl Inner {
             living.last_used(),
             cpu_ms,
         );
+        living.share.measured(usage.memory);
         self.spending.measured(living.id, usage.cpu, usage.peak_memory.as_u64());
         self.account_cpu(living, cpu_ms);
         self.account_memory(living);

@@ -12,7 +12,7 @@ use sandstorm_types::{
 use super::cursor::{self, List, Place};
 use super::failure::{invalid, not_found, stored};
 use super::steps::in_the_way;
-use super::{Caller, Control, Inner, Scope};
+use super::{Caller, Control, Inner, Scope, Verb};
 
 /// Items of a page unless said otherwise, and at most.
 pub(super) const PAGE: u32 = 100;
@@ -92,7 +92,7 @@ pub struct Page<T> {
 
 impl Control {
     pub async fn sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(id, Verb::Look)?;
         let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
         let mut view = self.0.view(&row);
         if row.state.is_final() {
@@ -191,7 +191,10 @@ impl Control {
     }
 
     async fn change(&self, caller: &Caller, id: SandboxId, to: Transition, act: &str) -> Result<SandboxView> {
-        caller.require(Scope::Sandbox)?;
+        match to {
+            Transition::Resume => caller.require_inside(id, Verb::Wake)?,
+            _ => caller.require(Scope::Sandbox)?,
+        }
         self.0.accepts_work()?;
         let (inner, cx, audit) = (self.0.clone(), caller.operation(), caller.audit(act, id));
         let row =
@@ -232,6 +235,29 @@ impl Control {
     }
 }
 
+impl Control {
+    /// Opens its ports to everybody who knows its id, or closes them again; who came in without a key is out within a second.
+    #[tracing::instrument(skip_all, fields(sandbox = %id, public))]
+    pub async fn set_public_ports(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        public: bool,
+    ) -> Result<SandboxView> {
+        caller.require(Scope::Sandbox)?;
+        let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
+        if row.state.is_final() || row.state == State::Terminating {
+            return Err(in_the_way(&row.state));
+        }
+        let mut spec = row.spec.clone();
+        let labels = spec.labels.with_public_ports(public);
+        spec.labels =
+            labels.map_err(|error| invalid("the sandbox has no room for the label").with_source(error))?;
+        let changes = SandboxChanges { spec: Some(spec), ..SandboxChanges::default() };
+        self.0.update(caller, id, changes, "sandbox.set_public_ports").await
+    }
+}
+
 /// The states of the store that these phases are shown for.
 fn states_of(phases: &[Phase]) -> Vec<String> {
     let name = |phase: &Phase| match phase {
@@ -246,7 +272,8 @@ fn states_of(phases: &[Phase]) -> Vec<String> {
 
 impl Inner {
     pub(super) fn view(&self, row: &SandboxRow) -> SandboxView {
-        let execs = self.sandboxes.get(row.tenant, row.id).map_or(0, |living| living.execs());
+        let living = self.sandboxes.get(row.tenant, row.id);
+        let execs = living.as_ref().map_or(0, |living| living.execs());
         let reason = match &row.state {
             State::Failed { reason } => Some(reason.clone()),
             _ => None,
@@ -262,7 +289,7 @@ impl Inner {
             provider: row.provider.clone(),
             isolator: self.holder(row).kind.clone(),
             created_at: row.created_at,
-            expires_at: row.expires_at,
+            expires_at: living.map_or(row.expires_at, |living| living.expires_at()),
             ended_at: row.ended_at,
             execs_running: execs,
             metered: None,

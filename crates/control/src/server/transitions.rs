@@ -108,6 +108,11 @@ impl Inner {
             Some(living) if to == Transition::Pause => Some(living.forking.lock().await),
             _ => None,
         };
+        // Programs that go on need what they were promised; without any it goes on resting.
+        let _working = match &living {
+            Some(living) if to == Transition::Resume && living.execs() > 0 => Some(living.work().await?),
+            _ => None,
+        };
         match self.step(tenant, id, to.first_step(), SandboxChanges::default(), audit).await? {
             Stepped::Refused(row) if row.state == there => return Ok(row),
             // Begun by somebody who did not finish: gone on with.
@@ -135,7 +140,7 @@ impl Inner {
         living.touch();
         let row = living.row();
         let fresh = Timestamp::now().after(row.spec.lifetime.after);
-        row.expires_at.is_some_and(|end| end < fresh).then_some(Some(fresh))
+        living.expires_at().is_some_and(|end| end < fresh).then_some(Some(fresh))
     }
 
     /// Brings the state to what the provider says, after a change that was broken off.

@@ -10,7 +10,8 @@ use sandstorm_types::{SandboxId, TenantId, Timestamp};
 
 use super::failure::{invalid, not_found, stored};
 use super::living::Living;
-use super::{Caller, Control, Inner, Quota, Scope};
+use super::steady;
+use super::{Caller, Control, Inner, Quota, Scope, Verb};
 
 const DAY: i64 = 86_400_000;
 /// Samples that one answer holds.
@@ -84,7 +85,7 @@ impl Inner {
 
     /// Notes the memory that a sandbox was promised since the last time.
     pub(super) fn account_memory(&self, living: &Living) {
-        let now = Timestamp::now();
+        let now = steady::now();
         let before = living.accounted_until.swap(now.millis(), Ordering::AcqRel);
         let span = now.since(Timestamp::from_millis(before));
         let mib = living.row().spec.limits.memory.as_u64() >> 20;
@@ -139,7 +140,7 @@ impl Control {
 
     /// A reading of now, of a sandbox whose programs run. It is not among those of [`Control::metrics`].
     pub async fn sandbox_usage(&self, caller: &Caller, sandbox: SandboxId) -> Result<Sample> {
-        caller.require(Scope::Sandbox)?;
+        caller.require_inside(sandbox, Verb::Look)?;
         self.0.ready(caller.tenant, sandbox).await?;
         let usage = self.0.provider.usage(&caller.operation(), &sandbox).await?;
         Ok(Sample {
@@ -154,6 +155,7 @@ impl Control {
     }
 
     pub async fn usage(&self, caller: &Caller) -> Result<UsageView> {
+        caller.require_key()?;
         self.0.write_usage().await;
         let now = Timestamp::now();
         let since = month_of(now);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sandstorm_control::server::keys::{Actor, Keys};
-use sandstorm_control::server::{KeyForm, NewKey, Quota, Scope, Scopes};
+use sandstorm_control::server::{KeyForm, NewKey, Quota, Scope, Scopes, Settings};
 use sandstorm_types::{ErrorKind, RunSpec, TenantId, Timestamp};
 
 use crate::world::{World, plain, settings, shell, soon_enough};
@@ -148,6 +148,36 @@ async fn no_key_is_in_the_database() {
     for entry in std::fs::read_dir(world.dir.path()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         assert!(!bytes.windows(last.len()).any(|part| part == last));
+    }
+}
+
+/// Nobody who reads the database can make or check a key, nor one who saw others guess the next.
+#[tokio::test]
+async fn keys_are_random_and_worthless_under_another_secret() {
+    let world = World::new().await;
+    let admin = world.caller();
+    let mut seen = std::collections::BTreeSet::new();
+    for form in [KeyForm::Native, KeyForm::E2b] {
+        for _ in 0..50 {
+            let (view, secret) = world.control.create_key(&admin, key("run", form)).await.unwrap();
+            let random = secret.rsplit_once(&view.id).map_or(&secret[4..], |(_, rest)| &rest[1..]);
+            // 32 bytes in base64url, or 20 in hexadecimal: at least 128 bits.
+            assert!(random.len() >= 40, "{random}");
+            // Each half of it is new every time.
+            let (first, second) = random.split_at(random.len() / 2);
+            for part in [view.id.as_str(), first, second] {
+                assert!(seen.insert(part.to_owned()), "{part} came twice");
+            }
+        }
+    }
+    let (_, secret) = world.control.create_key(&admin, key("run", KeyForm::Native)).await.unwrap();
+    let (_, short) = world.control.create_key(&admin, key("run", KeyForm::E2b)).await.unwrap();
+    world.control.authenticate(&secret).await.unwrap();
+    let other = Settings { pepper: sandstorm_control::server::Pepper([9; 32]), ..world.settings.clone() };
+    let world = World { settings: other, ..world }.restarted().await;
+    for key in [secret, short] {
+        let refused = world.control.authenticate(&key).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unauthenticated);
     }
 }
 

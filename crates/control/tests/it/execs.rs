@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use sandstorm_control::server::{ExecWork, NewExec};
+use sandstorm_control::server::{ExecWork, NewExec, NewSandbox};
 use sandstorm_provider::{Command, ExecSignal, TtySize};
-use sandstorm_types::{ErrorKind, Event, EventBody, ExecId, SandboxId, Status};
+use sandstorm_types::{ErrorKind, Event, EventBody, ExecId, LimitsPatch, SandboxId, Status};
 
 use crate::world::{World, all, eventually, exec, names, plain, shell};
 
@@ -99,6 +99,23 @@ async fn a_disconnect_ends_a_foreground_program() {
     })
     .await;
     assert_eq!(world.control.sandbox(&caller, id).await.unwrap().execs_running, 0);
+}
+
+#[tokio::test]
+async fn background_work_has_no_limit_of_time_but_what_it_was_given() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let limits = LimitsPatch { wall: Some(Duration::from_millis(100)), ..LimitsPatch::default() };
+    let new = NewSandbox { limits, ..plain() };
+    let id = world.control.create_sandbox(&caller, new).await.unwrap().id;
+    let unlimited = world.control.exec(&caller, id, background("sleep 600")).await.unwrap().view.id;
+    let given = NewExec { timeout: Some(Duration::from_millis(200)), ..background("sleep 600") };
+    let limited = world.control.exec(&caller, id, given).await.unwrap();
+    // Both of these end long after the first would have to by the sandbox's limit.
+    assert_eq!(world.control.finish(limited).await.unwrap().status, Status::Timeout);
+    let attached = world.control.exec(&caller, id, shell("sleep 600")).await.unwrap();
+    assert_eq!(world.control.finish(attached).await.unwrap().status, Status::Timeout);
+    assert_eq!(world.control.exec_view(&caller, id, unlimited).await.unwrap().status, None);
 }
 
 #[tokio::test]

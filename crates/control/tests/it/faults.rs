@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use sandstorm_control::server::{EventBodyView, EventFilter, SandboxQuery, Settings};
-use sandstorm_provider::{OpContext, Provider, ProviderEvent};
+use sandstorm_provider::{ListFilter, OpContext, Provider, ProviderEvent};
 use sandstorm_store::Decision;
-use sandstorm_types::{ByteSize, ErrorKind, Phase, TenantId};
+use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Phase, RunSpec, TenantId};
 
 use crate::kernel::KernelProvider;
 use crate::world::{PATIENCE, World, eventually, plain, settings, shell};
@@ -44,6 +44,31 @@ async fn a_creation_that_fails_is_failed_and_gives_everything_back() {
     assert!(world.control.name_sandbox(&caller, "session", "a", plain()).await.is_err());
     provider.faults.create.store(false, Ordering::SeqCst);
     assert!(world.control.name_sandbox(&caller, "session", "a", plain()).await.unwrap().1);
+}
+
+#[tokio::test]
+async fn a_run_whose_sandbox_was_lost_before_it_began_has_another() {
+    let (world, provider) = world().await;
+    let caller = world.caller();
+    let run = || {
+        let spec = RunSpec::new("bash".parse().unwrap(), "printed");
+        let spec =
+            RunSpec { enforcement: Some(Enforcement::BestEffort), stdin: "given".to_owned().into(), ..spec };
+        world.control.run(&caller, spec)
+    };
+    *provider.faults.lost.lock().unwrap() = (2, true);
+    assert_eq!(run().await.unwrap().stdout, "printed");
+    // Not for ever, and not where the program may have begun.
+    for (times, proven) in [(3, true), (1, false)] {
+        *provider.faults.lost.lock().unwrap() = (times, proven);
+        assert_eq!(run().await.unwrap_err().kind(), ErrorKind::Provider);
+        assert_eq!(provider.faults.lost.lock().unwrap().0, 0);
+    }
+    eventually("no sandbox is left", || async {
+        let cx = OpContext::new(TenantId::LOCAL);
+        provider.list(&cx, ListFilter::default()).count().await == 0
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -44,6 +44,8 @@ pub(crate) struct Faults {
     pub(crate) create: AtomicBool,
     pub(crate) destroy: AtomicBool,
     pub(crate) transition: AtomicBool,
+    /// So many sandboxes are lost before their program; whether that is proven.
+    pub(crate) lost: Mutex<(u32, bool)>,
     /// This many forks from now on succeed, later ones fail.
     pub(crate) forks: Mutex<Option<u32>>,
     pub(crate) unable: AtomicBool,
@@ -237,6 +239,14 @@ impl Alteration for Kernels {
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
+        {
+            let mut lost = self.faults.lost.lock().unwrap();
+            if let Some(left) = lost.0.checked_sub(1) {
+                lost.0 = left;
+                let error = Error::new(ErrorKind::Provider, "the sandbox is lost");
+                return Err(if lost.1 { error.with_not_started() } else { error });
+            }
+        }
         if !req.channel {
             return self.memory.exec(cx, id, req).await;
         }

@@ -12,7 +12,7 @@ use sandstorm_types::{
 use crate::world::{World, eventually, names, settings};
 
 /// The code is printed instead of run; see the world.
-fn spec(code: &str) -> RunSpec {
+pub(crate) fn spec(code: &str) -> RunSpec {
     RunSpec { enforcement: Some(Enforcement::BestEffort), ..RunSpec::new("bash".parse().unwrap(), code) }
 }
 

@@ -2,9 +2,11 @@
 
 use http::request::Parts;
 use http::{HeaderMap, header};
+use sandstorm_e2b_wire::{ENVD_PORT, INTERPRETER_PORT};
 pub(crate) use sandstorm_e2b_wire::{PORT_HEADER, SANDBOX_HEADER};
 use sandstorm_types::SandboxId;
 
+use crate::process;
 use crate::refusal::Refusal;
 use crate::state::Dialect;
 
@@ -13,6 +15,8 @@ use crate::state::Dialect;
 pub(crate) struct Address {
     pub(crate) sandbox: String,
     pub(crate) port: u16,
+    /// Named by a host that only this port of this sandbox has.
+    pub(crate) own_host: bool,
 }
 
 impl Dialect {
@@ -20,6 +24,14 @@ impl Dialect {
     pub fn claims(&self, parts: &Parts) -> bool {
         let named = [SANDBOX_HEADER, PORT_HEADER].iter().any(|name| parts.headers.contains_key(*name));
         named || self.host_address(parts).is_some()
+    }
+
+    /// Whether the body of a request that is claimed has no end of its own: it is input for a program.
+    pub fn is_endless(&self, parts: &Parts) -> bool {
+        self.address(parts).is_ok_and(|address| match address.port {
+            ENVD_PORT => parts.uri.path() == process::STREAM_INPUT,
+            port => port != INTERPRETER_PORT,
+        })
     }
 
     /// `{port}-{id}.{domain}`.
@@ -36,7 +48,7 @@ impl Dialect {
             }
         }
         SandboxId::from_bare(sandbox).ok()?;
-        Some(Address { sandbox: sandbox.to_owned(), port: port_number(port)? })
+        Some(Address { sandbox: sandbox.to_owned(), port: port_number(port)?, own_host: true })
     }
 
     pub(crate) fn address(&self, parts: &Parts) -> Result<Address, Refusal> {
@@ -46,7 +58,7 @@ impl Dialect {
         let sandbox = one(&parts.headers, SANDBOX_HEADER);
         let port = one(&parts.headers, PORT_HEADER).and_then(port_number);
         match (sandbox, port) {
-            (Some(sandbox), Some(port)) => Ok(Address { sandbox: sandbox.to_owned(), port }),
+            (Some(sandbox), Some(port)) => Ok(Address { sandbox: sandbox.to_owned(), port, own_host: false }),
             _ => Err(Refusal::invalid("E2b-Sandbox-Id and E2b-Sandbox-Port must both be given, once")),
         }
     }

@@ -1,34 +1,36 @@
 //! The way to the data plane: which sandbox and port a request is for, and whether it may come in.
 //!
-//! A token is a keyed hash of the sandbox's id, so it is looked at before anything is looked up: without the right one
-//! a sandbox that lives, one that ended and one that never was all give the same answer.
+//! A token is looked at before its sandbox is looked up: without the right one a sandbox that lives, one that ended and one
+//! that never was all give the same answer. What comes in without any token gets to public ports and nowhere else.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
-use sandstorm_control::server::Caller;
+use sandstorm_control::server::{Caller, TokenKind, Verb};
 pub(crate) use sandstorm_e2b_wire::ACCESS_TOKEN;
 use sandstorm_e2b_wire::{ENVD_PORT, INTERPRETER_PORT};
 use sandstorm_types::{ErrorKind, Phase, SandboxId, Timestamp};
 use serde_json::json;
-use subtle::ConstantTimeEq;
 use tower::ServiceExt;
 
 use crate::address::{Address, PORT_HEADER, SANDBOX_HEADER, one};
 use crate::query::Query;
 use crate::refusal::Refusal;
-use crate::sandboxes::labels::{AUTO_RESUME, PRIVATE};
+use crate::sandboxes::labels::AUTO_RESUME;
 use crate::signature::{Operation, Signed};
-use crate::state::Dialect;
+use crate::state::{Dialect, PortRequest};
 use crate::{envd, files, interpreter, leftovers};
 
-/// What tokens are for: envd, and everything else behind a port.
-pub(crate) const ENVD: &str = "e2b envd";
-pub(crate) const TRAFFIC: &str = "e2b traffic";
+/// The token of envd: programs and files.
+pub(crate) const ENVD: TokenKind =
+    TokenKind { purpose: "e2b envd", verbs: &[Verb::Look, Verb::Wake, Verb::Run, Verb::Files] };
+/// The token of everything else behind a port, the code interpreter's too.
+pub(crate) const TRAFFIC: TokenKind =
+    TokenKind { purpose: "e2b traffic", verbs: &[Verb::Look, Verb::Wake, Verb::Run, Verb::Connect] };
 
 const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 
@@ -69,8 +71,8 @@ async fn enter(State(planes): State<Planes>, request: Request) -> Response {
     // An id of another form is one that never was.
     let id = SandboxId::from_bare(&address.sandbox).ok();
     let admitted = match address.port {
-        ENVD_PORT => dialect.admit_to_envd(id, &parts),
-        _ => dialect.admit_to_port(id, &parts, address.port),
+        ENVD_PORT => dialect.admit_to_envd(id, &parts).await,
+        _ => dialect.admit_to_port(id, &parts, address.port).await,
     };
     let guest = match admitted {
         Ok(guest) => guest,
@@ -80,11 +82,15 @@ async fn enter(State(planes): State<Planes>, request: Request) -> Response {
         return closed.answer(&address);
     }
     let request = Request::from_parts(parts, body);
-    match address.port {
+    let caller = guest.caller.clone();
+    let mut response = match address.port {
         ENVD_PORT => serve(envd, guest, request).await,
         INTERPRETER_PORT => serve(interpreter, guest, request).await,
-        port => dialect.pass_on(guest, port, request).await,
-    }
+        _ => dialect.pass_on(guest, &address, request).await,
+    };
+    // Whoever serves it cuts the answer when the caller may not hear it any more.
+    response.extensions_mut().insert(caller);
+    response
 }
 
 async fn serve(router: Router, guest: Guest, mut request: Request) -> Response {
@@ -128,43 +134,31 @@ impl Closed {
 
 impl Dialect {
     /// envd takes its own token; files also a signature that was made with it.
-    fn admit_to_envd(&self, id: Option<SandboxId>, parts: &Parts) -> Result<Guest, Closed> {
+    async fn admit_to_envd(&self, id: Option<SandboxId>, parts: &Parts) -> Result<Guest, Closed> {
         let query = Query::of(&parts.uri);
         let presented = one(&parts.headers, ACCESS_TOKEN);
-        let signed = match (presented, parts.uri.path()) {
-            (None, files::PATH) => {
-                let signed = Signed::of(&query, operation(parts));
-                Some(signed.ok_or_else(|| Closed::unauthorized("missing signature query parameter"))?)
-            }
-            _ => None,
-        };
-        let Some(signed) = signed else {
-            let denied = || Closed::unauthorized("unauthorized access, please provide a valid access token");
-            let (Some(id), Some(token)) = (id, presented) else { return Err(denied()) };
-            return self.opened(id, ENVD, token).map_err(|closed| closed.unwrap_or_else(denied));
-        };
-        let invalid = || Closed::unauthorized("invalid signature");
-        let id = id.ok_or_else(invalid)?;
-        let token = self.control.sandbox_token(id, ENVD);
-        if !signed.matches(&token) {
-            return Err(invalid());
+        if presented.is_none() && parts.uri.path() == files::PATH {
+            // An id of another form is one that never was.
+            let id = id.unwrap_or(SandboxId::from_bits(0));
+            return self.signed_for(Some(id), &query, parts).await;
         }
-        in_time(&signed)?;
-        self.opened(id, ENVD, &token).map_err(|closed| closed.unwrap_or_else(invalid))
+        let denied = || Closed::unauthorized("unauthorized access, please provide a valid access token");
+        let (Some(id), Some(token)) = (id, presented) else { return Err(denied()) };
+        self.opened(id, ENVD, token).await.map_err(|closed| closed.unwrap_or_else(denied))
     }
 
-    /// Behind other ports anybody may come in, unless the sandbox was made private. The code interpreter can run
-    /// anything, so it always takes a token.
-    fn admit_to_port(&self, id: Option<SandboxId>, parts: &Parts, port: u16) -> Result<Guest, Closed> {
+    /// Ports take the token for traffic; public ones take everybody. The code interpreter can run anything, so it always
+    /// takes a token.
+    async fn admit_to_port(&self, id: Option<SandboxId>, parts: &Parts, port: u16) -> Result<Guest, Closed> {
         let denied = || {
             let message = format!("traffic access token is missing or invalid: send it as {TRAFFIC_TOKEN}");
             Closed::Refused(Refusal::new(StatusCode::FORBIDDEN, message))
         };
         let traffic = one(&parts.headers, TRAFFIC_TOKEN);
         let access = one(&parts.headers, ACCESS_TOKEN).filter(|_| port == INTERPRETER_PORT);
-        for (purpose, token) in [(TRAFFIC, traffic), (ENVD, access)] {
+        for (kind, token) in [(TRAFFIC, traffic), (ENVD, access)] {
             if let (Some(id), Some(token)) = (id, token) {
-                match self.opened(id, purpose, token) {
+                match self.opened(id, kind, token).await {
                     Err(None) => {}
                     known => return known.map_err(|closed| closed.unwrap_or_else(denied)),
                 }
@@ -173,52 +167,79 @@ impl Dialect {
         if port == INTERPRETER_PORT {
             return Err(denied());
         }
-        // Whoever knows the id of a public sandbox is let in by the token that we have ourselves.
-        let id = id.ok_or(Closed::NoSandbox)?;
-        let guest = self.opened(id, TRAFFIC, &self.control.sandbox_token(id, TRAFFIC));
-        guest.map_err(|_| Closed::NoSandbox)
+        let sandbox = id.ok_or(Closed::NoSandbox)?;
+        match self.control.visitor(sandbox) {
+            Ok(caller) => self.counted(Guest { caller, sandbox }),
+            Err(error) if error.kind() == ErrorKind::Forbidden => Err(denied()),
+            Err(_) => Err(Closed::NoSandbox),
+        }
     }
 
     /// Who comes with this token; `None` when it is the wrong one.
-    fn opened(&self, sandbox: SandboxId, purpose: &str, token: &str) -> Result<Guest, Option<Closed>> {
-        let caller = match self.control.authenticate_sandbox(sandbox, purpose, token) {
-            Ok(caller) => caller,
-            Err(error) if error.kind() == ErrorKind::Unauthenticated => return Err(None),
-            Err(_) => return Err(Some(Closed::NoSandbox)),
-        };
-        self.control.count_request(&caller).map_err(|error| Some(Closed::Refused(error.into())))?;
-        Ok(Guest { caller, sandbox })
+    async fn opened(
+        &self,
+        sandbox: SandboxId,
+        kind: TokenKind,
+        token: &str,
+    ) -> Result<Guest, Option<Closed>> {
+        match self.control.authenticate_sandbox(sandbox, kind, token).await {
+            Ok(caller) => self.counted(Guest { caller, sandbox }).map_err(Some),
+            Err(error) if error.kind() == ErrorKind::Unauthenticated => Err(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Some(Closed::NoSandbox)),
+            Err(error) => Err(Some(Closed::Refused(error.into()))),
+        }
+    }
+
+    fn counted(&self, guest: Guest) -> Result<Guest, Closed> {
+        self.control.count_request(&guest.caller).map_err(|error| Closed::Refused(error.into()))?;
+        Ok(guest)
     }
 
     /// For an address of a file that names no sandbox: the one whose token made the signature, or was presented.
     pub(crate) async fn admit_to_files(&self, parts: &Parts) -> Result<Guest, Response> {
         let query = Query::of(&parts.uri);
-        let found = match one(&parts.headers, ACCESS_TOKEN) {
-            Some(presented) => {
-                let same = |token: &str| bool::from(token.as_bytes().ct_eq(presented.as_bytes()));
-                let found = self.control.sandbox_by_token(ENVD, same);
-                found.ok_or_else(|| Closed::unauthorized("invalid access token"))
-            }
-            None => self.signed_for(&query, parts),
-        };
-        let nowhere = Address { sandbox: String::new(), port: ENVD_PORT };
         let entered = async {
-            let (sandbox, caller) = found?;
-            self.control.count_request(&caller).map_err(|error| Closed::Refused(error.into()))?;
-            let guest = Guest { caller, sandbox };
+            let guest = match one(&parts.headers, ACCESS_TOKEN) {
+                Some(presented) => {
+                    let found = self.control.authenticate_token(ENVD, presented).await;
+                    self.found(found, "invalid access token")?
+                }
+                None => self.signed_for(None, &query, parts).await?,
+            };
             self.awake(&guest).await?;
             Ok(guest)
         };
+        let nowhere = Address { sandbox: String::new(), port: ENVD_PORT, own_host: false };
         entered.await.map_err(|closed: Closed| closed.answer(&nowhere))
     }
 
-    fn signed_for(&self, query: &Query, parts: &Parts) -> Result<(SandboxId, Caller), Closed> {
+    async fn signed_for(
+        &self,
+        sandbox: Option<SandboxId>,
+        query: &Query,
+        parts: &Parts,
+    ) -> Result<Guest, Closed> {
         let signed = Signed::of(query, operation(parts));
         let signed = signed.ok_or_else(|| Closed::unauthorized("missing signature query parameter"))?;
-        let found = self.control.sandbox_by_token(ENVD, |token| signed.matches(token));
-        let found = found.ok_or_else(|| Closed::unauthorized("invalid signature"))?;
+        let found = self.control.authenticate_signature(sandbox, ENVD, signed.matcher()).await;
+        let guest = self.found(found, "invalid signature")?;
         in_time(&signed)?;
-        Ok(found)
+        Ok(guest)
+    }
+
+    fn found(
+        &self,
+        found: sandstorm_provider::Result<(SandboxId, Caller)>,
+        otherwise: &str,
+    ) -> Result<Guest, Closed> {
+        match found {
+            Ok((sandbox, caller)) => self.counted(Guest { caller, sandbox }),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::Unauthenticated => Closed::unauthorized(otherwise),
+                ErrorKind::NotFound => Closed::NoSandbox,
+                _ => Closed::Refused(error.into()),
+            }),
+        }
     }
 
     /// Whether the sandbox can be called; one that may wake by itself is woken.
@@ -236,15 +257,13 @@ impl Dialect {
     }
 
     /// To whatever listens on a port of the sandbox.
-    async fn pass_on(&self, guest: Guest, port: u16, mut request: Request<Body>) -> Response {
+    async fn pass_on(&self, guest: Guest, address: &Address, mut request: Request<Body>) -> Response {
         let Guest { caller, sandbox } = guest;
-        if let Err(closed) = self.check_private(&caller, sandbox, request.headers()).await {
-            return closed.into_response();
-        }
+        let (port, own_host) = (address.port, address.own_host);
         for ours in [SANDBOX_HEADER, PORT_HEADER, TRAFFIC_TOKEN] {
             request.headers_mut().remove(ours);
         }
-        match (self.forward)(caller, sandbox, port, request).await {
+        match (self.forward)(PortRequest { caller, sandbox, port, own_host, request }).await {
             Some(response) => response,
             None => {
                 let message = "The sandbox is running but port is not open";
@@ -252,25 +271,6 @@ impl Dialect {
                     json!({"sandboxId": sandbox.bare(), "message": message, "port": port, "code": 502});
                 (StatusCode::BAD_GATEWAY, Json(body)).into_response()
             }
-        }
-    }
-
-    async fn check_private(
-        &self,
-        caller: &Caller,
-        sandbox: SandboxId,
-        headers: &HeaderMap,
-    ) -> Result<(), Refusal> {
-        let view = self.control.sandbox(caller, sandbox).await?;
-        let good = one(headers, TRAFFIC_TOKEN)
-            .is_some_and(|token| self.control.authenticate_sandbox(sandbox, TRAFFIC, token).is_ok());
-        match view.spec.labels.get(PRIVATE) == Some("true") && !good {
-            true => {
-                let message =
-                    format!("traffic access token is missing or invalid: send it as {TRAFFIC_TOKEN}");
-                Err(Refusal::new(StatusCode::FORBIDDEN, message))
-            }
-            false => Ok(()),
         }
     }
 }

@@ -38,8 +38,11 @@ async fn find(
     let (mut parts, body) = request.into_parts();
     match dialect.admit_to_files(&parts).await {
         Ok(guest) => {
+            let caller = guest.caller.clone();
             parts.extensions.insert(guest);
-            next.run(Request::from_parts(parts, body)).await
+            let mut response = next.run(Request::from_parts(parts, body)).await;
+            response.extensions_mut().insert(caller);
+            response
         }
         Err(refused) => refused,
     }

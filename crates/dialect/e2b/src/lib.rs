@@ -29,4 +29,4 @@ mod state;
 
 pub use refusal::refusal;
 pub use settings::E2bSettings;
-pub use state::{Dialect, Forward};
+pub use state::{Dialect, Forward, PortRequest};

@@ -20,6 +20,9 @@ use crate::rpc::{self, Code, RpcError, RpcResult};
 use crate::state::Dialect;
 use known::Known;
 
+/// The one call whose request is a stream.
+pub(crate) const STREAM_INPUT: &str = "/process.Process/StreamInput";
+
 pub(crate) async fn call(
     State(dialect): State<Dialect>,
     Extension(guest): Extension<Guest>,

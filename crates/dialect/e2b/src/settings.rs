@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sandstorm_provider::Closing;
 use sandstorm_types::{LimitsPatch, Requirement, Template};
-use tokio_util::sync::CancellationToken;
 
 /// The template of the plain SDK, and that of the code interpreter.
 pub(crate) const BASE: &str = "base";
@@ -26,7 +26,7 @@ pub struct E2bSettings {
     /// The longest lifetime that may be asked for.
     pub longest_lifetime: Duration,
     /// Cancelled when the server stops: endless streams end then.
-    pub closing: CancellationToken,
+    pub closing: Closing,
 }
 
 impl Default for E2bSettings {
@@ -38,7 +38,7 @@ impl Default for E2bSettings {
             network: true,
             limits: LimitsPatch::default(),
             longest_lifetime: Duration::from_secs(86_400),
-            closing: CancellationToken::new(),
+            closing: Closing::default(),
         }
     }
 }

@@ -1,10 +1,15 @@
 //! Signatures of file addresses, as E2B's SDKs make them from a sandbox's token.
 
 use data_encoding::BASE64_NOPAD;
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256};
 use subtle::ConstantTimeEq;
 
 use crate::query::Query;
+
+/// The longest path that a kernel takes, and more than a user, a signature or a time is long. What is longer is refused before
+/// anything is worked out for it: who comes with a signature has no key yet.
+const LONGEST_PATH: usize = 4096;
+const LONGEST_WORD: usize = 128;
 
 /// What a signature is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,30 +30,46 @@ pub(crate) struct Signed<'a> {
 }
 
 impl<'a> Signed<'a> {
-    /// `None` when the address has no signature.
+    /// `None` when the address has no signature, or what nobody signs.
     pub(crate) fn of(query: &'a Query, operation: Operation) -> Option<Self> {
+        let part = |name: &str, longest: usize| {
+            let text = query.get(name).unwrap_or_default();
+            (text.len() <= longest).then_some(text)
+        };
         Some(Self {
-            path: query.get("path").unwrap_or_default(),
-            user: query.get("username").unwrap_or_default(),
-            signature: query.get("signature").filter(|text| !text.is_empty())?,
-            expiration: query.get("signature_expiration").filter(|text| !text.is_empty()),
+            path: part("path", LONGEST_PATH)?,
+            user: part("username", LONGEST_WORD)?,
+            signature: part("signature", LONGEST_WORD).filter(|text| !text.is_empty())?,
+            expiration: Some(part("signature_expiration", LONGEST_WORD)?).filter(|text| !text.is_empty()),
             operation,
         })
     }
 
-    /// Whether it was made with this token.
-    pub(crate) fn matches(&self, token: &str) -> bool {
+    /// Whether it was made with a token that is asked about. What all answers have in common is worked out once, however
+    /// many are asked about.
+    pub(crate) fn matcher(&self) -> impl Fn(&str) -> bool {
         let operation = match self.operation {
             Operation::Read => "read",
             Operation::Write => "write",
         };
-        let mut text = format!("{}:{operation}:{}:{token}", self.path, self.user);
-        if let Some(expiration) = self.expiration {
-            text.push(':');
-            text.push_str(expiration);
+        let mut common = Context::new(&SHA256);
+        common.update(format!("{}:{operation}:{}:", self.path, self.user).as_bytes());
+        move |token| {
+            let mut own = common.clone();
+            own.update(token.as_bytes());
+            if let Some(expiration) = self.expiration {
+                own.update(b":");
+                own.update(expiration.as_bytes());
+            }
+            let expected = format!("v1_{}", BASE64_NOPAD.encode(own.finish().as_ref()));
+            bool::from(expected.as_bytes().ct_eq(self.signature.as_bytes()))
         }
-        let expected = format!("v1_{}", BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()));
-        bool::from(expected.as_bytes().ct_eq(self.signature.as_bytes()))
+    }
+
+    /// Whether it was made with this token.
+    #[cfg(test)]
+    pub(crate) fn matches(&self, token: &str) -> bool {
+        self.matcher()(token)
     }
 
     /// Whether its time is over. One that cannot be read never was good.
@@ -80,7 +101,25 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_signs_costs_nothing() {
+        let long = |length: usize| "a".repeat(length);
+        let asked = |path: usize, user: usize, signature: usize, end: usize| {
+            let (path, user, signature, end) = (long(path), long(user), long(signature), long(end));
+            let text =
+                format!("path=/{path}&username={user}&signature={signature}&signature_expiration={end}");
+            Signed::of(&query(&text), Operation::Read).is_some()
+        };
+        assert!(asked(4095, 10, 46, 10));
+        for (path, user, signature, end) in
+            [(4096, 1, 46, 1), (1, 60_000, 46, 1), (1, 1, 60_000, 1), (1, 1, 46, 60_000)]
+        {
+            assert!(!asked(path, user, signature, end), "{path} {user} {signature} {end}");
+        }
+    }
+
+    #[test]
     fn everything_that_is_signed_counts() {
+        use ring::digest::digest;
         let sign =
             |text: &str| BASE64_NOPAD.encode(digest(&SHA256, text.as_bytes()).as_ref()).replace('+', "%2B");
         let good = sign("/a:write:root:t:99");

@@ -17,8 +17,18 @@ use crate::process::known::Processes;
 use crate::settings::E2bSettings;
 
 /// Carries a request to a port of a sandbox and gives the answer; `None` when nothing listens there.
-pub type Forward =
-    Arc<dyn Fn(Caller, SandboxId, u16, Request) -> BoxFuture<'static, Option<Response>> + Send + Sync>;
+pub type Forward = Arc<dyn Fn(PortRequest) -> BoxFuture<'static, Option<Response>> + Send + Sync>;
+
+/// A request to a port of a sandbox, from somebody who may connect to it.
+#[derive(Debug)]
+pub struct PortRequest {
+    pub caller: Caller,
+    pub sandbox: SandboxId,
+    pub port: u16,
+    /// Whether the client sees the port under a host of its own, and not under that of the API.
+    pub own_host: bool,
+    pub request: Request,
+}
 
 /// The dialect; cloning gives another hand on the same one.
 #[derive(Clone)]
@@ -38,7 +48,7 @@ pub struct Shared {
 
 impl Dialect {
     pub fn new(control: Control, settings: E2bSettings, forward: Forward) -> Self {
-        let tasks = Tasks::until(settings.closing.clone());
+        let tasks = Tasks::until(&settings.closing);
         Self(Arc::new(Shared {
             control,
             settings,

@@ -23,14 +23,14 @@ pub const METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 /// What needs a key: each request finds its caller as `Extension<Caller>`, and its `Host` was looked at before.
 pub fn router(server: &Server) -> Router {
     let sessions = Arc::clone(&server.0.sessions);
-    let owners = Owners::new(Arc::clone(&sessions));
+    let owners = Owners::new(Arc::clone(&sessions), server.0.control.clone());
     let settings = &server.0.settings;
     let config = StreamableHttpServerConfig::default()
         // Looked at already, here and before.
         .disable_allowed_hosts()
         .disable_allowed_origins()
         .with_max_request_body_bytes(settings.largest_message)
-        .with_cancellation_token(settings.closing.clone());
+        .with_cancellation_token(settings.closing.child_token());
     let each = server.clone();
     let service: StreamableHttpService<Client, LocalSessionManager> =
         StreamableHttpService::new(move || Ok(each.client()), sessions, config);

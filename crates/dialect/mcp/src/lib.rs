@@ -15,6 +15,8 @@ mod fixtures;
 mod handles;
 mod home;
 mod http;
+#[cfg(test)]
+mod leaving_tests;
 mod progress;
 mod prompts;
 mod refusal;

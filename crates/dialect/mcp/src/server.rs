@@ -29,7 +29,7 @@ use crate::home::Home;
 use crate::progress::Progress;
 use crate::refusal::Refusal;
 use crate::resources::{self, Subscriptions};
-use crate::sessions::SESSION;
+use crate::sessions::{Presence, SESSION};
 use crate::settings::McpSettings;
 use crate::tasks::LongCalls;
 use crate::tools::Tools;
@@ -62,7 +62,7 @@ pub struct Server(pub(crate) Arc<Shared>);
 
 impl Server {
     pub fn new(control: Control, settings: McpSettings) -> Self {
-        let background = Tasks::until(settings.closing.clone());
+        let background = Tasks::until(&settings.closing);
         let sessions = Arc::new(LocalSessionManager::default());
         let fixtures =
             settings.conformance_fixtures.then(|| Fixtures::default().with_sessions(Arc::clone(&sessions)));
@@ -267,7 +267,16 @@ impl ServerHandler for Client {
             drop(seat);
             result
         });
-        self.shared.long_calls.answer(&self.shared.settings, &owner, &context, work).await
+        let presence = parts(&context).and_then(|parts| parts.extensions.get::<Presence>()).cloned();
+        let patience = self.shared.settings.gone_after;
+        let left = async move {
+            match presence {
+                Some(presence) => presence.left(patience).await,
+                // Where there is no session the call hears of its client's end by its connection.
+                None => std::future::pending().await,
+            }
+        };
+        self.shared.long_calls.answer(&self.shared.settings, &owner, &context, work, left).await
     }
 
     async fn list_resources(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use sandstorm_provider::Closing;
 
 /// Tools that are switched on together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,10 +64,13 @@ pub struct McpSettings {
     pub allowed_origins: Vec<String>,
     /// Whether clients reach it by TLS.
     pub secure: bool,
+    /// A client of a session that has nothing open for so long is gone, and its calls end. Before that it may come back for
+    /// the rest of an answer that broke off.
+    pub gone_after: Duration,
     /// Where clients reach this server, if it is not where they say that they do.
     pub public_url: Option<String>,
     /// The server is going: streams end.
-    pub closing: CancellationToken,
+    pub closing: Closing,
 }
 
 impl Default for McpSettings {
@@ -85,8 +88,9 @@ impl Default for McpSettings {
             conformance_fixtures: false,
             allowed_origins: Vec::new(),
             secure: false,
+            gone_after: Duration::from_secs(30),
             public_url: None,
-            closing: CancellationToken::new(),
+            closing: Closing::default(),
         }
     }
 }

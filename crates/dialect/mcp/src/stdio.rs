@@ -20,7 +20,7 @@ pub async fn serve_stdio(
 ) -> Result<(), StdioError> {
     let client = server.client_of(caller, None);
     let closing = server.0.settings.closing.clone();
-    let served = client.clone().serve_with_ct((input, output), closing.clone()).await;
+    let served = client.clone().serve_with_ct((input, output), closing.child_token()).await;
     let done = match served {
         Ok(running) => {
             let _ = running.waiting().await;

@@ -34,13 +34,15 @@ impl fmt::Debug for LongCalls {
 }
 
 impl LongCalls {
-    /// Waits for a call. One that is cancelled, by word or because its client is gone, ends at once.
+    /// Waits for a call. One that is cancelled, by word or because its client is gone, ends at once; so does one whose
+    /// client `left` for good.
     pub(crate) async fn answer(
         &self,
         settings: &McpSettings,
         owner: &Caller,
         context: &RequestContext<RoleServer>,
         mut work: Work,
+        left: impl Future<Output = ()>,
     ) -> Result<CallToolResponse, ErrorData> {
         // As the request itself says. In the revisions with sessions only the client may make a call a task, whatever it said
         // that it knows.
@@ -56,6 +58,7 @@ impl LongCalls {
             biased;
             result = &mut work => return Ok(result.into()),
             () = context.ct.cancelled() => return Err(ErrorData::invalid_request("the call was cancelled", None)),
+            () = left => return Err(ErrorData::invalid_request("the client is gone", None)),
             () = settings.closing.cancelled() => return Err(ErrorData::internal_error("the server is stopping", None)),
             () = until_task => {}
         }

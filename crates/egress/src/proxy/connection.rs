@@ -94,7 +94,7 @@ async fn pass(shared: &Shared, client: &mut TcpStream, destination: &Destination
     shared.count_connected();
     tokio::select! {
         biased;
-        () = no_longer(changes, |policy| holds(policy).is_some_and(|permit| permit.reaches(address))) => {
+        () = no_longer(changes, |policy| holds(policy).is_some_and(|permit| permit.check(address, shared.boundary()).is_ok())) => {
             Err(Refusal::PolicyChanged)
         }
         outcome = relay::relay(shared, client, &mut server, held) => outcome,
@@ -208,8 +208,18 @@ async fn dial(
             }
         }
     };
+    if permit == Permit::Public && addresses.iter().any(IpAddr::is_ipv6) {
+        shared.boundary().learn().await;
+    }
     let mut refusal = Refusal::ForbiddenAddress;
-    for address in addresses.into_iter().filter(|&address| permit.reaches(address)).take(MAX_ADDRESSES) {
+    let mut within = Vec::new();
+    for address in addresses {
+        match permit.check(address, shared.boundary()) {
+            Ok(()) => within.push(address),
+            Err(reason) => refusal = reason,
+        }
+    }
+    for address in within.into_iter().take(MAX_ADDRESSES) {
         let target = SocketAddr::new(address, destination.port());
         match timeout(patience, shared.upstream.dialer.dial(target)).await {
             Ok(Ok(server)) => return Ok((server, address)),

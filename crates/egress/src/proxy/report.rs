@@ -36,6 +36,8 @@ pub enum Refusal {
     Unresolved,
     #[error("the destination is not a public address")]
     ForbiddenAddress,
+    #[error("the operator of this machine denies the address")]
+    DeniedAddress,
     #[error("the destination did not answer")]
     Unreachable,
     #[error("a connection to this port must speak TLS")]

@@ -8,6 +8,7 @@ use sandstorm_types::{HostName, NetworkPolicy, Rule};
 use tokio::sync::watch;
 
 use super::report::{Counters, Refusal, Tally};
+use crate::boundary::Boundary;
 use crate::denial::{Denial, Denials};
 use crate::limits::{Limits, Options, ServerName};
 use crate::names::Names;
@@ -54,6 +55,10 @@ impl Shared {
 
     pub(super) fn opened(&self) -> &[Rule] {
         &self.options.opened
+    }
+
+    pub(super) fn boundary(&self) -> &Boundary {
+        &self.options.boundary
     }
 
     pub(super) fn server_name(&self) -> ServerName {

@@ -47,6 +47,12 @@ impl Found {
         }
         Ok(Self(found))
     }
+
+    /// How many may be alive.
+    pub(crate) fn alive(&self) -> usize {
+        let over = |journal: &ExecJournal| journal.restored().is_some_and(|restored| restored.ended);
+        self.0.iter().filter(|(_, journal)| !over(journal)).count()
+    }
 }
 
 /// Programs that may live, until the agent says which of them do.

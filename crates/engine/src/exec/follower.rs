@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::blame::{Memory, Tally};
 use super::clock::WallClock;
+use super::space::Full;
 use super::{Followed, Sent};
 use crate::living::{Living, limit_of, limits_hit, usage_of};
 
@@ -32,6 +33,8 @@ pub(super) struct Follower {
     known: [u64; 3],
     /// Set when an event could not be kept.
     broken: CancellationToken,
+    /// Whether something waits for space where journals are.
+    full: Full,
 }
 
 impl Follower {
@@ -46,6 +49,7 @@ impl Follower {
             began: followed.began,
             known,
             broken: CancellationToken::new(),
+            full: Full::default(),
         }
     }
 
@@ -66,13 +70,17 @@ impl Follower {
         };
         let _ = self.handle.input.say(ToAgent::Signal { id: self.handle.id, signal: 9 });
         let ended = tokio::time::timeout(LAST_WORDS, self.drain()).await.unwrap_or(None);
+        if self.full.waits() {
+            // What waits for space is let go of: the program was ended, and whoever ended it waits for that.
+            self.log.miss();
+        }
         self.close(ended, Some(cause)).await;
     }
 
     /// Passes output on until the program ends. `None`: its sandbox ended first.
     async fn follow(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
-            if let Some(ended) = self.keep(event) {
+            if let Some(ended) = self.keep(event).await {
                 return Some(ended);
             }
             self.log.pace().await;
@@ -83,7 +91,7 @@ impl Follower {
     /// After a kill: what it still wrote is kept up to the limit, but nobody is waited for.
     async fn drain(&mut self) -> Option<(Ending, Usage)> {
         while let Some(event) = self.handle.next().await {
-            if let Some(ended) = self.keep(event) {
+            if let Some(ended) = self.keep(event).await {
                 return Some(ended);
             }
         }
@@ -91,21 +99,17 @@ impl Follower {
     }
 
     /// Keeps what an event brings. `Some`: the program ended.
-    fn keep(&mut self, event: TaskEvent) -> Option<(Ending, Usage)> {
+    async fn keep(&mut self, event: TaskEvent) -> Option<(Ending, Usage)> {
         let kept = match event {
             TaskEvent::Output { stream, bytes } => {
                 let bytes = self.unknown(stream, bytes);
-                match stream {
-                    AgentStream::Output => self.log.write(Stream::Stdout, bytes),
-                    AgentStream::Error => self.log.write(Stream::Stderr, bytes),
-                    AgentStream::Side => self.log.write_channel(bytes),
-                }
+                self.write(stream, bytes).await
             }
             TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
             // The program was not executed although its walls stood, such as a script without an interpreter.
             TaskEvent::Failed(failure) => {
                 let message = format!("{}\n", io::Error::from_raw_os_error(failure.errno));
-                self.log.write(Stream::Stderr, Bytes::from(message))
+                self.write(AgentStream::Error, Bytes::from(message)).await
             }
             TaskEvent::Started(walls) => check_walls(&walls).map_err(io::Error::other),
             TaskEvent::Closed => Ok(()),
@@ -114,6 +118,30 @@ impl Follower {
             self.fail(&error);
         }
         None
+    }
+
+    /// Writes output down. Without space for it the agent has no credit back meanwhile, and the program waits in its pipe.
+    async fn write(&mut self, stream: AgentStream, bytes: Bytes) -> io::Result<()> {
+        loop {
+            let bytes = bytes.clone();
+            let written = match stream {
+                AgentStream::Output => self.log.write(Stream::Stdout, bytes),
+                AgentStream::Error => self.log.write(Stream::Stderr, bytes),
+                AgentStream::Side => self.log.write_channel(bytes),
+            };
+            match written {
+                Err(error) if Full::is(&error) && self.is_kept() => self.full.wait(&error).await,
+                written => {
+                    self.full.over();
+                    return written;
+                }
+            }
+        }
+    }
+
+    /// Whether the journal is still wanted: it goes with its sandbox.
+    fn is_kept(&self) -> bool {
+        self.living.journals.as_ref().is_some_and(|dir| dir.exists())
     }
 
     /// The bytes without those that the log has already.
@@ -177,8 +205,13 @@ impl Follower {
             truncated: PerStream::default(),
             usage,
         };
-        if let Err(error) = self.log.end(end) {
-            self.fail(&error);
+        // Nobody hears of an end that a later host would not know.
+        while let Err(error) = self.log.end(end) {
+            if !Full::is(&error) || !self.is_kept() {
+                self.fail(&error);
+                break;
+            }
+            self.full.wait(&error).await;
         }
         // The end is kept here now; of a program that was killed the agent may not have seen it yet.
         self.handle.forget(ended.is_none());

@@ -23,19 +23,26 @@ use crate::living::{Living, limit_of};
 /// How long a sandbox may outlive its last program before what that left is ended.
 const SOON: Duration = Duration::from_millis(10);
 
+/// When to come back to a server whose disk is full.
+const FULL: Duration = Duration::from_secs(5);
+
 /// Starts a program. Dropping the future before it resolves ends what was started.
 pub(crate) async fn start(
     living: &Arc<Living>,
     mut request: ExecRequest,
     tasks: &Tasks,
 ) -> Result<(Exec, Followed)> {
-    living.check_ready()?;
-    living.agent.ready().await.map_err(lost)?;
-    program::lay_out_large(&living.agent, &mut request).await?;
-    let program = program::program(&living.spec, &mut request);
+    let prepare = async {
+        living.check_ready()?;
+        living.agent.ready().await.map_err(lost)?;
+        program::lay_out_large(&living.agent, &mut request).await?;
+        let program = program::program(&living.spec, &mut request);
+        let guest = guest::for_program(living, &program, tasks).await?;
+        Ok((program, guest))
+    };
+    let (program, guest) = prepare.await.map_err(Error::with_not_started)?;
     let plan = Plan::of(living, &request);
     let (input, channel, mut feeding) = of_request(request.stdin, request.channel);
-    let guest = guest::for_program(living, &program, tasks).await;
     let before = Before::ask(living);
     let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
     if living.agent.has_untold() {
@@ -102,6 +109,7 @@ struct Plan {
     lasting: bool,
     replay: bool,
     background: bool,
+    streamed: bool,
     attended: bool,
     streams_input: bool,
     channel: bool,
@@ -117,19 +125,15 @@ struct Begun {
 impl Plan {
     fn of(living: &Living, request: &ExecRequest) -> Self {
         let limit = request.output.unwrap_or(living.spec.limits.output);
-        let keep = match (request.replay, request.lasting) {
-            (true, _) => Keep::UpTo(limit),
-            (false, false) => Keep::UntilTaken,
-            (false, true) => Keep::UntilForgotten,
-        };
         Self {
             id: request.id,
-            keep,
+            keep: Keep::of(request, limit),
             limit,
             timeout: request.timeout.unwrap_or(living.spec.limits.wall),
             lasting: request.lasting,
             replay: request.replay,
             background: request.background,
+            streamed: request.is_streamed(),
             attended: request.attended && !request.background,
             streams_input: request.stdin == Stdin::Stream,
             channel: request.channel,
@@ -147,6 +151,7 @@ impl Plan {
             lasting: about.lasting,
             replay: about.limit.is_some(),
             background: true,
+            streamed: false,
             attended: false,
             streams_input: about.input,
             channel: about.channel,
@@ -166,6 +171,9 @@ impl Plan {
             Some(journal) => ExecLog::journaled(self.keep, Box::new(journal.clone())).map_err(unwritten)?,
             None => ExecLog::new(self.keep),
         };
+        if self.streamed {
+            log.pass_on_beyond();
+        }
         Ok(Followed::new(living, (began, begun.guest), log, journal, ends))
     }
 
@@ -222,6 +230,7 @@ impl Plan {
         // Without a journal the next host would not know it.
         let tag: Option<Tag> = (self.lasting && starting.journal.is_some()).then(|| tag_of(self.id));
         let task = Task::Program(program);
+        let handed = matches!(guest, Some(Given::FromHere(_)));
         let began = match guest {
             Some(Given::FromHere(job)) => Some(from_here(living, job, &task, feeding).await?),
             _ => None,
@@ -237,16 +246,26 @@ impl Plan {
                 Err(AgentError::Gone) => living.agent.ended_task(Vec::new()),
                 started => started.map_err(lost)?,
             },
-            None => feeding.start(&living.agent, task, tag).map_err(lost)?,
+            // What could not be sent was not begun.
+            None => {
+                feeding.start(&living.agent, task, tag).map_err(|error| lost(error).with_not_started())?
+            }
         };
-        wait_for_start(living, starting.handle.insert(handle)).await?;
+        match wait_for_start(living, starting.handle.insert(handle)).await {
+            // The program may run, and have said this itself: it must not be started again.
+            Err(Missed::Guest) if handed => {
+                return Err(lost(AgentError::Protocol("a guest without its program")).into());
+            }
+            waited => waited?,
+        }
         feeding.started();
         Ok(starting)
     }
 
     /// What nobody can take over needs no journal: a log that flows keeps nothing anyway.
     fn journal(&self, living: &Living, began: Tally, guest: Option<u32>) -> Result<Option<ExecJournal>> {
-        let Some(dir) = living.journals.as_ref().filter(|_| self.keep != Keep::UntilTaken) else {
+        let flows = matches!(self.keep, Keep::UntilTaken | Keep::UpToUntilTaken(_));
+        let Some(dir) = living.journals.as_ref().filter(|_| !flows) else {
             return Ok(None);
         };
         let about = About {
@@ -378,8 +397,9 @@ async fn wait_for_start(living: &Living, handle: &mut TaskHandle) -> Result<(), 
 fn unwritten(error: std::io::Error) -> Error {
     let kind = match error.kind() {
         std::io::ErrorKind::AlreadyExists => ErrorKind::Conflict,
-        std::io::ErrorKind::StorageFull => ErrorKind::Capacity,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::Capacity,
         _ => ErrorKind::Internal,
     };
-    Error::new(kind, "the journal of the exec cannot be written").with_source(error)
+    let refused = Error::new(kind, "the journal of the exec cannot be written").with_source(error);
+    if kind == ErrorKind::Capacity { refused.with_retry_after(FULL) } else { refused }
 }

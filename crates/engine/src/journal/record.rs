@@ -13,7 +13,7 @@ use crate::exec::Tally;
 pub(super) const HEADER: usize = 8;
 
 /// Longest content: a chunk of output and room for its envelope.
-const LONGEST: usize = 1 << 20;
+pub(super) const LONGEST: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Record {

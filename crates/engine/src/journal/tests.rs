@@ -166,3 +166,25 @@ fn time_runs_only_while_it_runs() {
     let left = journal.time_left().unwrap();
     assert!(left < Duration::from_millis(499_990) && left > Duration::from_secs(400), "{left:?}");
 }
+
+#[tokio::test]
+async fn what_is_left_of_a_program_that_ended_survives_its_compaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = ExecJournal::create(dir.path().join("exec"), ABOUT).unwrap();
+    journal.append(0, &ExecEvent::Started).unwrap();
+    let text = "x".repeat(256 << 10);
+    for number in 1..=12 {
+        journal.append(number, &output(Stream::Stdout, (number - 1) * (256 << 10), &text)).unwrap();
+    }
+    journal.set_clock(Duration::from_secs(9), true).unwrap();
+    journal.append(13, &ExecEvent::Exited(end())).unwrap();
+    let before = journal.length();
+    journal.forget(12).unwrap();
+    assert!(journal.length() < before / 2, "{}", journal.length());
+    let left = all(&journal, 12);
+    assert_eq!(left.len(), 2);
+    assert_eq!(left[1], ExecEvent::Exited(end()));
+    let found = ExecJournal::open(&dir.path().join("exec")).unwrap();
+    assert_eq!(all(&found, 12), left);
+    assert!(found.restored().unwrap().ended && found.time_left().is_some());
+}

@@ -3,19 +3,28 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sandstorm_agent_client::socket::Socket;
 use sandstorm_jail::cgroup::{Counters, Meter};
 use sandstorm_jail::launcher::{Answer, Ended, Launched, Refusal, Request, TransplantReport};
 use sandstorm_jail::packet;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Listed;
 use crate::guest::WaitingGuest;
 
 /// Ends of jails that nobody here knows, kept for whoever asks.
 const UNHEARD: usize = 4096;
+
+/// How often it is asked for a sign of life while anybody waits for it.
+const PULSE: Duration = Duration::from_secs(1);
+/// A launcher answers that at once unless something is wrong with it, or with the whole machine.
+const SILENCE: Duration = Duration::from_secs(10);
+/// By then its guardian has replaced it, if there is one that can.
+const HOPELESS: Duration = Duration::from_secs(90);
 
 type LaunchAnswer = Result<(Launched, Vec<OwnedFd>), Refusal>;
 type DoneAnswer = Result<Given, Refusal>;
@@ -35,6 +44,8 @@ type Queues<T> = HashMap<String, VecDeque<oneshot::Sender<T>>>;
 pub(super) struct Connection {
     socket: Socket,
     waiting: Mutex<Waiting>,
+    /// Whether the launcher has not answered for too long.
+    silent: watch::Sender<bool>,
 }
 
 /// Who waits for which answer.
@@ -49,6 +60,8 @@ pub(super) struct Waiting {
     transplants: Queues<TransplantAnswer>,
     lists: VecDeque<(mpsc::UnboundedSender<Listed>, oneshot::Sender<()>)>,
     ends: HashMap<String, oneshot::Sender<Ended>>,
+    /// Jails whose end nobody waits for, and for which there was no room to say so.
+    unsaid: Vec<String>,
     unheard: Vec<Ended>,
     closed: bool,
     replaced: bool,
@@ -56,7 +69,11 @@ pub(super) struct Waiting {
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: Socket::new(socket)?, waiting: Mutex::default() })
+        Ok(Self {
+            socket: Socket::new(socket)?,
+            waiting: Mutex::default(),
+            silent: watch::Sender::new(false),
+        })
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -107,8 +124,58 @@ impl Connection {
         self.ask(request, &[], |_, _: oneshot::Sender<()>| {}).await.map(drop)
     }
 
-    pub(super) fn send_now(&self, request: &Request) {
-        let _ = packet::send(self.socket.as_fd(), request, &[]);
+    /// Asks for a jail's end: now, or as soon as there is room.
+    pub(super) fn kill_now(&self, name: &str) {
+        let sent = packet::send(self.socket.as_fd(), &Request::Kill { name: name.to_owned() }, &[]);
+        if sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.waiting().unsaid.push(name.to_owned());
+        }
+    }
+
+    /// Whether the launcher has not answered for too long.
+    pub(super) fn is_silent(&self) -> bool {
+        *self.silent.borrow()
+    }
+
+    /// Waits until it has not.
+    pub(super) async fn silence(&self) {
+        let mut silent = self.silent.subscribe();
+        if silent.wait_for(|silent| *silent).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Watches over the launcher while somebody waits for it. Ends when it is not coming back.
+    pub(super) async fn watch(&self) {
+        loop {
+            tokio::time::sleep(PULSE).await;
+            if !self.waiting().is_awaited() {
+                continue;
+            }
+            let mut answer = pin!(self.say_what_was_left());
+            if tokio::time::timeout(SILENCE, &mut answer).await.is_ok() {
+                continue;
+            }
+            tracing::error!("the launcher does not answer");
+            self.silent.send_replace(true);
+            if tokio::time::timeout(HOPELESS, &mut answer).await.is_err() {
+                return;
+            }
+            tracing::info!("the launcher answers again");
+            self.silent.send_replace(false);
+        }
+    }
+
+    /// Asks for the ends that there was no room for, and waits for an answer to something that is behind them.
+    async fn say_what_was_left(&self) {
+        let unsaid = std::mem::take(&mut self.waiting().unsaid);
+        for name in unsaid {
+            let _ = self.send(&Request::Kill { name }).await;
+        }
+        let nobody = Request::Count { name: String::new() };
+        if let Ok(answer) = self.ask(&nobody, &[], count("")).await {
+            let _ = answer.await;
+        }
     }
 
     pub(super) fn expect_end(&self, name: &str) -> oneshot::Receiver<Ended> {
@@ -212,6 +279,18 @@ impl Connection {
 }
 
 impl Waiting {
+    /// Whether somebody waits for an answer, or has something to say. Ends of jails come when they come.
+    fn is_awaited(&self) -> bool {
+        let Self { launches, counts, done, joins, transplants, lists, unsaid, .. } = self;
+        !(launches.is_empty()
+            && counts.is_empty()
+            && done.is_empty()
+            && joins.is_empty()
+            && transplants.is_empty()
+            && lists.is_empty()
+            && unsaid.is_empty())
+    }
+
     /// Notes who waits, unless no answer can come any more: then the receiver hears that at once.
     fn expect<T>(
         &mut self,

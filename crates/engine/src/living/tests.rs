@@ -34,16 +34,17 @@ impl World {
         let counted = Arc::clone(&asked);
         std::thread::spawn(move || play(&launcher_end, &counted));
         let id = SandboxId::random();
-        let surroundings = Surroundings::new(Events::default(), tasks.clone());
+        let surroundings = Surroundings::new(Vec::new(), Vec::new(), Events::default(), tasks.clone());
         let living = Living::new(Birth {
             id,
             jail: "jail".to_owned(),
             joinable: None,
+            zygotes: Arc::default(),
             own_places: true,
             guests: Vec::new(),
             spec: SandboxSpec::default(),
             agent: AgentClient::new(agent_end.into(), &tasks).unwrap(),
-            launcher: LauncherClient::new(launcher, None, &tasks).unwrap(),
+            launcher: LauncherClient::new(launcher, None, None, &tasks).unwrap(),
             meter: Some(meter(&groups)),
             walls: Walls::default(),
             created_at: SystemTime::now(),

@@ -27,6 +27,10 @@ const AT_ONCE: usize = 32;
 /// How long an agent may take to answer its new host.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Programs that an agent may still have and whose journals are gone or tell of their end: their host died before it could
+/// say that nothing of them has to be kept.
+const UNKNOWN: u32 = 64;
+
 impl LocalProvider {
     /// Takes over every sandbox that the launcher kept. One that cannot be is ended. What was written down of sandboxes
     /// that are gone is removed.
@@ -82,12 +86,15 @@ impl LocalProvider {
             .map_err(|_| broken("its journals cannot be read"))?
             .map_err(|error| broken("its journals cannot be read").with_source(error))?;
         let captured = descriptors.split_off(1);
-        let agent = AgentClient::new(descriptors.remove(0), &self.tasks).map_err(unusable)?;
+        let most_held = u32::try_from(found.alive()).unwrap_or(u32::MAX).saturating_add(UNKNOWN);
+        let agent = AgentClient::taking_over(descriptors.remove(0), &self.tasks, most_held);
+        let agent = agent.map_err(unusable)?;
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
         let living = Living::new(Birth {
             id,
             jail: listed.name,
             joinable: owner.and_then(|owner| self.joinable(None, owner)),
+            zygotes: Arc::clone(&self.maker.zygotes),
             own_places: false,
             guests: Vec::new(),
             spec,

@@ -38,6 +38,11 @@ impl LocalProvider {
         self.journals.is_some() && !self.maker.zygotes.is_empty()
     }
 
+    /// Whether that is to be had now: a zygote that does not come up again and again is none.
+    pub(super) fn promises_forks(&self) -> bool {
+        self.journals.is_some() && self.maker.zygotes.any_works()
+    }
+
     pub(super) async fn fork_living(
         &self,
         cx: &OpContext,
@@ -72,7 +77,7 @@ impl LocalProvider {
                 Ok(Forked { sandbox: made, carried, not_carried: left })
             }
             Err(error) => {
-                self.remove(&new).await;
+                let _ = self.remove(&new).await;
                 Err(error)
             }
         }

@@ -118,6 +118,7 @@ impl LocalProvider {
             own_places: self.planner.leaves_own_places(&options),
             jail: unclaimed.claim(),
             joinable: planned.joinable,
+            zygotes: Arc::clone(&self.maker.zygotes),
             guests: guest.into_iter().collect(),
             spec: spec.clone(),
             agent,
@@ -132,7 +133,7 @@ impl LocalProvider {
         });
         self.sandboxes().insert(id, Arc::clone(&living));
         self.attend(&living, ended, backstop);
-        Ok(living.describe())
+        Ok(living.describe(self.info.region.as_deref()))
     }
 
     /// How interpreters come into a sandbox of this owner. Without a word of what it will run, it gets what serves most.

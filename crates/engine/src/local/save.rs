@@ -65,7 +65,7 @@ impl LocalProvider {
         match self.fill_from(&made.id, files).await {
             Ok(()) => Ok(made),
             Err(error) => {
-                self.remove(&made.id).await;
+                let _ = self.remove(&made.id).await;
                 Err(error.with("snapshot", snapshot))
             }
         }

@@ -68,7 +68,7 @@ mod tests {
     use crate::plan::Planner;
 
     fn key(spec: &SandboxSpec, options: &CreateOptions, tenant: u128, zygote: Option<&str>) -> Key {
-        let jail = Planner::new(Vec::new(), true).kind(spec, options);
+        let jail = Planner::new(Vec::new(), true, false).kind(spec, options);
         Key::new(TenantId::from_bits(tenant), jail, zygote)
     }
 

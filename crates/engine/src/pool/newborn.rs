@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use sandstorm_agent_client::AgentClient;
 use sandstorm_agent_client::lost;
 use sandstorm_jail::launcher::Ended;
@@ -144,7 +143,8 @@ impl Newborn {
 
 impl Entry for Newborn {
     fn is_dead(&mut self) -> bool {
-        self.ended.try_recv() != Err(TryRecvError::Empty) || self.agent.lost().now_or_never().is_some()
+        // Not only what was heard by now: whoever takes it is about to depend on it.
+        self.ended.try_recv() != Err(TryRecvError::Empty) || self.agent.is_gone()
     }
 }
 

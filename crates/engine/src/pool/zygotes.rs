@@ -65,6 +65,15 @@ impl Zygotes {
         self.working().max_by_key(|zygote| zygote.preload.len())
     }
 
+    /// Whether forks of it are to be had, as far as anybody knows.
+    pub(crate) fn works(&self, name: &str) -> bool {
+        self.working().any(|zygote| zygote.name == name)
+    }
+
+    pub(crate) fn any_works(&self) -> bool {
+        self.working().next().is_some()
+    }
+
     fn working(&self) -> impl Iterator<Item = &ZygoteConfig> {
         let troubles = self.troubles();
         let now = Instant::now();

@@ -41,7 +41,8 @@ async fn what_was_written_is_read_by_the_next_server_too() {
     let folder = tempfile::tempdir().unwrap();
     let id = SnapshotId::random();
     let size = write(&open(folder.path(), 1000), id, &[b"one", b"two"]).await.unwrap();
-    assert_eq!(size, HEADER.len() as u64 + 6);
+    // Each piece and the end have a head.
+    assert_eq!(size, HEADER.len() as u64 + 6 + 3 * 36);
     let snapshots = open(folder.path(), 1000);
     assert_eq!(read(&snapshots, id).await.unwrap(), b"onetwo");
     assert_eq!(write(&snapshots, id, &[b"x"]).await.unwrap_err().kind(), ErrorKind::Conflict);
@@ -88,7 +89,7 @@ async fn one_that_is_given_up_leaves_nothing_and_is_waited_for() {
 #[tokio::test]
 async fn room_is_bounded_for_one_and_for_all() {
     let folder = tempfile::tempdir().unwrap();
-    let snapshots = open(folder.path(), 100);
+    let snapshots = open(folder.path(), 200);
     let (first, second) = (SnapshotId::random(), SnapshotId::random());
     write(&snapshots, first, &[&[1; 50]]).await.unwrap();
     assert_eq!(write(&snapshots, second, &[&[2; 50]]).await.unwrap_err().kind(), ErrorKind::Capacity);
@@ -101,4 +102,50 @@ async fn room_is_bounded_for_one_and_for_all() {
     assert_eq!(error.kind(), ErrorKind::Quota);
     snapshots.writing.settled(&first).await;
     assert_eq!(names(folder.path()).len(), 1);
+}
+
+/// A byte anywhere in the file, the end of it, another snapshot's file: nothing that was not saved is passed on.
+#[tokio::test]
+async fn what_is_not_what_was_saved_is_never_passed_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = open(folder.path(), 1 << 20);
+    let (id, other) = (SnapshotId::random(), SnapshotId::random());
+    let saved: [&'static [u8]; 3] = [b"first piece", b"second", b"third and last"];
+    write(&snapshots, id, &saved).await.unwrap();
+    write(&snapshots, other, &[b"another's"]).await.unwrap();
+    let whole = saved.concat();
+    let path = snapshots.path(id, WHOLE);
+    let good = fs::read(&path).unwrap();
+    let mut wrong: Vec<(String, Vec<u8>)> = (0..good.len())
+        .map(|at| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1;
+            (format!("byte {at}"), bytes)
+        })
+        .collect();
+    wrong.extend((0..good.len()).map(|length| (format!("cut to {length}"), good[..length].to_vec())));
+    wrong.push(("longer".to_owned(), [&good[..], &[0]].concat()));
+    wrong.push(("another's".to_owned(), fs::read(snapshots.path(other, WHOLE)).unwrap()));
+    for (what, bytes) in wrong {
+        fs::write(&path, bytes).unwrap();
+        let mut passed_on = Vec::new();
+        let failed = match snapshots.read(id).await {
+            Err(error) => Some(error),
+            Ok(mut files) => loop {
+                match files.next().await {
+                    Ok(Some(bytes)) => passed_on.extend_from_slice(&bytes),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            },
+        };
+        let failed = failed.unwrap_or_else(|| panic!("{what} was not noticed"));
+        assert_eq!(failed.kind(), ErrorKind::Internal, "{what}");
+        assert!(whole.starts_with(&passed_on), "{what}");
+    }
+    fs::write(&path, &good).unwrap();
+    assert_eq!(read(&snapshots, id).await.unwrap(), whole);
+    // An earlier version wrote what it got.
+    fs::write(&path, [&BARE[..], b"as it was"].concat()).unwrap();
+    assert_eq!(read(&snapshots, id).await.unwrap(), b"as it was");
 }

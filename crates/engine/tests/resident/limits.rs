@@ -127,6 +127,7 @@ fn memory_that_ends_the_agent_ends_the_sandbox(place: &Place) {
         let agents: i32 = std::fs::read_to_string(score(first)).unwrap().trim().parse().unwrap();
         let payloads: i32 = scores.trim().parse().unwrap();
         assert!(0 <= agents && agents < payloads, "the agent goes first: {agents}, {payloads}");
+        assert!(agents > 0, "the sandbox goes no sooner than the host's processes");
         let lower = run(host, &sandbox, "echo -1 > /proc/self/oom_score_adj").await;
         assert_ne!(lower.end.status, ExecStatus::Code(0), "a program hides behind the host's processes");
         // An old kill is not what ends it later.
@@ -134,7 +135,8 @@ fn memory_that_ends_the_agent_ends_the_sandbox(place: &Place) {
         std::fs::write(score(first), "1000").unwrap();
         let mut events = host.provider.events();
         // Files count as memory of the sandbox and of no process, so that the agent weighs more than what eats.
-        let shy = format!("echo 0 > /proc/self/oom_score_adj; head -c 24M /dev/zero > /tmp/fill; {EAT}");
+        let shy =
+            format!("echo {agents} > /proc/self/oom_score_adj; head -c 40M /dev/zero > /tmp/fill; {EAT}");
         assert_eq!(run(host, &sandbox, &shy).await.end.cause, OVER_MEMORY);
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &sandbox).await.unwrap().state;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal};
 use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::resident::{self, Resident, ResidentConfig};
-use sandstorm_jail::launcher::{LauncherConfig, ZygoteConfig};
+use sandstorm_jail::launcher::{LauncherConfig, MountSources, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, Collected, CreateOptions, ExecRequest, OpContext, Provider, ProviderExt,
 };
@@ -91,7 +91,7 @@ impl Place {
                 zygotes: self.zygotes(),
             },
             orphan_after: self.orphan_after.get(),
-            mount_sources: vec![self.path("layers")],
+            mount_sources: MountSources { trees: vec![self.path("layers")], ..MountSources::default() },
         }
     }
 
@@ -130,13 +130,18 @@ impl Place {
             let connection = resident.socket.try_clone().unwrap();
             let provider = LocalProvider::new(LocalConfig {
                 name: "local".to_owned(),
+                region: None,
+                denied: Vec::new(),
+                nat64: Vec::new(),
                 launcher: resident.socket,
                 abilities: resident.abilities,
                 resident: Some(self.path("launcher.sock")),
+                deputy: None,
                 journals: Some(self.path("journals")),
                 trees: Vec::new(),
                 zygotes: self.zygotes(),
                 pool: self.pool.get(),
+                strict_filter: false,
                 snapshots: Some(SnapshotConfig { folder: self.path("snapshots"), most: ByteSize::gib(1) }),
             });
             let host = Host {

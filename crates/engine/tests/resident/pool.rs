@@ -33,6 +33,7 @@ pub(crate) const CASES: &[Case] = &[
     ("one_that_was_ready_has_a_network_of_its_own", one_that_was_ready_has_a_network_of_its_own),
     ("the_pool_comes_back_with_the_launcher", the_pool_comes_back_with_the_launcher),
     ("an_interpreter_waits_for_a_run", an_interpreter_waits_for_a_run),
+    ("a_program_cannot_speak_for_its_interpreter", a_program_cannot_speak_for_its_interpreter),
     ("what_the_last_program_leaves_is_ended", what_the_last_program_leaves_is_ended),
     ("what_was_said_ahead_is_ready_at_the_first_request", what_was_said_ahead_is_ready_at_the_first_request),
     ("the_suite_passes_with_a_pool", the_suite_passes_with_a_pool),
@@ -396,6 +397,42 @@ fn an_interpreter_waits_for_a_run(place: &Place) {
                 text(&done.stderr)
             );
         }
+    }));
+}
+
+/// The last word of an interpreter goes over a socket that its program can write to. What it writes there is no word: the
+/// program ends when and as it ends, at once or after a while.
+fn a_program_cannot_speak_for_its_interpreter(place: &Place) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    place.pool.set(Some(POOL));
+    place.zygotes.set(true);
+    place.live(life!(|host| {
+        warm_up(host, &spec(), for_python()).await;
+        let path: GuestPath = "/workspace/main.py".parse().unwrap();
+        let mut found = 0;
+        for bad in ["b'x'", "b'\\0' * 7", "b'x' * 100", "b'\\0\\x10\\0\\0'"] {
+            for pause in ["0", "0.05"] {
+                let code = format!(
+                    "import os, signal, sys, time\nsignal.signal(signal.SIGPIPE, signal.SIG_DFL)\n\
+                     try: os.write(1023, {bad})\nexcept OSError: print('nothing there')\n\
+                     time.sleep({pause})\nprint('on')\nsys.exit(3)\n"
+                );
+                until("another is ready", || host.provider.ready() > 0).await;
+                let sandbox = take(host, &spec(), for_python()).await.id;
+                let done =
+                    host.provider.exec_collect(&host.cx, &sandbox, program(&path, &code)).await.unwrap();
+                assert_eq!(
+                    (done.end.status, done.end.cause),
+                    (ExecStatus::Code(3), EndCause::Program),
+                    "{bad} {pause}: {done:?}"
+                );
+                found += u32::from(text(&done.stdout) == "on\n");
+                host.provider.destroy(&host.cx, &sandbox).await.unwrap();
+            }
+        }
+        assert!(found > 0, "none could write there");
     }));
 }
 

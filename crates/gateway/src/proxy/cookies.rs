@@ -47,6 +47,22 @@ pub(crate) fn inbound(headers: &mut HeaderMap, mount: Mount) {
     }
 }
 
+/// Takes the domains from cookies that an answer sets: without one a cookie goes back to this host alone.
+pub(crate) fn keep_on_host(headers: &mut HeaderMap) {
+    let set: Vec<HeaderValue> = headers.get_all(SET_COOKIE).iter().cloned().collect();
+    headers.remove(SET_COOKIE);
+    for cookie in set.iter().filter_map(|value| value.to_str().ok()).take(MAX_COOKIES) {
+        let is_domain =
+            |part: &&str| part.split('=').next().unwrap_or_default().trim().eq_ignore_ascii_case("domain");
+        let mut parts = cookie.split(';').map(str::trim);
+        let pair = parts.next().unwrap_or_default();
+        let kept: Vec<&str> = std::iter::once(pair).chain(parts.filter(|part| !is_domain(part))).collect();
+        if let Ok(value) = HeaderValue::from_str(&kept.join("; ")) {
+            headers.append(SET_COOKIE, value);
+        }
+    }
+}
+
 fn confined(cookie: &str, mount: Mount) -> Option<String> {
     let mut parts = cookie.split(';').map(str::trim);
     let pair = parts.next().filter(|pair| pair.contains('='))?;
@@ -71,6 +87,18 @@ mod tests {
 
     fn mount(port: u16) -> Mount {
         Mount { sandbox: SandboxId::from_bits(7), port }
+    }
+
+    #[test]
+    fn on_a_host_of_its_own_a_cookie_stays_there() {
+        let mut answer = HeaderMap::new();
+        for cookie in ["sid=1; Domain=sandbox.test; Path=/; HttpOnly", "domain=2; DOMAIN = .test", "plain=3"]
+        {
+            answer.append(SET_COOKIE, cookie.parse().unwrap());
+        }
+        keep_on_host(&mut answer);
+        let set: Vec<_> = answer.get_all(SET_COOKIE).iter().collect();
+        assert_eq!(set, ["sid=1; Path=/; HttpOnly", "domain=2", "plain=3"]);
     }
 
     #[test]

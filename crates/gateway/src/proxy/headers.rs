@@ -3,7 +3,7 @@
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use sandstorm_types::SandboxId;
 
-use super::cookies;
+use super::{cookies, secrets};
 use crate::credentials::API_KEY;
 use crate::edge::REQUEST_ID;
 
@@ -75,53 +75,94 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What the program inside gets to see of a request.
-pub(crate) fn request(headers: &mut HeaderMap, mount: Mount, upgrade: bool) {
+/// Say who calls the API, on its own host. A port that shares the host never sees them, whatever they hold.
+const OF_THE_API: [&str; 8] = [
+    "authorization",
+    API_KEY,
+    "x-access-token",
+    "e2b-traffic-access-token",
+    "expect",
+    "forwarded",
+    "x-forwarded-for",
+    "x-real-ip",
+];
+
+/// What is the same for each request to a port that shares the API's host.
+fn shared_host(headers: &mut HeaderMap, port: u16, upgrade: bool) {
     strip_hop_by_hop(headers);
-    for name in
-        [header::AUTHORIZATION.as_str(), API_KEY, "expect", "forwarded", "x-forwarded-for", "x-real-ip"]
-    {
+    for name in OF_THE_API {
         headers.remove(name);
     }
-    cookies::outbound(headers, mount);
-    let host = HeaderValue::from_str(&format!("localhost:{}", mount.port)).expect("digits are header text");
+    secrets::strip(headers);
+    let host = HeaderValue::from_str(&format!("localhost:{port}")).expect("digits are header text");
     headers.insert(header::HOST, host);
+    if upgrade {
+        upgrade_to_websocket(headers);
+    }
+}
+
+fn upgrade_to_websocket(headers: &mut HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+/// What the program inside gets to see of a request.
+pub(crate) fn request(headers: &mut HeaderMap, mount: Mount, upgrade: bool) {
+    cookies::outbound(headers, mount);
+    shared_host(headers, mount.port, upgrade);
     let prefix = HeaderValue::from_str(&mount.prefix()).expect("ids and digits are header text");
     headers.insert("x-forwarded-prefix", prefix);
-    if upgrade {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    }
+}
+
+/// What the program gets to see of a request that names its port by headers. Cookies are those of the API's host.
+pub(crate) fn named_request(headers: &mut HeaderMap, port: u16, upgrade: bool) {
+    headers.remove(header::COOKIE);
+    shared_host(headers, port, upgrade);
 }
 
 /// What the client gets to see of an answer.
 pub(crate) fn response(headers: &mut HeaderMap, mount: Mount) {
+    cookies::inbound(headers, mount);
+    relocate(headers, mount);
+    confine(headers);
+}
+
+/// What the client gets to see of an answer to a request that named the port by headers: nothing that a browser would keep
+/// for the API's host.
+pub(crate) fn named_response(headers: &mut HeaderMap) {
+    headers.remove(header::SET_COOKIE);
+    confine(headers);
+}
+
+/// Takes from an answer what would act on the host that it comes from, and gives a page of it an origin of its own.
+fn confine(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in HOST_WIDE {
         headers.remove(name);
     }
     headers.remove(REQUEST_ID);
-    cookies::inbound(headers, mount);
-    relocate(headers, mount);
     // Policies add up: the program's own stays beside ours.
     headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("private, no-cache"));
 }
 
-/// What the program inside gets to see of a request to a host that is its own: all but what belongs to the connection.
+/// What the program inside gets to see of a request to a host that is its own: all but what belongs to the connection, and
+/// our credentials.
 pub(crate) fn own_host_request(headers: &mut HeaderMap, upgrade: bool) {
     strip_hop_by_hop(headers);
     headers.remove("expect");
+    secrets::strip(headers);
     if upgrade {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        upgrade_to_websocket(headers);
     }
 }
 
-/// What the client gets to see of an answer from such a host.
+/// What the client gets to see of an answer from such a host. Its cookies stay on it: the API and other sandboxes are below
+/// the same domain.
 pub(crate) fn own_host_response(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     headers.remove(REQUEST_ID);
+    cookies::keep_on_host(headers);
 }
 
 /// What the client gets to see of the answer to an upgrade: nothing but what makes it one.

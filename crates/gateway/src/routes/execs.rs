@@ -55,8 +55,8 @@ pub(crate) async fn start(
         return follow(&app, &caller, sandbox, new).await;
     }
     let creation = Creation { route: &route, status: StatusCode::OK, location: "" };
-    let run = Box::pin(async { app.control.exec_to_end(&caller, sandbox, new).await.map(ResultBody::from) });
-    idempotency::create(&app, &caller, &headers, &bytes, creation, run).await
+    let run = Box::pin(app.control.exec_to_end_whole(&caller, sandbox, new));
+    idempotency::create_result(&app, &caller, &headers, &bytes, creation, run).await
 }
 
 /// Starts an exec and streams its events.

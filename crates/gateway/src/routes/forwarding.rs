@@ -19,7 +19,6 @@ use crate::problem::{ApiError, ApiResult};
 use crate::proxy::headers::{self, Mount};
 use crate::proxy::tunnel;
 use crate::settings::GatewaySettings;
-use crate::sse::revoked;
 
 /// How long a program may take to begin its answer.
 const ANSWER: Duration = Duration::from_secs(300);
@@ -30,6 +29,8 @@ const MAX_HEAD: usize = 64 << 10;
 pub(crate) enum Place {
     /// Below a path of the API's own host, with which the program must not get mixed up.
     Path(Mount),
+    /// Named by headers, on the API's own host.
+    Named,
     /// On a host of its own.
     OwnHost,
 }
@@ -38,18 +39,27 @@ impl Place {
     fn prefix(self) -> String {
         match self {
             Self::Path(mount) => mount.prefix(),
-            Self::OwnHost => String::new(),
+            Self::Named | Self::OwnHost => String::new(),
         }
     }
 }
 
-/// Carries requests to ports for foreign APIs that give each port a host of its own.
+/// The host under which a client of a foreign API sees a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortHost {
+    /// It belongs to this port alone.
+    Own,
+    /// It is the API's, and the request names the port by headers.
+    Api,
+}
+
+/// Carries requests to ports for foreign APIs that name ports by hosts or headers.
 #[derive(Debug, Clone)]
 pub struct PortForwarder(App);
 
 impl PortForwarder {
     pub fn new(control: Control, settings: GatewaySettings) -> Self {
-        let tasks = Tasks::until(settings.closing.clone());
+        let tasks = Tasks::until(&settings.closing);
         let (metrics, languages) = (Box::new(String::new), Box::new(Vec::new));
         Self(App::new(Shared { control, settings, metrics, languages, tasks }))
     }
@@ -60,9 +70,14 @@ impl PortForwarder {
         caller: Caller,
         sandbox: SandboxId,
         port: u16,
+        host: PortHost,
         request: Request,
     ) -> Option<Response> {
-        match forward(&self.0, caller, sandbox, port, Place::OwnHost, request).await {
+        let place = match host {
+            PortHost::Own => Place::OwnHost,
+            PortHost::Api => Place::Named,
+        };
+        match forward(&self.0, caller, sandbox, port, place, request).await {
             Ok(response) => Some(response),
             Err(error) if error.is_unreachable() => None,
             Err(error) => Some(error.into_response()),
@@ -99,6 +114,7 @@ pub(crate) async fn forward(
     *request.version_mut() = Version::HTTP_11;
     match place {
         Place::Path(mount) => headers::request(request.headers_mut(), mount, upgrade),
+        Place::Named => headers::named_request(request.headers_mut(), port, upgrade),
         Place::OwnHost => headers::own_host_request(request.headers_mut(), upgrade),
     }
     let (mut sender, driver) = http1::Builder::new()
@@ -108,7 +124,7 @@ pub(crate) async fn forward(
         .await
         .map_err(bad_answer)?;
     // The connection serves this one request, and ends with its answer or with the key.
-    let gone = revoked(app.control.clone(), caller.clone());
+    let gone = app.control.clone().revoked(caller.clone());
     app.tasks.start("port connection", async move {
         tokio::select! {
             _ = driver.with_upgrades() => {}
@@ -122,7 +138,7 @@ pub(crate) async fn forward(
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
         let Some(client) = client else { return Err(bad_answer("an upgrade that nobody asked for")) };
         let program = hyper::upgrade::on(&mut answer);
-        let stop = revoked(app.control.clone(), caller);
+        let stop = app.control.clone().revoked(caller);
         let idle = app.settings.idle;
         app.tasks.start("port tunnel", async move {
             let program = async { program.await.ok().map(TokioIo::new) };
@@ -137,6 +153,7 @@ pub(crate) async fn forward(
     }
     match place {
         Place::Path(mount) => headers::response(answer.headers_mut(), mount),
+        Place::Named => headers::named_response(answer.headers_mut()),
         Place::OwnHost => headers::own_host_response(answer.headers_mut()),
     }
     // The sender must live until the body is read: hyper ends the connection when it is dropped.

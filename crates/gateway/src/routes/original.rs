@@ -1,14 +1,15 @@
 //! The one route of the first Sandstorm that its SDK cannot do without.
 
-use axum::Json as Answer;
 use axum::extract::{Extension, State};
-use http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, header};
 use sandstorm_control::server::Caller;
 
 use crate::app::App;
 use crate::idempotency;
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::problem::ApiResult;
+use crate::whole::Long;
 use crate::wire::{OriginalResultBody, RunInSandbox};
 
 /// Runs code in a fresh sandbox, asked and answered as the first Sandstorm's SDK does it. `POST /v1/runs` can do more.
@@ -20,10 +21,16 @@ pub(crate) async fn run(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Json<RunInSandbox>,
-) -> ApiResult<Answer<OriginalResultBody>> {
+) -> ApiResult<Response> {
     let Json { value, bytes: _, room: _room } = body;
     idempotency::refuse(&headers)?;
     let spec = value.into_spec(&app.control.places())?;
-    let result = Box::pin(app.control.run(&caller, spec)).await?;
-    Ok(Answer(result.into()))
+    let outcome = Box::pin(app.control.run_whole(&caller, spec)).await?;
+    let write = |result| json::written(&OriginalResultBody::from(result));
+    let (result, long) = Long::of(outcome, write);
+    let content_type = [(header::CONTENT_TYPE, "application/json")];
+    Ok(match long {
+        Some(long) => (content_type, long.into_body()).into_response(),
+        None => (content_type, write(result)).into_response(),
+    })
 }

@@ -24,7 +24,6 @@ use crate::ids::Id;
 use crate::json;
 use crate::problem::{ApiError, ApiResult};
 use crate::query::Query;
-use crate::sse::revoked;
 use crate::wire::Tty;
 
 const MAX_MESSAGE: usize = 64 << 10;
@@ -149,7 +148,7 @@ impl Terminal {
         let over = tokio::select! {
             over = self.output(&mut to_client, events, &moved) => over,
             over = self.input(&mut from_client, &moved) => over,
-            () = revoked(self.control.clone(), self.caller.clone()) => Over::Revoked,
+            () = self.control.clone().revoked(self.caller.clone()) => Over::Revoked,
             () = stopping => Over::Stopping,
             () = quiet(&moved, self.idle) => Over::Idle,
         };

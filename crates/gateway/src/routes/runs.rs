@@ -36,8 +36,8 @@ pub(crate) async fn start(
     let spec = value.into_spec()?;
     if !sse::wanted(&headers) {
         let creation = Creation { route: "/v1/runs", status: StatusCode::OK, location: "/v1/runs/" };
-        let run = Box::pin(async { app.control.run(&caller, spec).await.map(ResultBody::from) });
-        return idempotency::create(&app, &caller, &headers, &bytes, creation, run).await;
+        let run = Box::pin(app.control.run_whole(&caller, spec));
+        return idempotency::create_result(&app, &caller, &headers, &bytes, creation, run).await;
     }
     idempotency::refuse(&headers)?;
     let seat = app.control.open_stream(&caller)?;

@@ -12,7 +12,6 @@ use crate::app::App;
 use crate::ids::Ids;
 use crate::problem::{ApiError, ApiResult};
 use crate::proxy::tunnel;
-use crate::sse::revoked;
 
 /// The protocol that the connection becomes: none of HTTP's.
 const PROTOCOL: &str = "tcp";
@@ -39,7 +38,7 @@ pub(crate) async fn open(
     let client = hyper::upgrade::on(&mut request);
     let seat = app.control.open_stream(&caller)?;
     let connection = app.control.connect(&caller, sandbox, port).await?;
-    let (stop, idle) = (revoked(app.control.clone(), caller), app.settings.idle);
+    let (stop, idle) = (app.control.clone().revoked(caller), app.settings.idle);
     app.tasks.start("tunnel", async move {
         tunnel::carry(client, async { Some(connection) }, idle, stop).await;
         drop(seat);

@@ -2,8 +2,15 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// A peer of which nothing is heard is asked whether it is there: after so long, so often, so many times. A client that
+/// vanished without a word would otherwise keep its connection, and what is done for it, until something is sent to it.
+const QUIET: Duration = Duration::from_secs(30);
+const ASK_EVERY: Duration = Duration::from_secs(10);
+const ASK: u32 = 3;
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -27,6 +34,14 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
+fn notice_absence(stream: &TcpStream) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(stream, QUIET)?;
+    sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASK)?;
+    sockopt::set_socket_keepalive(stream, true)
+}
+
 impl Listener {
     /// Whether only this machine can reach it. A server without keys must have no other listener.
     pub fn is_local(&self) -> io::Result<bool> {
@@ -44,6 +59,7 @@ impl Listener {
                 // Output should be seen when it is written, not when a segment is full. It fails only for a connection
                 // that is gone already.
                 let _ = stream.set_nodelay(true);
+                let _ = notice_absence(&stream);
                 let peer = Some(peer.ip().to_canonical());
                 Ok(Some(Accepted { stream: Stream::Tcp(stream), peer }))
             }

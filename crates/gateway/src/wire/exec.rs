@@ -59,6 +59,8 @@ pub(crate) struct StartExec {
     stdin_stream: bool,
     #[serde(default)]
     tty: Option<Tty>,
+    /// The sandbox's `wall` limit unless given. In the background there is none unless given: the program ends with its
+    /// sandbox.
     #[serde(default, with = "duration::optional_seconds")]
     #[schema(value_type = Option<Span>)]
     timeout: Option<Duration>,

@@ -1,6 +1,7 @@
 //! Ways to reach the server: HTTP/2, TLS, Unix sockets, and its orderly end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -10,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use sandstorm_gateway::{GatewaySettings, Listener, ServeError, ServeLimits, ServeOptions, Tls, serve};
+use sandstorm_provider::Closing;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
@@ -115,7 +117,8 @@ async fn a_unix_socket_is_for_its_users() {
 
 #[tokio::test]
 async fn nothing_to_listen_on_is_an_error() {
-    let done = serve(Vec::new(), plain_routes(), ServeOptions::default(), std::future::ready(())).await;
+    let done =
+        serve(Vec::new(), plain_routes(), ServeOptions::default(), std::future::ready(Duration::ZERO)).await;
     assert!(matches!(done, Err(ServeError::NoListener)));
     let local = Listener::Tcp(TcpListener::bind("127.0.0.1:0").await.unwrap());
     let public = Listener::Tcp(TcpListener::bind("0.0.0.0:0").await.unwrap());
@@ -125,7 +128,7 @@ async fn nothing_to_listen_on_is_an_error() {
 #[tokio::test]
 async fn a_stop_lets_work_finish_and_ends_what_is_endless() {
     let closing = CancellationToken::new();
-    let settings = GatewaySettings { closing: closing.clone(), ..GatewaySettings::default() };
+    let settings = GatewaySettings { closing: Closing::of(&closing), ..GatewaySettings::default() };
     let world = World::with(settings, ServeLimits::default(), control_settings()).await;
     let sandbox = world.sandbox().await;
     let mut endless =

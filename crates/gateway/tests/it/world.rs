@@ -120,9 +120,11 @@ impl World {
         for (listener, routes) in [(public, routes), (private, operators)] {
             let (options, closing) = (options.clone(), closing.clone());
             let work = async move {
-                serve(vec![Listener::Tcp(listener)], routes, options, closing.cancelled_owned())
-                    .await
-                    .unwrap();
+                let told = async move {
+                    closing.cancelled_owned().await;
+                    Duration::from_secs(30)
+                };
+                serve(vec![Listener::Tcp(listener)], routes, options, told).await.unwrap();
             };
             servers.push(AbortOnDropHandle::new(tasks.spawn(work)));
         }

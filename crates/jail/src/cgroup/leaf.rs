@@ -126,16 +126,30 @@ impl Leaf {
         let bytes = bytes.to_string();
         if self.v1.contains_key(&Controller::Memory) {
             self.limit("memory", Controller::Memory, &[("memory.limit_in_bytes", bytes.clone())]);
-            // Without swap accounting the file does not exist; a host without swap needs no limit on it.
-            if let Some(dir) = self.v1.get(&Controller::Memory) {
-                let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), bytes);
-            }
+            self.limit_swap("memory.memsw.limit_in_bytes", &bytes);
         } else {
             self.limit("memory", Controller::Memory, &[("memory.max", bytes)]);
+            self.limit_swap("memory.swap.max", "0");
+            // What goes to zswap has a slot of swap as well, so the limit above covers it where this one is not known.
             if let Some(dir) = self.homes.get(&Controller::Memory) {
-                let _ = fs::write(dir.join("memory.swap.max"), "0");
                 let _ = fs::write(dir.join("memory.zswap.max"), "0");
             }
+        }
+    }
+
+    /// Without a limit on swap the limit on memory only says how much of it is in memory.
+    fn limit_swap(&mut self, file: &str, most: &str) {
+        let Some(dir) = self.homes.get(&Controller::Memory) else { return };
+        let reason = match fs::write(dir.join(file), most) {
+            Ok(()) => None,
+            // Without swap accounting the file does not exist; a host without swap needs no limit on it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !host_swaps() => None,
+            Err(e) => {
+                Some(format!("{file}: {e}; swap is not limited: switch it off, or boot with swapaccount=1"))
+            }
+        };
+        if let (Some(reason), true) = (reason, self.missing.iter().all(|(name, _)| *name != "memory")) {
+            self.missing.push(("memory", reason));
         }
     }
 
@@ -385,6 +399,11 @@ impl Alarm {
     fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, priority: self.priority })
     }
+}
+
+/// Whether this host has swap in use. Below the heading there is a line for each area.
+fn host_swaps() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1)
 }
 
 fn create_directory(dir: &Path) -> io::Result<()> {

@@ -156,7 +156,7 @@ impl Newborn {
                 }
             }
             Ok(Some((Word::Failed { step: name, errno }, _))) => step(&name, Errno::from_raw_os_error(errno)),
-            Ok(None) => step("stay alive", Errno::CHILD),
+            Ok(None) => JailError::Unborn("it was killed"),
             Err(e) => e,
         };
         Outcome::Waiting(Box::new(self.abandon(why)))
@@ -165,9 +165,7 @@ impl Newborn {
     /// Its time is up if it still builds.
     pub(super) fn look(self) -> Self {
         match self.next_look() {
-            Some(give_up) if give_up <= Instant::now() => {
-                self.abandon(step("answer in time", Errno::TIMEDOUT))
-            }
+            Some(give_up) if give_up <= Instant::now() => self.abandon(JailError::Unborn("it took too long")),
             _ => self,
         }
     }

@@ -9,6 +9,7 @@ use rustix::net::sockopt::{self, Timeout};
 
 use super::hello::{self, Greeting};
 use super::protocol::{Answer, Request};
+use super::sources::MountSources;
 use super::watch::{Token, Watched, Watcher};
 use super::{Abilities, JailError};
 use crate::error::doing;
@@ -48,6 +49,8 @@ pub(super) struct Reception {
     alone_since: Instant,
     idle_since: Option<Instant>,
     draining: bool,
+    /// What our own user said that jails may show.
+    sources: Option<MountSources>,
 }
 
 impl Reception {
@@ -71,6 +74,7 @@ impl Reception {
             alone_since: Instant::now(),
             idle_since: Some(Instant::now()),
             draining: false,
+            sources: None,
         })
     }
 
@@ -102,6 +106,14 @@ impl Reception {
                 let _ = hello::welcome(guest.as_fd(), 0, self.abilities);
             }
             Some(Greeting::Drain) => self.draining = true,
+            Some(Greeting::Sources(sources)) => {
+                // A client with fewer rights is who they are meant for.
+                let own = rustix::process::geteuid();
+                if sockopt::socket_peercred(guest).is_ok_and(|peer| peer.uid == own) {
+                    self.sources = Some(sources);
+                    let _ = hello::say_sources_taken(guest.as_fd());
+                }
+            }
             None => {}
         }
         false
@@ -134,6 +146,14 @@ impl Clients {
         match self {
             Self::Only(_) => 0,
             Self::Resident(reception) => reception.changes,
+        }
+    }
+
+    /// What jails may show from now on, if somebody who may said that.
+    pub(super) fn take_sources(&mut self) -> Option<MountSources> {
+        match self {
+            Self::Only(_) => None,
+            Self::Resident(reception) => reception.sources.take(),
         }
     }
 

@@ -16,7 +16,7 @@ pub type JailId = String;
 pub type GuestId = (JailId, u32);
 
 /// Version of these messages. A client and a resident launcher that have none in common do not work together.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -162,7 +162,8 @@ impl From<&JailError> for Refusal {
             | JailError::UserNamespaces(..)
             | JailError::Limit { .. }
             | JailError::Wall { .. } => RefusalKind::Isolation,
-            JailError::NoFreeIds(_) => RefusalKind::Capacity,
+            // No wall is missing: another attempt may succeed.
+            JailError::NoFreeIds(_) | JailError::Unborn(_) => RefusalKind::Capacity,
             JailError::Host { .. } => RefusalKind::Host,
             JailError::Gone => RefusalKind::Gone,
             JailError::Name(_) | JailError::Target(_) => RefusalKind::Forbidden,

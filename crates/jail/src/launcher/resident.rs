@@ -1,7 +1,7 @@
 //! The resident launcher: one that outlives its clients.
 //!
 //! It listens at an address of its own. A client that finds nobody there makes it: a *guardian*, in a session of its own,
-//! which forks the launcher and forks another when that one dies. The guardian holds the address and a lock beside it,
+//! which forks the launcher and forks another when that one dies or does not answer any more. The guardian holds the address and a lock beside it,
 //! so that there is one launcher for one address, and takes both away when the launcher ends as it should.
 
 use std::fs::{self, File, OpenOptions};
@@ -11,22 +11,26 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use sandstorm_sys::fork::Forked;
-use sandstorm_sys::process::{Ending, Reaped};
+use sandstorm_sys::process::{Ending, Reaped, reap_any};
 
 use super::clients::{Clients, Reception};
 use super::hello::{self, Welcome};
-use super::sources::Sources;
+use super::pulse::{self, Need, Pulse};
+use super::sources::{MountSources, Sources};
 use super::state::State;
-use super::watch::Watcher;
-use super::{Abilities, LauncherConfig, Workshop};
+use super::watch::{Token, Watcher};
+use super::{Abilities, LauncherConfig, Workshop, timespec};
 use crate::cgroup::Hierarchies;
 use crate::error::{JailError, doing};
 use crate::instance::sweep_dead;
+use crate::packet;
 
 /// How long a launcher may take to answer, or to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,8 +48,8 @@ pub struct ResidentConfig {
     pub launcher: LauncherConfig,
     /// Without a client for this long it ends every jail and itself.
     pub orphan_after: Duration,
-    /// Trees that jails may show, with everything below them, beside those of the host template.
-    pub mount_sources: Vec<PathBuf>,
+    /// What jails may show beside the host template's own.
+    pub mount_sources: MountSources,
 }
 
 /// A connection to a resident launcher.
@@ -64,7 +68,10 @@ pub fn connect_or_start(config: &ResidentConfig) -> Result<Resident, JailError> 
     let give_up = Instant::now() + PATIENCE;
     loop {
         match connect(&config.socket) {
-            Ok(resident) => return Ok(resident),
+            Ok(resident) => {
+                tell_sources(config);
+                return Ok(resident);
+            }
             Err(JailError::Host { .. }) if Instant::now() < give_up => {}
             Err(e) => return Err(e),
         }
@@ -75,6 +82,27 @@ pub fn connect_or_start(config: &ResidentConfig) -> Result<Resident, JailError> 
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Makes a guardian where there is none, and tells the launcher that is there what it may show.
+pub(super) fn restore(config: &ResidentConfig) -> Result<(), JailError> {
+    match take_lock(config)? {
+        Some(lock) => start(config, lock),
+        None => {
+            tell_sources(config);
+            Ok(())
+        }
+    }
+}
+
+/// One that was made with another configuration, or by another build, would refuse what is new. It believes that only its
+/// own user, and one that does not know the word closes the connection: neither is a reason to do without it.
+fn tell_sources(config: &ResidentConfig) {
+    let told = reach(&config.socket).and_then(|socket| {
+        hello::say_sources(socket.as_fd(), &config.mount_sources)?;
+        hello::hear_sources_taken(socket.as_fd())
+    });
+    drop(told);
 }
 
 /// Connects to the launcher at an address.
@@ -192,17 +220,11 @@ fn with_rights_of<T>(user: u32, work: impl FnOnce() -> io::Result<T>) -> io::Res
 /// Keeps a launcher running until one ends as it should, then takes the address away.
 fn guard(config: &ResidentConfig, listener: &OwnedFd) {
     detach();
+    // Jails whose launcher was killed come to the guardian, which is there to collect them.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     loop {
         let began = Instant::now();
-        let launcher = match sandstorm_sys::fork::fork() {
-            Ok(Forked::Child) => sandstorm_sys::fork::exit_now(match serve(config, listener) {
-                Ok(()) => 0,
-                Err(_) => 1,
-            }),
-            Ok(Forked::Parent { pid }) => outlive(pid),
-            Err(e) => Err(e),
-        };
-        if launcher.is_ok_and(|reaped| reaped.ending == Ending::Code(0)) {
+        if outlive_one(config, listener).is_ok_and(|reaped| reaped.ending == Ending::Code(0)) {
             break;
         }
         if began.elapsed() < TOO_SOON {
@@ -212,21 +234,56 @@ fn guard(config: &ResidentConfig, listener: &OwnedFd) {
     let _ = fs::remove_file(&config.socket);
 }
 
-/// Waits for a launcher, and for what launchers before it left.
-fn outlive(launcher: i32) -> io::Result<Reaped> {
+/// Forks a launcher and waits for its end, and for what launchers before it left. One that does not answer is killed.
+fn outlive_one(config: &ResidentConfig, listener: &OwnedFd) -> io::Result<Reaped> {
+    let (heart, theirs) = packet::pair()?;
+    let launcher = match sandstorm_sys::fork::fork()? {
+        Forked::Child => {
+            drop(heart);
+            sandstorm_sys::fork::exit_now(match serve(config, listener, theirs) {
+                Ok(()) => 0,
+                Err(_) => 1,
+            })
+        }
+        Forked::Parent { pid } => pid,
+    };
+    drop(theirs);
+    let pid = Pid::from_raw(launcher).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    let mut pulse = Pulse::new(Instant::now());
+    // One that is going has let go of its end, and needs nothing but time.
+    let mut speaks = true;
     loop {
-        let reaped = sandstorm_sys::process::reap_next()?;
-        if reaped.pid == launcher {
-            return Ok(reaped);
+        let end = PollFd::new(&pidfd, PollFlags::IN);
+        let answer = PollFd::new(&heart, PollFlags::IN);
+        let wait = if speaks { pulse.wait(Instant::now()) } else { TOO_SOON };
+        let both = &mut [end, answer][..if speaks { 2 } else { 1 }];
+        match poll(both, Some(&timespec(wait))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        while let Some(reaped) = reap_any()? {
+            if reaped.pid == launcher {
+                return Ok(reaped);
+            }
+        }
+        match pulse::hear(heart.as_fd()) {
+            Some(true) => pulse.answered(Instant::now()),
+            Some(false) => match pulse.look(Instant::now(), || pulse::is_stopped(launcher)) {
+                Need::Nothing => {}
+                Need::Question => pulse::ask(heart.as_fd()),
+                Need::Replacement => {
+                    let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+                }
+            },
+            None => speaks = false,
         }
     }
 }
 
 /// Nothing of the client's stays: not its terminal, not its directory, not the pipes that somebody reads to the end.
-fn detach() {
+pub(super) fn detach() {
     let _ = rustix::process::setsid();
-    // Jails whose launcher was killed come to the guardian, which is there to collect them.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let _ = rustix::process::chdir("/");
     if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -236,7 +293,7 @@ fn detach() {
 }
 
 /// One launcher from its start to its end.
-fn serve(config: &ResidentConfig, listener: &OwnedFd) -> Result<(), JailError> {
+fn serve(config: &ResidentConfig, listener: &OwnedFd, heart: OwnedFd) -> Result<(), JailError> {
     let sources = Sources::new(&config.mount_sources);
     let workshop = Workshop::prepare(config.launcher.clone(), Some(sources))?;
     // What a launcher left that was killed.
@@ -246,5 +303,6 @@ fn serve(config: &ResidentConfig, listener: &OwnedFd) -> Result<(), JailError> {
     let watcher = Watcher::new().map_err(doing("make the list of what to wait for"))?;
     let reception = Reception::new(&watcher, listener, config.allowed_uid, abilities, config.orphan_after);
     let reception = reception.map_err(doing("wait for clients"))?;
-    State::new(Clients::Resident(Box::new(reception)), workshop, watcher).run()
+    let heart = watcher.readable(heart, Token::Guardian).map_err(doing("listen to the guardian"))?;
+    State::new(Clients::Resident(Box::new(reception)), workshop, watcher, Some(heart)).run()
 }

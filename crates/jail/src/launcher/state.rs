@@ -13,10 +13,12 @@ use super::answers::{Answers, Ticket};
 use super::birth::{Newborn, Outcome};
 use super::clients::Clients;
 use super::protocol::{Answer, EndCause, Ended, Refusal, Request};
+use super::pulse;
+use super::sources::Sources;
 use super::strays::Strays;
 use super::surgery::Surgeon;
 use super::ward::Ward;
-use super::watch::{Part, Serial, Token, Watcher};
+use super::watch::{Part, Serial, Token, Watched, Watcher};
 use super::zygotes::Zygotes;
 use crate::error::{JailError, doing};
 use crate::instance::sweep_dead;
@@ -45,10 +47,17 @@ pub(super) struct State {
     zygotes: Zygotes,
     surgeons: BTreeMap<Serial, Surgeon>,
     strays: Strays,
+    /// Where the guardian asks for signs of life.
+    heart: Option<Watched>,
 }
 
 impl State {
-    pub(super) fn new(clients: Clients, workshop: Workshop, watcher: Watcher) -> Self {
+    pub(super) fn new(
+        clients: Clients,
+        workshop: Workshop,
+        watcher: Watcher,
+        heart: Option<Watched>,
+    ) -> Self {
         let zygotes = Zygotes::new(workshop.config.zygotes.clone());
         Self {
             changes: clients.changes(),
@@ -57,6 +66,7 @@ impl State {
             zygotes,
             surgeons: BTreeMap::new(),
             strays: Strays::default(),
+            heart,
             watcher,
             next_serial: 0,
             newborns: BTreeMap::new(),
@@ -95,6 +105,9 @@ impl State {
         if happened.contains(&Token::Listener) || happened.contains(&Token::Greeter) || self.greets_late() {
             let new = self.clients.welcome(happened.contains(&Token::Listener));
             self.forget_who_went();
+            if let (Some(told), Some(sources)) = (self.clients.take_sources(), &mut self.workshop.sources) {
+                *sources = Sources::new(&told);
+            }
             if new {
                 for ended in std::mem::take(&mut self.unheard) {
                     self.tell_end(ended);
@@ -135,6 +148,11 @@ impl State {
             Token::Zygote(serial) => self.hear_zygote(serial),
             Token::Surgeon(serial) => self.hear_surgeon(serial),
             Token::Stray => self.strays.collect(),
+            Token::Guardian => {
+                if !self.heart.as_ref().is_some_and(|heart| pulse::answer(heart.as_fd())) {
+                    self.heart = None;
+                }
+            }
             Token::Listener | Token::Greeter | Token::Client => {}
         }
     }

@@ -6,6 +6,7 @@ use crate::error::JailError;
 use crate::identity::Identity;
 use crate::landlock;
 use crate::report::{Measured, Report};
+use crate::root::SHARED_DEVICES;
 use crate::seccomp::Program;
 use crate::spec::{JailSpec, Strictness};
 
@@ -69,6 +70,16 @@ pub(super) fn check(spec: &JailSpec, report: &Report) -> Result<(), JailError> {
         return wall("privileges", "PID 1 measured more rights than it should have");
     }
     if spec.strictness == Strictness::Strict {
+        // Device nodes hold nothing that could be locked in earnest, and only root can have others.
+        if let Some(tree) = measured.shared.iter().find(|tree| *tree != SHARED_DEVICES) {
+            return wall(
+                "own_inodes",
+                &format!(
+                    "{tree} is shown as it is, so that sandboxes see each other's locks on it: this kernel mounts no \
+                     overlay over it"
+                ),
+            );
+        }
         if !report.own_ids {
             return wall(
                 "uid_wall",

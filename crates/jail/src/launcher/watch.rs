@@ -33,6 +33,8 @@ pub(super) enum Token {
     Surgeon(Serial),
     /// A process that lost whoever knew it.
     Stray,
+    /// The guardian asks for a sign of life.
+    Guardian,
 }
 
 /// What of a jail it was.
@@ -58,6 +60,7 @@ impl Token {
             Self::Zygote(serial) => (8, serial),
             Self::Surgeon(serial) => (9, serial),
             Self::Stray => (10, 0),
+            Self::Guardian => (11, 0),
         };
         (serial << 4) | kind
     }
@@ -76,6 +79,7 @@ impl Token {
             8 => Self::Zygote(serial),
             9 => Self::Surgeon(serial),
             10 => Self::Stray,
+            11 => Self::Guardian,
             _ => return None,
         })
     }
@@ -156,6 +160,7 @@ mod tests {
             Token::Zygote(3),
             Token::Surgeon(4),
             Token::Stray,
+            Token::Guardian,
         ];
         for token in others.into_iter().chain(jails) {
             assert_eq!(Token::decode(token.encode()), Some(token));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::root::Taken;
+use crate::root::{Taken, View};
 use crate::spec::JailSpec;
 use crate::step::{Failed, Step};
 
@@ -25,50 +25,62 @@ pub(crate) struct Plan<'a> {
 }
 
 /// Who takes the trees of the host.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum TreeSource {
-    /// The launcher did.
-    Taken,
+    /// The launcher did. `own`: for each, whether its inodes are the jail's own. `devices`: a whole `/dev` came first.
+    Taken { own: Vec<bool>, devices: bool },
     /// PID 1 has to.
     ToTake { follow_links: bool },
-    /// The launcher has a whole root with all of them but those below writable places.
-    Prepared,
+    /// The launcher has a whole root with all of them but those below writable places. `shared`: what of it has inodes that
+    /// others have as well.
+    Prepared { own: Vec<bool>, shared: Vec<String> },
 }
 
 /// Where the trees come from, with what was taken already.
 #[derive(Debug)]
 pub(crate) enum Trees<'a> {
-    Taken(Taken<'a>),
+    Taken { trees: Taken<'a>, devices: Option<OwnedFd> },
     ToTake { follow_links: bool },
-    Prepared { root: OwnedFd, later: Taken<'a> },
+    Prepared { root: View, later: Taken<'a> },
 }
 
 impl<'a> Trees<'a> {
     pub(crate) fn source(&self) -> TreeSource {
-        match *self {
-            Self::Taken(_) => TreeSource::Taken,
-            Self::ToTake { follow_links } => TreeSource::ToTake { follow_links },
-            Self::Prepared { .. } => TreeSource::Prepared,
+        match self {
+            Self::Taken { trees, devices } => {
+                TreeSource::Taken { own: trees.own(), devices: devices.is_some() }
+            }
+            Self::ToTake { follow_links } => TreeSource::ToTake { follow_links: *follow_links },
+            Self::Prepared { root, later } => {
+                TreeSource::Prepared { own: later.own(), shared: root.shared.clone() }
+            }
         }
     }
 
     /// In the order in which [`Trees::received`] takes them.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Self::Taken(trees) => trees.descriptors().collect(),
+            Self::Taken { trees, devices } => {
+                devices.iter().map(AsFd::as_fd).chain(trees.descriptors()).collect()
+            }
             Self::ToTake { .. } => Vec::new(),
-            Self::Prepared { root, later } => [root.as_fd()].into_iter().chain(later.descriptors()).collect(),
+            Self::Prepared { root, later } => {
+                [root.mount.as_fd()].into_iter().chain(later.descriptors()).collect()
+            }
         }
     }
 
     /// What the launcher took, by its descriptors.
-    fn received(source: TreeSource, spec: &'a JailSpec, mut given: Given) -> Result<Self, Failed> {
+    fn received(source: &TreeSource, spec: &'a JailSpec, mut given: Given) -> Result<Self, Failed> {
         let trees = match source {
-            TreeSource::Taken => Self::Taken(Taken::received(&spec.root, given.rest())?),
-            TreeSource::ToTake { follow_links } => Self::ToTake { follow_links },
-            TreeSource::Prepared => {
-                let root = given.next()?;
-                Self::Prepared { root, later: Taken::received_later(&spec.root, given.rest())? }
+            TreeSource::Taken { own, devices } => {
+                let devices = if *devices { Some(given.next()?) } else { None };
+                Self::Taken { trees: Taken::received(&spec.root, own, given.rest())?, devices }
+            }
+            TreeSource::ToTake { follow_links } => Self::ToTake { follow_links: *follow_links },
+            TreeSource::Prepared { own, shared } => {
+                let root = View { mount: given.next()?, shared: shared.clone() };
+                Self::Prepared { root, later: Taken::received_later(&spec.root, own, given.rest())? }
             }
         };
         Ok(trees)
@@ -89,7 +101,7 @@ impl Plan<'_> {
         let mut given = Given(descriptors.into_iter());
         let (control, door) = (given.next()?, given.next()?);
         let entrances = (0..self.entrances).map(|_| given.next()).collect::<Result<_, _>>()?;
-        Ok(Handed { control, door, entrances, trees: Trees::received(self.trees, &self.spec, given)? })
+        Ok(Handed { control, door, entrances, trees: Trees::received(&self.trees, &self.spec, given)? })
     }
 }
 

@@ -1,25 +1,29 @@
 //! Roots that several jails have in common, put together once by a launcher that may mount.
 //!
-//! Everything that is the same for all jails of one description is in it: directories, links, generated files, trees of
-//! the host, devices. It is read-only, belongs to the host's root and is attached nowhere; each jail gets a copy of its
-//! mounts and adds what is its own. A launcher works with rights that PID 1 does not have, so only descriptions are
-//! prepared in which it meets nothing on its way but directories of its own making.
+//! Everything that is the same for all jails of one description is in it: directories, links, generated files, devices. It
+//! belongs to the host's root and is attached nowhere. Each jail gets a view of it, with views of the host's trees, so that
+//! no inode is two jails' ([`super::trees`]), and adds what is its own. A launcher works with rights that PID 1 does not
+//! have, so only descriptions are prepared in which it meets nothing on its way but directories of its own making.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::OpenTreeFlags;
-use sandstorm_sys::mount::MountAttributes;
+use rustix::mount::MountAttrFlags;
 
-use super::{Taken, bare_root, furnish, is_below_writable, make_directory, make_writable_places, take_those};
+use super::trees::{Copied, copy, open_places, show};
+use super::{
+    DIRECTORY, bare_root, is_below_writable, make_directory, make_parents, make_writable_places, relative,
+    write_own,
+};
 use crate::devices;
+use crate::mounts::{attach_to, own_view};
 use crate::spec::{RootSpec, Tree, WRITABLE};
 use crate::step::{Failed, Step};
 
@@ -38,25 +42,42 @@ const OLDEST: Duration = Duration::from_secs(10);
 pub(crate) struct Prepared {
     roots: VecDeque<Root>,
     seen: VecDeque<u64>,
-    /// This kernel does not let anything be attached to what is attached nowhere.
+    /// This kernel shows nothing that is attached nowhere, as all before Linux 6.15. Then each PID 1 builds its root, which
+    /// takes it longer.
     impossible: bool,
 }
-
-/// A tree of the host by its path, and what was found there: device and inode.
-type Source = (PathBuf, (u64, u64));
 
 #[derive(Debug)]
 struct Root {
     description: RootSpec,
-    mount: OwnedFd,
-    /// What each tree was when it was taken.
-    sources: Vec<Source>,
+    follow_links: bool,
+    /// What all jails have in common, and an empty directory.
+    common: OwnedFd,
+    empty: OwnedFd,
+    /// Directories of the host that are shown in it.
+    trees: Vec<Source>,
     made: Instant,
 }
 
+/// A tree of the host, and where it was found: device and inode.
+#[derive(Debug)]
+struct Source {
+    tree: Tree,
+    place: OwnedFd,
+    was: (u64, u64),
+}
+
+/// A root of one jail's own, not attached yet.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) mount: OwnedFd,
+    /// What has inodes that others have as well.
+    pub(crate) shared: Vec<String>,
+}
+
 impl Prepared {
-    /// The mounts of a root of this description, if there is one that can be had: else PID 1 has to build it.
-    pub(crate) fn copy(&mut self, spec: &RootSpec, follow_links: bool) -> Option<OwnedFd> {
+    /// A view of a root of this description, if there is one that can be had: else PID 1 has to build it.
+    pub(crate) fn view(&mut self, spec: &RootSpec, follow_links: bool) -> Option<View> {
         if self.impossible {
             return None;
         }
@@ -64,24 +85,24 @@ impl Prepared {
         let found = self.roots.iter().position(|root| same(&root.description, spec));
         if let Some(at) = found {
             if self.roots[at].is_current() {
-                return self.roots[at].copy().ok();
+                return self.roots[at].view().ok();
             }
             self.roots.remove(at);
         }
         if !is_plain(spec) || !self.was_seen(spec) {
             return None;
         }
-        match Root::make(spec, follow_links) {
-            Ok(root) => {
-                let copy = root.copy().ok();
+        let root = Root::make(spec, follow_links).ok()?;
+        match root.view() {
+            Ok(view) => {
                 self.roots.push_back(root);
                 if self.roots.len() > MOST {
                     self.roots.pop_front();
                 }
-                copy
+                Some(view)
             }
-            Err(failed) => {
-                self.impossible = failed.errno == Errno::INVAL;
+            Err(errno) => {
+                self.impossible = errno == Errno::INVAL;
                 None
             }
         }
@@ -105,45 +126,75 @@ impl Prepared {
 
 impl Root {
     fn make(spec: &RootSpec, follow_links: bool) -> Result<Self, Failed> {
-        let trees = take_those(spec, follow_links, |tree| !is_below_writable(&tree.target))?;
-        let sources = trees.sources()?;
-        let nodes = devices::take_nodes()?;
-        let mount = bare_root()?;
-        at(&mount, || {
-            furnish(spec, trees)?;
+        let places = open_places(spec, follow_links, |tree| !is_below_writable(&tree.target))?;
+        let base = bare_root()?;
+        let (mut directories, mut files) = (Vec::new(), Vec::new());
+        for (tree, place) in places {
+            let found =
+                rustix::fs::fstat(&place).step_with(|| format!("look at {}", tree.source.display()))?;
+            match FileType::from_raw_mode(found.st_mode) {
+                FileType::Directory => {
+                    let was = (found.st_dev, found.st_ino);
+                    directories.push(Source { tree: tree.clone(), place, was });
+                }
+                FileType::RegularFile => files.push((tree, place)),
+                _ => return Err(Errno::NOTDIR).step_with(|| format!("look at {}", tree.source.display())),
+            }
+        }
+        let part = |name: &str| {
+            rustix::fs::mkdirat(&base, name, Mode::from_raw_mode(0o755))
+                .and_then(|()| rustix::fs::chmodat(&base, name, Mode::from_raw_mode(0o755), AtFlags::empty()))
+                .and_then(|()| rustix::fs::openat(&base, name, DIRECTORY, Mode::empty()))
+                .step("root file system")
+        };
+        let (common, empty) = (part("common")?, part("empty")?);
+        at(&common, || {
+            for (tree, place) in files {
+                copy_only(tree, &place)?;
+            }
+            write_own(spec)?;
+            for directory in directories.iter().map(|source| source.tree.target.as_path()) {
+                make_directory(relative(directory))
+                    .step_with(|| format!("place for {}", directory.display()))?;
+            }
             make_directory(Path::new("proc")).step("proc")?;
-            devices::furnish(nodes)?;
+            make_directory(Path::new("dev")).step("device directory")?;
+            let devices = rustix::fs::open("dev", DIRECTORY, Mode::empty()).step("device directory")?;
+            devices::make_in(&devices)?;
             make_writable_places()
         })?;
-        sandstorm_sys::mount::set_attributes(mount.as_fd(), c"", MountAttributes::READ_ONLY, false)
-            .step("read-only root")?;
-        Ok(Self { description: spec.clone(), mount, sources, made: Instant::now() })
+        let description = spec.clone();
+        Ok(Self { description, follow_links, common, empty, trees: directories, made: Instant::now() })
     }
 
     /// Whether its trees are still what is found at their places.
     fn is_current(&self) -> bool {
-        self.sources
-            .iter()
-            .all(|(path, was)| fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == *was))
+        self.trees.iter().all(|Source { tree, was, .. }| {
+            fs::metadata(&tree.source).is_ok_and(|found| (found.dev(), found.ino()) == *was)
+        })
     }
 
-    fn copy(&self) -> Result<OwnedFd, Errno> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH;
-        rustix::mount::open_tree(&self.mount, "", flags)
+    fn view(&self) -> Result<View, Errno> {
+        let mount = own_view(self.common.as_fd(), self.empty.as_fd(), MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+        let mut shared = Vec::new();
+        for Source { tree, place, .. } in &self.trees {
+            let (part, own) = show(tree, place, self.follow_links, Some(self.empty.as_fd()))?;
+            attach_to(&mount, &part, relative(&tree.target))?;
+            if !own {
+                shared.push(tree.target.display().to_string());
+            }
+        }
+        Ok(View { mount, shared })
     }
 }
 
-impl Taken<'_> {
-    fn sources(&self) -> Result<Vec<Source>, Failed> {
-        let identify = |(tree, mount): &(&Tree, OwnedFd)| {
-            let found =
-                rustix::fs::fstat(mount).step_with(|| format!("look at {}", tree.source.display()))?;
-            Ok((tree.source.clone(), (found.st_dev, found.st_ino)))
-        };
-        self.0.iter().map(identify).collect()
+/// Puts a file of the host into a root that several jails are going to see views of. One that cannot be copied is left to PID 1.
+fn copy_only(tree: &Tree, place: &OwnedFd) -> Result<(), Failed> {
+    let step = || format!("copy {}", tree.source.display());
+    make_parents(&tree.target).step_with(step)?;
+    match copy(place, relative(&tree.target)).step_with(step)? {
+        Copied::Whole => Ok(()),
+        Copied::TooLarge | Copied::Closed => Err(Errno::FBIG).step_with(step),
     }
 }
 

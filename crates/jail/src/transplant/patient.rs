@@ -8,7 +8,7 @@ use sandstorm_sys::ptrace::{Registers, Stop, Traced, flag, is_call, number};
 use super::error::{Cause, doing};
 use super::maps::{Backing, Layout, Mapping};
 use super::memory::Memory;
-use super::plan::{Change, changes, free_place};
+use super::plan::{Change, changes, free_place, is_seen_in_another_view};
 use super::process::Process;
 use super::special::Special;
 
@@ -114,11 +114,12 @@ impl Patient {
         let maps_files = changes_to_make.iter().any(Change::maps_a_file);
         changes_to_make.into_iter().try_for_each(|change| self.apply(change))?;
         // What was to be mapped without a file is there, or the call would have failed. A file is known by its path only,
-        // and has to be the same by its inode.
+        // and has to be the same by its inode. Each jail has a view of its own of the host's trees, with other devices.
         if !maps_files {
             return Ok(());
         }
-        match changes(source, &self.layout()?)?.first() {
+        let found = self.layout()?;
+        match changes(source, &found)?.iter().find(|change| !is_seen_in_another_view(change, &found)) {
             None => Ok(()),
             Some(Change::Map(Mapping { backing: Backing::File { path, .. }, .. })) => Err(Cause::refused(
                 format!("the source has mapped a file that the destination does not have: {path}"),

@@ -1,9 +1,11 @@
 //! What has to change in one address space so that it is laid out like another. Pure.
 
 use std::ops::Range;
+use std::path::Path;
 
 use super::error::Cause;
 use super::maps::{Backing, Layout, Mapping, WRITE};
+use crate::spec::WRITABLE;
 
 /// One change to the destination's mappings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +111,33 @@ fn add(changes: &mut Vec<Change>, next: Change) {
     }
 }
 
+/// Whether all that a change would map is there already, as the same part of the same file seen through another view of the
+/// same tree: by its inode, but on another device. Where programs can write, files of two jails have nothing in common.
+pub(super) fn is_seen_in_another_view(change: &Change, found: &Layout) -> bool {
+    let Change::Map(Mapping { range, protection, shared, backing }) = change else { return false };
+    let Backing::File { path, .. } = backing else { return false };
+    if path.is_empty() || WRITABLE.iter().any(|(place, ..)| Path::new(path.as_ref()).starts_with(place)) {
+        return false;
+    }
+    let mut at = range.start;
+    while at < range.end {
+        let Some(there) = found.at(at) else { return false };
+        let (wanted, behind) = (backing.at(at - range.start), there.backing.at(at - there.range.start));
+        let same = match (&wanted, &behind) {
+            (
+                Backing::File { inode, offset, .. },
+                Backing::File { inode: other_inode, offset: other_offset, .. },
+            ) => (inode, offset) == (other_inode, other_offset),
+            _ => false,
+        };
+        if !same || (there.protection, there.shared) != (*protection, *shared) {
+            return false;
+        }
+        at = there.range.end;
+    }
+    true
+}
+
 /// A place where neither has anything, with as much room again on both sides.
 pub(super) fn free_place(layouts: [&Layout; 2], size: u64) -> Option<u64> {
     let mut taken: Vec<&Range<u64>> =
@@ -195,6 +224,35 @@ mod tests {
         let refused =
             changes(&layout(vec![mapping(0x1000..0x2000, 1, deleted)]), &layout(vec![])).unwrap_err();
         assert!(refused.to_string().contains("/workspace/gone"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_of_another_view_is_the_same_where_nobody_writes() {
+        let seen = |device, inode, offset, path: &str| Backing::File {
+            device: (0, device),
+            inode,
+            offset,
+            path: path.into(),
+        };
+        let library = "/usr/lib/x.so";
+        let change = |path| Change::Map(mapping(0x1000..0x3000, 5, seen(1, 7, 0x1000, path)));
+        let there = |protection, inode| {
+            layout(vec![
+                mapping(0x0000..0x2000, protection, seen(2, inode, 0, "")),
+                mapping(0x2000..0x5000, protection, seen(2, inode, 0x2000, "")),
+            ])
+        };
+        assert!(is_seen_in_another_view(&change(library), &there(5, 7)));
+        for (other, found) in [
+            (change(library), there(5, 8)),
+            (change(library), there(1, 7)),
+            (change(library), layout(vec![mapping(0x1000..0x3000, 5, seen(2, 7, 0x2000, ""))])),
+            (change(library), layout(vec![mapping(0x1000..0x2000, 5, seen(2, 7, 0x1000, ""))])),
+            (change("/workspace/x.so"), there(5, 7)),
+            (change(""), there(5, 7)),
+        ] {
+            assert!(!is_seen_in_another_view(&other, &found), "{other:?} {found:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use sandstorm_agent::{AGENT_RANK, PAYLOAD_RANK};
 use sandstorm_sys::fork::{Namespaces, Side};
 use serde::Serialize;
 
@@ -30,9 +31,6 @@ const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP);
-
-/// As the agent ranks the programs that it starts.
-const PAYLOAD_RANK: &str = "500";
 
 /// What every guest of this zygote has around it from the start. A program that needs another environment is started
 /// by the agent.
@@ -113,9 +111,9 @@ fn become_interpreter(
     sandstorm_sys::process::reset_signals();
     rustix::process::setsid().step("session")?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // Guests inherit the lowest score that can be gone back to: none of them may hide behind processes of the host. A
-    // host that forbids it loses a preference and nothing else.
-    let _ = std::fs::write("/proc/self/oom_score_adj", memory_rank().max(0).to_string());
+    // Guests inherit the lowest score that can be gone back to: as for programs of the agent it is that of a PID 1. A host
+    // that forbids it loses a preference and nothing else.
+    let _ = std::fs::write("/proc/self/oom_score_adj", memory_rank().max(AGENT_RANK).to_string());
     rank_as_payload().step("rank")?;
     for entrance in entrances {
         rustix::io::write(entrance, b"0").step("cgroup")?;
@@ -139,7 +137,7 @@ fn rank_as_payload() -> Result<(), Errno> {
     let all = capabilities(None)?;
     let effective = all.effective - CapabilitySet::SYS_RESOURCE;
     set_capabilities(None, CapabilitySets { effective, ..all })?;
-    let _ = std::fs::write("/proc/self/oom_score_adj", PAYLOAD_RANK);
+    let _ = std::fs::write("/proc/self/oom_score_adj", PAYLOAD_RANK.to_string());
     set_capabilities(None, all)
 }
 

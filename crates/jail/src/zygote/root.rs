@@ -28,7 +28,7 @@ pub(super) fn enter(scripts: &[KnownScript]) -> Result<(), Failed> {
     spec.files.push((program(), PROGRAM.as_bytes().to_vec()));
     spec.files.extend(scripts.iter().enumerate().map(|(i, script)| (known(i), script.text.to_vec())));
     let null = devices::take_null()?;
-    let trees = root::take(&spec, true)?;
+    let trees = root::take(&spec, true, root::Empty::Mounted)?;
     let base = file_system(
         "tmpfs",
         &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "1024")],

@@ -21,6 +21,9 @@ use sandstorm_sys::process::reap;
 
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
+/// What the memory of the launcher's host is full of, in pieces: as a whole it is nowhere else.
+pub(crate) const MARK: [&str; 3] = ["mark of the ", "host: ", "0f1d7c5e"];
+
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -91,6 +94,10 @@ pub(crate) struct Ran {
 impl Host {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        // What may get nowhere: memory, and a descriptor that an exec does not close.
+        Box::leak(MARK.concat().repeat(1000).into_boxed_str());
+        fs::write(dir.path().join("inherited"), "x").unwrap();
+        std::mem::forget(open_for_all(&dir.path().join("inherited")));
         let agent: &'static [u8] = Box::leak(fs::read("/proc/self/exe").unwrap().into_boxed_slice());
         let zygote = |name: &str, interpreter: PathBuf| ZygoteConfig {
             name: name.to_owned(),
@@ -133,8 +140,13 @@ impl Host {
         for pid in ours {
             assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} is left");
         }
-        let leases = fs::read_dir(self.dir.path().join("run/instances")).map_or(0, Iterator::count);
+        let leases = fs::read_dir(self.path("run/instances")).map_or(0, Iterator::count);
         assert_eq!(leases, 0, "a lease is left: something stands below it");
+    }
+
+    /// A path in a folder of its own.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     pub(crate) fn launcher(&self) -> i32 {
@@ -358,6 +370,11 @@ impl Host {
             }
         }
     }
+}
+
+/// A descriptor that survives an exec.
+pub(crate) fn open_for_all(path: &Path) -> OwnedFd {
+    rustix::fs::open(path, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty()).unwrap()
 }
 
 /// Processes of the host that have this one as their parent.

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use sandstorm_agent::protocol::Ending;
+use sandstorm_agent::protocol::{Ending, FromAgent, InputStream, ToAgent};
+use sandstorm_jail::Tree;
 
 use crate::Case;
-use crate::host::{Host, children, zygotes};
+use crate::host::{Host, PYTHON, children, zygotes};
 
 pub(crate) const CASES: &[Case] = &[
     ("walls of a guest equal those of a program", same_walls),
@@ -15,6 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     ("the zygote has few rights and no way out of its root", zygote_rights),
     ("a guest is charged to its jail", charges),
     ("the process limit counts guests", process_limit),
+    ("no inode of a jail is another's", inodes),
+    ("no guest and no program can score below its first process", scores),
     ("programs and guests of one jail can signal each other", signals),
 ];
 
@@ -217,6 +222,152 @@ fn process_limit(host: &mut Host) {
     let ran = host.python("few", Some(guest), code);
     // Four, less PID 1 and the guest itself.
     assert_eq!(ran.stdout, "2 Resource temporarily unavailable\n", "{}", ran.stderr);
+}
+
+/// Holds locks and watches, or looks for those of others.
+const INODES: &str = include_str!("../../../../tests/escape/inodes.py");
+
+fn on_inodes(mode: &str, places: &[&str]) -> String {
+    format!("import sys\nsys.argv[1:] = {:?}\n{INODES}", [&[mode][..], places].concat())
+}
+
+/// Jails of one description, of which the first is built by its PID 1 and the others are views of what the launcher has
+/// prepared, with guests of the same owner and of another one, and with trees, single files and mounts below a tree.
+fn inodes(host: &mut Host) {
+    let trees = tempfile::tempdir().unwrap();
+    let at = |path: &str| trees.path().join(path);
+    let open =
+        |path: &Path, mode| fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode));
+    open(trees.path(), 0o755).unwrap();
+    for folder in ["layer", "layer/below", "mounted"] {
+        fs::create_dir(at(folder)).unwrap();
+        open(&at(folder), 0o755).unwrap();
+    }
+    for file in ["layer/file", "small", "mounted/file"] {
+        fs::write(at(file), "x").unwrap();
+    }
+    fs::write(at("large"), vec![b'x'; 3 << 20]).unwrap();
+    let mounted = Bound::new(&at("mounted"), at("layer/below"));
+    let spec = |name: &str| {
+        let mut spec = Host::spec(name);
+        let tree = |name: &str| Tree { source: at(name), target: Path::new("/").join(name) };
+        // The mount below keeps a root from being prepared, so it is not in all of them.
+        let shown: &[&str] = if name == "nested" { &["layer"] } else { &["small", "large"] };
+        spec.root.trees.extend(shown.iter().map(|name| tree(name)));
+        spec
+    };
+    for name in ["first", "second", "third", "nested"] {
+        host.launch_spec(spec(name)).unwrap();
+    }
+    let places = [
+        "/",
+        "/usr",
+        "/usr/bin/env",
+        "/etc/passwd",
+        "/etc/ld.so.cache",
+        "/etc/ssl/certs",
+        "/dev",
+        "/dev/null",
+        "/dev/zero",
+        "/proc/self/exe",
+        "/small",
+        "/large",
+        "/layer",
+        "/layer/file",
+        "/layer/below",
+        "/layer/below/file",
+    ];
+    let sources: Vec<String> = places
+        .iter()
+        .filter(|place| !place.starts_with("/proc"))
+        .map(|place| match at(place.trim_start_matches('/')) {
+            source if *place != "/" && source.exists() => source.display().to_string(),
+            _ => (*place).to_owned(),
+        })
+        .collect();
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let guests: Vec<(&str, Option<u32>)> = vec![
+        ("first", Some(host.guest("first", "one"))),
+        ("second", Some(host.guest("second", "one"))),
+        ("third", None),
+        ("nested", Some(host.guest("nested", "two"))),
+    ];
+    let holders: Vec<(&str, u32)> = guests
+        .iter()
+        .map(|(name, guest)| {
+            let task = host.start(name, *guest, &on_inodes("hold", &places));
+            host.from_agent(name, |said| match said {
+                FromAgent::Output { id, bytes, .. } if *id == task => {
+                    assert_eq!(String::from_utf8_lossy(bytes), "held\n");
+                    Some(())
+                }
+                FromAgent::Exited { id, .. } if *id == task => panic!("{name}: it ended"),
+                _ => None,
+            });
+            (*name, task)
+        })
+        .collect();
+    // Jails that begin, guests that come, programs that open all of it, and the host.
+    host.launch_spec(spec("fourth")).unwrap();
+    let guest = host.guest("fourth", "one");
+    for guest in [Some(guest), None] {
+        let looked = host.python("fourth", guest, &on_inodes("look", &places));
+        assert_eq!((looked.stdout.as_str(), looked.stderr.as_str()), ("[]\n", ""), "guest {guest:?}");
+    }
+    let looked = Command::new(PYTHON).args(["-c", INODES, "look"]).args(&sources).output().unwrap();
+    let said = String::from_utf8_lossy(&looked.stdout);
+    assert_eq!(said, "[]\n", "on the host: {}", String::from_utf8_lossy(&looked.stderr));
+    for (name, task) in holders {
+        let bytes = b"\n".to_vec().into();
+        host.say(name, &ToAgent::Input { id: task, to: InputStream::Main, bytes });
+        let ran = host.ran(name, task);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("[]\n", ""), "{name}");
+    }
+    drop(mounted);
+}
+
+/// A folder that is shown at another place of the host, too.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(what: &Path, place: PathBuf) -> Self {
+        rustix::mount::mount_bind(what, &place).unwrap();
+        Self(place)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+fn scores(host: &mut Host) {
+    let first = host.launch_spec(Host::spec("scores")).unwrap();
+    let guest = host.guest("scores", "owner");
+    let agents = fs::read_to_string(format!("/proc/{first}/oom_score_adj")).unwrap();
+    let agents: i32 = agents.trim().parse().unwrap();
+    assert!(agents > 0, "it hides behind the host's processes");
+    let code = format!(
+        "def score(to):\n\
+         \x20   try:\n\
+         \x20       with open('/proc/self/oom_score_adj', 'w') as file: file.write(str(to))\n\
+         \x20   except OSError as error: return error.strerror\n\
+         print(score(0), score({agents} - 1), score({agents}), open('/proc/self/oom_score_adj').read().strip())\n"
+    );
+    // Who has the privilege to lower a score sets the lowest with it. Some hosts keep it from root.
+    let privilege = rustix::thread::CapabilitySet::SYS_RESOURCE;
+    let held = rustix::thread::capabilities(None).unwrap().effective.contains(privilege);
+    let refused = if held { "Permission denied" } else { "None" };
+    for guest in [Some(guest), None] {
+        let ran = host.python("scores", guest, &code);
+        assert_eq!(
+            ran.stdout,
+            format!("{refused} {refused} None {agents}\n"),
+            "guest {guest:?}: {}",
+            ran.stderr
+        );
+    }
 }
 
 fn signals(host: &mut Host) {

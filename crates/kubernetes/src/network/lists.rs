@@ -32,11 +32,13 @@ const MOST_PAGES: usize = 1000;
 pub(crate) struct Lists {
     api: Api<KubePolicy>,
     owner: Owner,
+    /// What no list reaches.
+    denied: Vec<IpNetwork>,
 }
 
 impl Lists {
-    pub(crate) fn new(api: Api<KubePolicy>, owner: Owner) -> Self {
-        Self { api, owner }
+    pub(crate) fn new(api: Api<KubePolicy>, owner: Owner, denied: Vec<IpNetwork>) -> Self {
+        Self { api, owner, denied }
     }
 
     /// The policy of a sandbox, unless it needs none of its own.
@@ -45,7 +47,7 @@ impl Lists {
             return Ok(None);
         }
         let labels = json!({ marks::OWNER: self.owner.as_str(), marks::SANDBOX: id.bare() });
-        let policy = policy(&marks::name_of(id), labels.clone(), labels, egress(network));
+        let policy = policy(&marks::name_of(id), labels.clone(), labels, egress(network, &self.denied));
         if policy.to_string().len() > MOST_BYTES {
             let message = "the list of what the sandbox may reach is too long for a cluster";
             return Err(Error::new(ErrorKind::InvalidRequest, message).with_not_started());
@@ -126,12 +128,12 @@ impl Lists {
 }
 
 /// What a list lets out. Rules with the same ports are one.
-fn egress(network: &NetworkPolicy) -> Value {
+fn egress(network: &NetworkPolicy, denied: &[IpNetwork]) -> Value {
     let mut by_ports: BTreeMap<&[u16], Vec<Value>> = BTreeMap::new();
     for rule in network.rules() {
         let block = match rule.target() {
-            Target::Ip(address) => blocks::public(&IpNetwork::of(*address)),
-            Target::Network(network) => blocks::public(network),
+            Target::Ip(address) => blocks::public(&IpNetwork::of(*address), denied),
+            Target::Network(network) => blocks::public(network, denied),
             Target::Host(_) => None,
         };
         if let Some(block) = block {
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn a_list_becomes_rules_by_ports() {
         let list = json!({ "allow": ["ip:8.8.8.8", "ip:1.1.1.0/24", "ip:9.9.9.9:853", "ip:10.0.0.1", "ip:[2a00::1]:22"] });
-        let egress = egress(&serde_json::from_value(list).unwrap());
+        let egress = egress(&serde_json::from_value(list).unwrap(), &[]);
         let tcp = |port: u16| json!({ "protocol": "TCP", "port": port });
         let block = |cidr: &str| json!({ "ipBlock": { "cidr": cidr } });
         assert_eq!(
@@ -182,7 +184,7 @@ mod tests {
             async { Ok::<_, std::convert::Infallible>(http::Response::new(answer)) }
         });
         let api = Api::namespaced(kube::Client::new(service, "default"), "default");
-        (Lists::new(api, "me".parse().unwrap()), questions)
+        (Lists::new(api, "me".parse().unwrap(), Vec::new()), questions)
     }
 
     fn page(items: Value, further: &str) -> Value {
@@ -252,6 +254,6 @@ mod tests {
     #[test]
     fn a_list_of_private_addresses_lets_nothing_out() {
         let list = serde_json::from_value(json!({ "allow": ["ip:10.0.0.1", "ip:169.254.169.254"] })).unwrap();
-        assert_eq!(egress(&list), json!([]));
+        assert_eq!(egress(&list, &[]), json!([]));
     }
 }

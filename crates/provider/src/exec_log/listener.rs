@@ -30,6 +30,7 @@ impl Drop for Pace {
         let mut content = self.log.content();
         if content.pacer == Some(self.who) {
             content.pacer = None;
+            while content.take_beyond().is_some() {}
             self.log.settle(&mut content);
             // Somebody else who listens may have to set the pace now.
             self.log.0.length.send_modify(|_| {});
@@ -73,6 +74,7 @@ impl Listener {
                         return Some(Ok(event));
                     }
                 }
+                Look::Beyond(event) => return Some(Ok(event)),
                 Look::Failed(error) => return Some(Err(error)),
                 Look::Over => return None,
                 Look::Wait => {
@@ -83,6 +85,9 @@ impl Listener {
     }
 
     fn look(&mut self) -> Look {
+        if let Some(event) = self.beyond() {
+            return Look::Beyond(event);
+        }
         if let Some(event) = self.read.pop_front() {
             return Look::Event(event);
         }
@@ -94,7 +99,8 @@ impl Listener {
             let forgotten = "what came meanwhile was forgotten";
             return Look::Failed(Error::new(ErrorKind::Conflict, forgotten));
         }
-        if self.pace.is_none() && content.keep == Keep::UntilTaken && content.pacer.is_none() {
+        let flows = matches!(content.keep, Keep::UntilTaken | Keep::UpToUntilTaken(_));
+        if self.pace.is_none() && flows && content.pacer.is_none() {
             // The program waits for somebody to take what it writes, and its own listener went away.
             self.pace = Some(self.log.start_pacing(&mut content, self.next));
         }
@@ -110,6 +116,23 @@ impl Listener {
             (None, true) => Look::Over,
             (None, false) => Look::Wait,
         }
+    }
+
+    /// Output past the limit, once everything before it was heard: only the end comes after it.
+    fn beyond(&mut self) -> Option<ExecEvent> {
+        let pace = self.pace.as_ref()?;
+        let mut content = self.log.content();
+        if content.beyond.as_ref()?.is_empty() || content.pacer != Some(pace.who) {
+            return None;
+        }
+        let next = self.read.front().or_else(|| content.event(self.next));
+        let is_next = match next {
+            Some(event) => matches!(event, ExecEvent::Exited(_)),
+            None => self.next >= content.length(),
+        };
+        let event = if is_next { content.take_beyond() } else { None };
+        self.log.settle(&mut content);
+        event
     }
 
     /// Events that are not in memory any more.
@@ -139,6 +162,8 @@ impl Listener {
 
 enum Look {
     Event(ExecEvent),
+    /// One without a number.
+    Beyond(ExecEvent),
     Failed(Error),
     Over,
     Wait,

@@ -333,3 +333,164 @@ async fn what_was_missed_is_told_in_the_end() {
     let Some(Ok(ExecEvent::Exited(end))) = events.last() else { panic!("{events:?}") };
     assert_eq!((end.truncated, end.written.stdout), (PerStream { stdout: true, stderr: true }, 5));
 }
+
+/// A journal in memory, which can be full.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<(Vec<ExecEvent>, bool)>>);
+
+impl Kept {
+    fn fill(&self, full: bool) {
+        self.0.lock().unwrap().1 = full;
+    }
+}
+
+impl Journal for Kept {
+    fn append(&self, number: u64, event: &ExecEvent) -> io::Result<()> {
+        let mut kept = self.0.lock().unwrap();
+        assert_eq!(number, kept.0.len() as u64);
+        if kept.1 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        kept.0.push(event.clone());
+        Ok(())
+    }
+
+    fn count(&self, _: PerStream<u64>) -> io::Result<()> {
+        if self.0.lock().unwrap().1 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn read(&self, from: u64) -> io::Result<Vec<ExecEvent>> {
+        Ok(self.0.lock().unwrap().0[usize::try_from(from).unwrap()..].to_vec())
+    }
+
+    fn forget(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn unforgotten(&self) -> u64 {
+        0
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_kept_is_written_again_as_if_for_the_first_time() {
+    let journal = Kept::default();
+    let keep = Keep::UpTo(ByteSize::bytes(5));
+    let log = ExecLog::journaled(keep, Box::new(journal.clone())).unwrap();
+    for text in ["abc", "defg"] {
+        journal.fill(true);
+        assert!(log.write(Stream::Stdout, Bytes::from_static(text.as_bytes())).is_err());
+        assert!(log.write(Stream::Stdout, Bytes::from_static(text.as_bytes())).is_err());
+        journal.fill(false);
+        log.write(Stream::Stdout, Bytes::from_static(text.as_bytes())).unwrap();
+    }
+    journal.fill(true);
+    assert!(log.write_channel(Bytes::from_static(b"side")).is_err());
+    assert!(log.end(end()).is_err() && !log.has_ended());
+    journal.fill(false);
+    log.write_channel(Bytes::from_static(b"side")).unwrap();
+    log.end(end()).unwrap();
+    let events: Vec<_> = log.events(AttachFrom::START).1.map(Result::unwrap).collect().await;
+    let output = |offset, text: &'static str| ExecEvent::Output {
+        stream: Stream::Stdout,
+        offset,
+        bytes: Bytes::from_static(text.as_bytes()),
+    };
+    assert_eq!(events[1..3], [output(0, "abc"), output(3, "de")]);
+    assert_eq!(events[3], ExecEvent::Channel { offset: 0, bytes: Bytes::from_static(b"side") });
+    let ExecEvent::Exited(end) = events[4] else { panic!("{events:?}") };
+    assert_eq!(end.written.stdout, 7);
+}
+
+#[tokio::test]
+async fn programs_that_ended_share_what_memory_there_is() {
+    let tails = Tails::new(10_000);
+    let logs: Vec<_> = (0..50)
+        .map(|_| {
+            let keep = Keep::UpTo(ByteSize::mib(1));
+            let log = ExecLog::journaled(keep, Box::new(Kept::default())).unwrap();
+            log.write(Stream::Stdout, Bytes::from(vec![7; 1000])).unwrap();
+            log.end(end()).unwrap();
+            tails.keep(&log);
+            log
+        })
+        .collect();
+    let in_memory = || logs.iter().map(|log| log.content().memory).sum::<u64>();
+    assert!((1000..10_000).contains(&in_memory()), "{}", in_memory());
+    assert!(logs[49].content().memory > 1000, "the latest are there");
+    for log in &logs {
+        let events: Vec<_> = log.events(AttachFrom::START).1.map(Result::unwrap).collect().await;
+        assert!(matches!(&events[1], ExecEvent::Output { bytes, .. } if bytes.len() == 1000));
+        assert!(matches!(events[2], ExecEvent::Exited(_)));
+        assert!(matches!(log.events(AttachFrom::End).1.next().await, Some(Ok(ExecEvent::Exited(_)))));
+    }
+}
+
+#[tokio::test]
+async fn what_is_only_passed_on_has_its_limit_too() {
+    let log = ExecLog::new(Keep::UpToUntilTaken(ByteSize::bytes(150)));
+    let mut events = log.paced_events(None);
+    for _ in 0..2 {
+        log.write(Stream::Stdout, Bytes::from(vec![7; 100])).unwrap();
+    }
+    for _ in 0..3 {
+        events.next().await.unwrap().unwrap();
+    }
+    assert_eq!(log.content().events.len(), 0, "nothing of it stays");
+    log.end(end()).unwrap();
+    let Some(Ok(ExecEvent::Exited(end))) = events.next().await else { panic!("it has an end") };
+    assert_eq!((end.written.stdout, end.truncated.stdout), (200, true));
+    log.write(Stream::Stdout, Bytes::from(vec![7; 2000])).unwrap();
+    let flooding = ExecLog::new(Keep::UpToUntilTaken(ByteSize::bytes(10)));
+    flooding.write(Stream::Stdout, Bytes::from(vec![7; 81])).unwrap();
+    assert!(flooding.flooded().is_cancelled());
+}
+
+#[tokio::test]
+async fn whoever_a_program_runs_for_hears_what_is_past_the_limit_too() {
+    let log = ExecLog::new(Keep::UpTo(ByteSize::bytes(5)));
+    log.pass_on_beyond();
+    let own = log.paced_events(None);
+    log.write(Stream::Stdout, Bytes::from_static(b"abc")).unwrap();
+    log.write(Stream::Stderr, Bytes::from_static(b"defg")).unwrap();
+    log.write(Stream::Stdout, Bytes::from(vec![7; 100])).unwrap();
+    assert!(!log.flooded().is_cancelled(), "somebody takes it");
+    log.end(end()).unwrap();
+    let said = |events: Vec<ExecEvent>| -> Vec<(Stream, u64, usize)> {
+        assert!(matches!(events.first(), Some(ExecEvent::Started)));
+        let Some(ExecEvent::Exited(end)) = events.last() else { panic!("{events:?}") };
+        assert_eq!(end.written, PerStream { stdout: 103, stderr: 4 });
+        assert_eq!(end.truncated, PerStream { stdout: true, stderr: true });
+        let output = |event: &ExecEvent| match event {
+            ExecEvent::Output { stream, offset, bytes } => Some((*stream, *offset, bytes.len())),
+            _ => None,
+        };
+        events.iter().filter_map(output).collect()
+    };
+    let kept = [(Stream::Stdout, 0, 3), (Stream::Stderr, 0, 2)];
+    let heard = said(own.map(Result::unwrap).collect().await);
+    assert_eq!(heard, [&kept[..], &[(Stream::Stderr, 2, 2), (Stream::Stdout, 3, 100)]].concat());
+    let others = log.events(AttachFrom::START).1;
+    assert_eq!(said(others.map(Result::unwrap).collect().await), kept);
+}
+
+#[tokio::test]
+async fn what_is_past_the_limit_waits_for_its_listener_and_goes_with_it() {
+    let log = ExecLog::new(Keep::UpTo(ByteSize::kib(1)));
+    log.pass_on_beyond();
+    let mut own = log.paced_events(None);
+    for _ in 0..5 {
+        log.write(Stream::Stdout, Bytes::from(vec![7; 64 << 10])).unwrap();
+    }
+    let paced = |log: &ExecLog| futures_util::FutureExt::now_or_never(log.pace()).is_some();
+    assert!(!paced(&log), "the listener is behind");
+    for _ in 0..4 {
+        own.next().await.unwrap().unwrap();
+    }
+    assert!(paced(&log));
+    assert!(!log.flooded().is_cancelled());
+    drop(own);
+    assert_eq!(log.content().lag, 0, "what nobody will take is gone");
+    log.write(Stream::Stdout, Bytes::from_static(b"x")).unwrap();
+    assert!(log.flooded().is_cancelled(), "nobody takes it any more");
+}

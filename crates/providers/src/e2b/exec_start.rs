@@ -74,13 +74,16 @@ impl Cloud {
             self.write_bytes(&place, path, content.clone()).await?;
         }
         let output = req.output.unwrap_or(place.limits().output);
-        let keep = match req.replay {
-            true => Keep::UpTo(output),
+        let keep = match Keep::of(&req, output) {
             // Nobody can come back to it after a restart, so what its listener has is kept for nobody.
-            false => Keep::UntilTaken,
+            Keep::UntilForgotten => Keep::UntilTaken,
+            keep => keep,
         };
         let (input, frames) = way_in(&req.stdin);
         let log = ExecLog::new(keep);
+        if req.is_streamed() {
+            log.pass_on_beyond();
+        }
         let running =
             Running::new(req.id, place.clone(), log, Some(input.clone()), req.tty.is_some(), output);
         let running = Arc::new(running);

@@ -243,7 +243,7 @@ fn request(req: &ExecRequest, longest: Duration) -> (NewExec, ExecInput, Option<
         stdin_stream: frames.is_some(),
         tty: req.tty.map(|size| TheirSize { rows: size.rows, cols: size.cols }),
         // Who lives on has no time limit of its own, and there is a longest one that they take.
-        timeout: req.timeout.map(|timeout| if req.replay { timeout } else { timeout.min(longest) }),
+        timeout: req.timeout.map(|timeout| if req.background { timeout.min(longest) } else { timeout }),
         id: Some(req.id),
         output: req.output.filter(|_| req.replay),
         passing: !req.replay,

@@ -62,10 +62,10 @@ impl Far {
         }
     }
 
-    /// The caller's labels and ours.
+    /// The caller's labels and ours. Ports are opened by the server that the caller asked, and not by this one as well.
     pub(super) fn labels(&self, labels: &Labels, id: SandboxId) -> BTreeMap<String, String> {
-        let mut all: BTreeMap<_, _> =
-            labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let theirs = labels.iter().filter(|(key, _)| *key != Labels::PUBLIC_PORTS);
+        let mut all: BTreeMap<_, _> = theirs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         all.extend([self.owner.label(), (self.owner.id_key(), id.to_string())]);
         all
     }

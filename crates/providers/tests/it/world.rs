@@ -82,7 +82,11 @@ impl World {
         });
         let options = ServeOptions { limits: ServeLimits::default(), tls: None };
         let work = async move {
-            serve(vec![Listener::Tcp(listener)], routes, options, closing.cancelled_owned()).await.unwrap();
+            let closed = async move {
+                closing.cancelled_owned().await;
+                std::time::Duration::from_secs(30)
+            };
+            serve(vec![Listener::Tcp(listener)], routes, options, closed).await.unwrap();
         };
         let server = AbortOnDropHandle::new(TaskTracker::new().spawn(work));
         let scopes: Scopes = "run,sandbox,files".parse().unwrap();

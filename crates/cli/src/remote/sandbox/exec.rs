@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use sandstorm_client::{Client, NewExec};
-use sandstorm_types::{SandboxId, User};
+use sandstorm_types::User;
 
-use super::super::following::{Followed, Following, OnInterrupt};
+use super::super::following::{Collected, Followed, Following, OnInterrupt};
 use super::super::raw_mode::{self, RawMode};
 use super::super::{Output, ending, ids, paths};
 use super::create::{UserName, time};
@@ -18,7 +18,7 @@ use crate::run::request;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Ctrl-C interrupts the program; a second one kills it.\n\nExit codes: the program's own; 128 + n for signal n; 1 compile error; 124 time \
-                        limit; 137 memory or output limit, or cancelled; 2 bad usage; 125 sandstorm itself failed."
+                        limit; 137 memory or output limit, output that was cut, or cancelled; 2 bad usage; 125 sandstorm itself failed."
 )]
 pub(crate) struct ExecCommand {
     /// Sandbox: its id, or the beginning of it
@@ -61,6 +61,7 @@ pub(super) async fn exec(client: &Client, output: Output, command: ExecCommand) 
     let mut events = client.exec(sandbox, &new).await?;
     // Keys go to the program one by one only if it has a terminal and gets our input.
     let raw = if command.tty && command.interactive { RawMode::enter()? } else { None };
+    let mut collected = Collected::default();
     let following = Following {
         client,
         sandbox,
@@ -68,6 +69,7 @@ pub(super) async fn exec(client: &Client, output: Output, command: ExecCommand) 
         input: command.interactive.then(pipe::stdin),
         tty: command.tty,
         shown: !output.json,
+        collected: output.json.then_some(&mut collected),
     };
     let followed = following.follow(&mut events, |_| None).await;
     if raw.is_some() && followed.is_err() {
@@ -76,24 +78,16 @@ pub(super) async fn exec(client: &Client, output: Output, command: ExecCommand) 
     drop(raw);
     match followed? {
         Followed::Left(code) => Ok(code),
-        Followed::Ended(end) if output.json => {
+        Followed::Ended(mut end) if output.json => {
             let exec = events.exec().context("the exec never told its id")?;
-            print_result(client, sandbox, exec, output).await?;
+            let view = client.exec_view(sandbox, exec).await?;
+            let mut result = view.result.context("the server kept no result")?;
+            collected.complete(&mut result, &mut end);
+            output.show(&result, String::new)?;
             ending::conclude(&end)
         }
         Followed::Ended(end) => ending::conclude(&end),
     }
-}
-
-async fn print_result(
-    client: &Client,
-    sandbox: SandboxId,
-    exec: sandstorm_types::ExecId,
-    output: Output,
-) -> anyhow::Result<()> {
-    let view = client.exec_view(sandbox, exec).await?;
-    let result = view.result.context("the server kept no result")?;
-    Ok(output.show(&result, String::new)?)
 }
 
 impl ExecCommand {

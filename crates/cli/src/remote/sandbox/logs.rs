@@ -11,7 +11,7 @@ use sandstorm_types::{EventBody, Status, Stream, Timestamp};
 use super::super::following::{Followed, Following, OnInterrupt};
 use super::super::printer::Printer;
 use super::super::table::{Cell, Table};
-use super::super::{Output, ids, units};
+use super::super::{Output, ending, ids, units};
 use super::One;
 
 /// What was written up to now comes at once; a pause this long means that there is no more of it.
@@ -80,8 +80,10 @@ pub(super) async fn show(client: &Client, output: Output, command: LogsCommand) 
             input: None,
             tty: false,
             shown: true,
+            collected: None,
         };
         return match following.follow(&mut events, |_| None).await? {
+            Followed::Ended(end) if ending::is_said_to_be_cut(&end) => Ok(ending::cut_code()),
             Followed::Ended(_) => Ok(ExitCode::SUCCESS),
             Followed::Left(code) => Ok(code),
         };

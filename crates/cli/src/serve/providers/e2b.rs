@@ -14,7 +14,7 @@ use super::Wanted;
 /// Options `template.NAME` say what a template of ours is there.
 const TEMPLATE: &str = "template.";
 
-pub(super) fn connector(wanted: &Wanted<'_>) -> anyhow::Result<Connect> {
+pub(super) fn connector(wanted: &Wanted) -> anyhow::Result<Connect> {
     let config = config(wanted)?;
     Ok(Box::new(move || {
         let config = config.clone();
@@ -25,10 +25,10 @@ pub(super) fn connector(wanted: &Wanted<'_>) -> anyhow::Result<Connect> {
     }))
 }
 
-fn config(wanted: &Wanted<'_>) -> anyhow::Result<Config> {
+fn config(wanted: &Wanted) -> anyhow::Result<Config> {
     let key = wanted.key.clone().context("`key` is not set")?;
     let owner = wanted.owner.parse().context("the mark of this installation")?;
-    let mut config = Config::new(wanted.name, ApiKey::new(key), owner);
+    let mut config = Config::new(&wanted.name, ApiKey::new(key), owner);
     config.region.clone_from(&wanted.settings.region);
     config.api_url = wanted.settings.url.as_ref().map(|url| url.as_str().to_owned());
     let mut templates = BTreeMap::new();
@@ -86,7 +86,8 @@ mod tests {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let settings = ProviderSettings { kind: ProviderKind::E2b, options, ..ProviderSettings::default() };
         let (key, owner) = (Some("e2b_0".to_owned()), "abc".to_owned());
-        config(&Wanted { name: "cloud", settings: &settings, key, owner })
+        let (name, denied) = ("cloud".to_owned(), Vec::new());
+        config(&Wanted { name, settings, key, owner, denied })
     }
 
     #[test]

@@ -289,7 +289,7 @@ fn killing_the_launcher_fails_its_sandboxes_and_the_server_recovers() {
 }
 
 /// Starts a program in a sandbox that only this test has, and gives its process.
-fn marked(server: &Server, sandbox: &str, program: &str) -> i32 {
+pub(super) fn marked(server: &Server, sandbox: &str, program: &str) -> i32 {
     let body = json!({ "command": format!("exec {program}"), "background": true });
     server.post(&format!("{sandbox}/exec"), &body).expect(202);
     eventually("its program runs", || !processes_with(program).is_empty());
@@ -340,12 +340,12 @@ fn a_polite_end_keeps_the_sandboxes_for_the_next_server() {
     assert_eq!(server.exec(&sandbox, "cat file")["stdout"], "kept\n");
 }
 
-fn parent_of(pid: i32) -> i32 {
+pub(super) fn parent_of(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-fn kill(pid: i32) {
+pub(super) fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

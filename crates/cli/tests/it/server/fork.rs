@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::ask;
+use super::faults::{kill, marked, parent_of};
 use super::instance::Server;
 use super::tenants::{new_key, on_state};
 use crate::support::{Who, eventually, stderr, stdout};
@@ -352,4 +353,53 @@ fn a_copy_draws_other_numbers_than_its_source() {
         drawn.sort();
         assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]), "{draw}: {drawn:?}");
     }
+}
+
+#[test]
+fn a_context_that_could_not_be_forked_is_refused_in_words() {
+    let server = Server::start(Who::Root);
+    let source = Place::new(&server);
+    let program = marked(&server, &source.sandbox, "sleep 98753");
+    let launcher = parent_of(parent_of(program));
+    // A program beside the contexts would be left out of a copy.
+    kill(program);
+    let is_zygote = |pid: &i32| {
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.contains("/zygote/python.py")
+    };
+    let children = std::fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap();
+    let zygotes: Vec<i32> =
+        children.split_whitespace().map(|pid| pid.parse().unwrap()).filter(is_zygote).collect();
+    assert!(!zygotes.is_empty(), "{children}");
+    for pid in zygotes {
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    }
+    let contexts = format!("{}/contexts", source.sandbox);
+    let refused = server.post(&contexts, &json!({ "language": "python" }));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(
+        refused.header("retry-after").is_some() && refused.text().contains("forked"),
+        "{}",
+        refused.text()
+    );
+    // The launcher gave that zygote up. The next one is as good as the first.
+    let mut made = None;
+    eventually("there is another", || {
+        let answer = server.post(&contexts, &json!({ "language": "python" }));
+        made = (answer.status == 201).then(|| answer.json()["id"].as_str().unwrap().to_owned());
+        made.is_some()
+    });
+    // What came of the lost zygote cannot be copied any more, so only the new one is forked.
+    let new = Place { context: made.unwrap(), sandbox: source.sandbox.clone(), ..source };
+    assert_eq!(server.delete(&format!("{contexts}/{}", source.context)).status, 204);
+    new.eval("x = 'new'");
+    let mut copy = None;
+    eventually("nothing of the old context is left", || {
+        let forks = new.ask(&json!({})).expect(201);
+        let whole = forks["forks"][0]["not_carried"] == json!([]);
+        copy = whole.then(|| Place::of(&server, &forks["forks"][0]));
+        whole
+    });
+    assert_eq!(copy.unwrap().eval("x"), "'new'");
 }

@@ -37,6 +37,13 @@ impl Server {
         Self { child, port, key, place, who, settings, arguments }
     }
 
+    /// A server whose state lies in a place that was made ready for it.
+    pub fn within(who: Who, place: Place, settings: &[(&str, &str)]) -> Self {
+        let settings = settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let (child, port, key) = launch(who, &place, &settings, &[]);
+        Self { child, port, key: key.unwrap_or_default(), place, who, settings, arguments: Vec::new() }
+    }
+
     /// A server on a state that was put together by hand, with a key that is good there.
     pub fn on(who: Who, place: Place, key: &str) -> Self {
         let (child, port, _) = launch(who, &place, &Vec::new(), &[]);
@@ -47,6 +54,14 @@ impl Server {
         self.place.path().join("state")
     }
 
+    /// Memory of the server's process, by its name in `/proc`.
+    pub fn memory(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        kilobytes.expect("the kernel tells it") << 10
+    }
+
     /// Ends the server as no program can notice.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -55,6 +70,10 @@ impl Server {
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn try_wait(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     pub fn wait(&mut self) -> std::process::ExitStatus {

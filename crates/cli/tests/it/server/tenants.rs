@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::http::{self, Request};
 use super::instance::Server;
 use super::socket::{Message, WebSocket};
-use crate::support::{PATIENCE, Who, eventually, run, stderr, stdout};
+use crate::support::{PATIENCE, Place, Who, eventually, run, sandstorm, stderr, stdout};
 
 /// `sandstorm …` on the state directory of a server.
 pub fn on_state(server: &Server, args: &[&str]) -> String {
@@ -44,6 +44,16 @@ fn a_server_without_keys_listens_on_loopback_only() {
         assert_eq!(refused.status.code(), Some(2), "{listen}: {}", stderr(&refused));
         assert!(stderr(&refused).contains("loopback"), "{}", stderr(&refused));
     }
+    // However the address is said.
+    let place = Place::new();
+    let file = place.path().join("sandstorm.yaml");
+    std::fs::write(&file, "serve: {listen: \"0.0.0.0:0\"}\n").unwrap();
+    let refused = run(Who::Root, &["serve", "--dev-no-auth", "--config", file.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    let mut by_variable = sandstorm(Who::Root);
+    by_variable.env("SANDSTORM_SERVE_LISTEN", "0.0.0.0:0").args(["serve", "--dev-no-auth"]);
+    let refused = by_variable.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
     let server = Server::with(Who::Root, &[], &["--dev-no-auth"]);
     assert_eq!(server.key, "");
     let open = |host: &str| {
@@ -279,8 +289,15 @@ fn a_burst_past_the_memory_waits_or_is_refused() {
         Server::with(Who::Root, &settings, &[])
     };
     let wish = json!({ "limits": { "memory": "128M" } });
+    // A sandbox in which something runs has its whole limit; one that rests has what it uses.
+    let busy = |server: &Server| {
+        let id = server.sandbox(&wish);
+        let work = json!({ "command": "sleep 1000", "background": true });
+        server.post(&format!("{id}/exec"), &work).expect(202);
+        id
+    };
     let server = full("1s");
-    let _both = (server.sandbox(&wish), server.sandbox(&wish));
+    let _both = (busy(&server), busy(&server));
     let began = Instant::now();
     let refused = server.post("/v1/sandboxes", &wish);
     assert_eq!(refused.status, 503, "{}", refused.text());
@@ -288,7 +305,7 @@ fn a_burst_past_the_memory_waits_or_is_refused() {
     drop(server);
     // Whoever waits long enough gets what another gives back.
     let server = full("1m");
-    let (first, _second) = (server.sandbox(&wish), server.sandbox(&wish));
+    let (first, _second) = (busy(&server), busy(&server));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| server.post("/v1/sandboxes", &wish).status);
         std::thread::sleep(Duration::from_millis(200));

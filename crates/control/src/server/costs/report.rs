@@ -46,6 +46,7 @@ pub struct CostGroup {
 impl Control {
     /// What the caller's tenant spent.
     pub async fn costs(&self, caller: &Caller, query: CostQuery) -> Result<CostReport> {
+        caller.require_key()?;
         self.report(Some(caller.tenant), query).await
     }
 

@@ -108,7 +108,7 @@ fn told(end: &End) -> Told {
 
 #[cfg(test)]
 mod tests {
-    use sandstorm_types::Metrics;
+    use sandstorm_types::{Metrics, PerStream};
     use serde_json::json;
 
     use super::*;
@@ -122,6 +122,7 @@ mod tests {
             limits_hit: Vec::new(),
             metrics: Metrics::default(),
             problem: None,
+            truncated: PerStream::default(),
         }))
     }
 

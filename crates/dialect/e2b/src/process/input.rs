@@ -51,6 +51,16 @@ impl Dialect {
 
     /// Takes input as it comes: which program first, then its bytes.
     async fn take_input(&self, guest: &Guest, content: Body) -> RpcResult<()> {
+        // It may last for as long as the program does.
+        let _seat = self.control.open_stream(&guest.caller)?;
+        let gone = self.control.clone().revoked(guest.caller.clone());
+        tokio::select! {
+            taken = self.pass_input_on(guest, content) => taken,
+            () = gone => Err(RpcError::sandbox_gone()),
+        }
+    }
+
+    async fn pass_input_on(&self, guest: &Guest, content: Body) -> RpcResult<()> {
         let mut pieces = content.into_data_stream();
         let mut decoder = Decoder::new(LARGEST);
         let mut program: Option<Known> = None;

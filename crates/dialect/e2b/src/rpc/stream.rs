@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, header};
 use sandstorm_e2b_wire::{KEEPALIVE_INTERVAL, STREAM};
@@ -18,8 +20,6 @@ use crate::state::Dialect;
 /// Between two signs of life, unless the client asks for another time.
 const KEEPALIVE: Duration = Duration::from_secs(90);
 const SHORTEST: Duration = Duration::from_secs(1);
-/// How often it is looked whether who listens still may.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// How a stream goes.
 #[derive(Debug)]
@@ -51,7 +51,8 @@ struct State {
     messages: BoxStream<'static, RpcResult<Value>>,
     course: Course,
     dialect: Dialect,
-    guest: Guest,
+    /// Resolves when who listens may not any more. It lasts as long as the stream, so that no busy one gets past it.
+    gone: BoxFuture<'static, ()>,
     done: bool,
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn answer(
         messages: messages.boxed(),
         course,
         dialect: dialect.clone(),
-        guest: guest.clone(),
+        gone: dialect.control.clone().revoked(guest.caller.clone()).boxed(),
         done: false,
     };
     let frames = stream::unfold((state, seat), |(mut state, seat)| async move {
@@ -115,21 +116,12 @@ impl State {
                 None => std::future::pending().await,
             }
         };
-        let (dialect, guest) = (self.dialect.clone(), self.guest.clone());
-        let closing = dialect.settings.closing.clone();
-        let gone = async move {
-            loop {
-                tokio::time::sleep(LOOK).await;
-                if !dialect.control.still_allowed(&guest.caller).await {
-                    return;
-                }
-            }
-        };
+        let closing = &self.dialect.settings.closing;
         tokio::select! {
             biased;
+            () = &mut self.gone => Step::Over(RpcError::sandbox_gone()),
             message = self.messages.next() => Step::Next(message),
             () = over => Step::Over(RpcError::new(Code::DeadlineExceeded, "the time of the stream is over")),
-            () = gone => Step::Over(RpcError::sandbox_gone()),
             () = closing.cancelled() => Step::Over(RpcError::new(Code::Unavailable, "the server is stopping")),
             () = quiet => Step::Quiet,
         }

@@ -13,11 +13,11 @@ use http::{HeaderMap, StatusCode};
 use ring::digest::{SHA256, digest};
 use sandstorm_control::server::{Answer, Caller, NewSandbox};
 use sandstorm_e2b_wire::IDEMPOTENCY_KEY;
-use sandstorm_types::{EnvMap, OnEnd, SandboxId, Template};
+use sandstorm_types::{EnvMap, Labels, OnEnd, SandboxId, Template};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::labels::{self, AUTO_RESUME, ORIGIN, PRIVATE, TEMPLATE};
+use super::labels::{self, AUTO_RESUME, ORIGIN, TEMPLATE};
 use super::network::NetworkWish;
 use super::templates::missing;
 use crate::body::{self, SMALL};
@@ -103,7 +103,7 @@ impl Dialect {
                 made.map_err(|error| Refusal::from(error).hard())?.id
             }
         };
-        Ok((StatusCode::CREATED, Json(self.access(id, &name))).into_response())
+        Ok((StatusCode::CREATED, Json(self.access(caller, id, &name)?)).into_response())
     }
 
     /// A repeated request finds the sandbox of the first one. Only its id is kept: what opens it is made anew.
@@ -142,16 +142,14 @@ impl Dialect {
         }
         let Origin { template, name, behind } = origin;
         let interprets = behind.as_ref().unwrap_or(&name) == INTERPRETER;
-        let private = wanted.network.as_ref().is_some_and(NetworkWish::is_private);
+        let public = wanted.network.as_ref().and_then(NetworkWish::public_ports).unwrap_or(true);
         let network = self.network(wanted.internet, wanted.network)?;
         let mut own = vec![(TEMPLATE, name.clone())];
         own.extend(behind.map(|behind| (ORIGIN, behind)));
         if wanted.auto_resume.is_some_and(|resume| resume.enabled) {
             own.push((AUTO_RESUME, "true".to_owned()));
         }
-        if private {
-            own.push((PRIVATE, "true".to_owned()));
-        }
+        own.push((Labels::PUBLIC_PORTS, public.to_string()));
         let mut new = NewSandbox {
             template,
             limits: self.settings.limits,

@@ -32,12 +32,12 @@ pub(crate) async fn fork(meant: Meant, body: Body) -> Result<impl IntoResponse, 
     let new = NewFork { count, lifetime, allow_partial: true, ..NewFork::default() };
     let forks =
         dialect.control.fork_sandbox(&caller, view.id, new).await.map_err(|e| Refusal::from(e).hard())?;
-    let told = forks.into_iter().map(|fork| match fork {
-        Ok(fork) => json!({"sandbox": dialect.access_to(&fork.sandbox)}),
-        Err(error) => {
-            let refused = Refusal::from(error);
-            json!({"error": {"code": refused.status().as_u16(), "message": refused.message()}})
-        }
+    let told = forks.into_iter().map(|fork| {
+        let opened = fork.map_err(Refusal::from).and_then(|fork| dialect.access_to(&caller, &fork.sandbox));
+        opened.map_or_else(
+            |refused| json!({"error": {"code": refused.status().as_u16(), "message": refused.message()}}),
+            |access| json!({"sandbox": access}),
+        )
     });
     Ok((StatusCode::CREATED, Json(told.collect::<Vec<Value>>())))
 }

@@ -9,21 +9,25 @@ use crate::refusal::Refusal;
 
 /// Before the names of labels that this dialect keeps for itself.
 const OWN: &str = "sandstorm.e2b/";
+
+/// Labels that are not metadata.
+fn is_own(key: &str) -> bool {
+    key.starts_with(OWN) || key == Labels::PUBLIC_PORTS
+}
+
 /// The template as it was asked for.
 pub(crate) const TEMPLATE: &str = "sandstorm.e2b/template";
 /// The operator's template behind a saved sandbox that it was made from.
 pub(crate) const ORIGIN: &str = "sandstorm.e2b/origin";
 /// Whether a paused sandbox wakes when it is called.
 pub(crate) const AUTO_RESUME: &str = "sandstorm.e2b/auto-resume";
-/// Whether its ports need a token.
-pub(crate) const PRIVATE: &str = "sandstorm.e2b/private";
 
 /// Labels from metadata and what this dialect adds.
 pub(crate) fn labels(
     metadata: BTreeMap<String, String>,
     own: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Result<Labels, Refusal> {
-    if let Some(taken) = metadata.keys().find(|key| key.starts_with(OWN)) {
+    if let Some(taken) = metadata.keys().find(|key| is_own(key)) {
         return Err(Refusal::invalid(format!("metadata key '{taken}' is reserved")));
     }
     let mut all = metadata;
@@ -33,7 +37,7 @@ pub(crate) fn labels(
 
 /// Metadata as clients see it.
 pub(crate) fn metadata(labels: &Labels) -> BTreeMap<&str, &str> {
-    labels.iter().filter(|(key, _)| !key.starts_with(OWN)).collect()
+    labels.iter().filter(|(key, _)| !is_own(key)).collect()
 }
 
 /// Reads the filter of a list. It comes encoded three times; the query took the first away.
@@ -76,8 +80,10 @@ mod tests {
         let labels = labels(given, [(TEMPLATE, "base".to_owned())]).unwrap();
         assert_eq!(metadata(&labels), BTreeMap::from([("user", "u 1")]));
         assert_eq!(labels.get(TEMPLATE), Some("base"));
-        let taken = BTreeMap::from([(PRIVATE.to_owned(), "false".to_owned())]);
+        let taken = BTreeMap::from([(TEMPLATE.to_owned(), "base".to_owned())]);
         assert!(super::labels(taken, []).is_err());
+        let opened = BTreeMap::from([(Labels::PUBLIC_PORTS.to_owned(), "true".to_owned())]);
+        assert!(super::labels(opened, []).is_err());
         let long = BTreeMap::from([("k".to_owned(), "x".repeat(257))]);
         assert!(super::labels(long, []).unwrap_err().message().contains("256 bytes"));
     }

@@ -43,7 +43,8 @@ pub(crate) struct PauseBody {
 }
 
 pub(crate) async fn get(meant: Meant) -> Result<Json<Value>, Refusal> {
-    Ok(Json(meant.dialect.detail(&meant.living().await?)))
+    let view = meant.living().await?;
+    Ok(Json(meant.dialect.detail(&meant.caller, &view)?))
 }
 
 pub(crate) async fn kill(meant: Meant) -> Result<StatusCode, Refusal> {
@@ -130,7 +131,7 @@ impl Dialect {
                     continue;
                 }
             };
-            return Ok((status, Json(self.access_to(&view))).into_response());
+            return Ok((status, Json(self.access_to(caller, &view)?)).into_response());
         }
         let message = "The sandbox is still transitioning. Try again in a moment.";
         Err(Refusal::new(StatusCode::CONFLICT, message))

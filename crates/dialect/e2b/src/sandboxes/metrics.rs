@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use http::Uri;
-use sandstorm_control::server::{Caller, Sample, SandboxView};
+use sandstorm_control::server::{Caller, Sample, SandboxView, Scope};
 use sandstorm_types::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -35,6 +35,7 @@ pub(crate) async fn of_many(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
+    caller.require(Scope::Sandbox)?;
     let query = Query::of(&uri);
     let ids: Vec<&str> =
         query.get("sandbox_ids").unwrap_or_default().split(',').filter(|id| !id.is_empty()).collect();

@@ -33,9 +33,16 @@ pub(crate) struct NetworkWish {
 }
 
 impl NetworkWish {
-    /// Whether ports need a token.
-    pub(crate) fn is_private(&self) -> bool {
-        self.allow_public_traffic == Some(false)
+    /// Whether everybody may connect to ports, where that was said.
+    pub(crate) fn public_ports(&self) -> Option<bool> {
+        self.allow_public_traffic
+    }
+
+    /// Whether it says nothing but who may come in.
+    fn is_about_ports_only(&self) -> bool {
+        let NetworkWish { allow_out, deny_out, rules, egress_proxy, allow_public_traffic, internet } = self;
+        let silent = allow_out.is_none() && deny_out.is_none() && rules.is_none();
+        allow_public_traffic.is_some() && silent && egress_proxy.is_none() && internet.is_none()
     }
 }
 
@@ -84,12 +91,23 @@ fn rule(text: &str) -> Result<Rule, Refusal> {
     written.parse().map_err(|error| Refusal::invalid(format!("network rule cannot be used: {error}")))
 }
 
-/// Replaces what a sandbox may reach.
+/// Replaces what a sandbox may reach. Who may reach it changes where that is said.
 pub(crate) async fn update(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let wish: NetworkWish = body::read(body, SMALL).await?;
     let view = meant.living().await?;
+    let (public, ports_only) = (wish.public_ports(), wish.is_about_ports_only());
     let policy = meant.dialect.network(None, Some(wish))?;
-    meant.dialect.control.set_network(&meant.caller, view.id, policy).await?;
+    let control = &meant.dialect.control;
+    // Closed before anything else can fail, and opened after it.
+    if public == Some(false) {
+        control.set_public_ports(&meant.caller, view.id, false).await?;
+    }
+    if !ports_only {
+        control.set_network(&meant.caller, view.id, policy).await?;
+    }
+    if public == Some(true) {
+        control.set_public_ports(&meant.caller, view.id, true).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use sandstorm_control::server::SandboxView;
+use sandstorm_control::server::{Caller, SandboxView};
 use sandstorm_types::{NetworkPolicy, OnEnd, Phase, SandboxId};
 use serde_json::{Value, json};
 
 use super::labels::{self, AUTO_RESUME, TEMPLATE};
 use crate::door::{ENVD, TRAFFIC};
+use crate::refusal::Refusal;
 use crate::settings::BASE;
 use crate::state::Dialect;
 
@@ -22,21 +23,21 @@ pub(crate) fn is_paused(view: &SandboxView) -> bool {
 
 impl Dialect {
     /// What a client needs to use a sandbox.
-    pub(crate) fn access(&self, id: SandboxId, template: &str) -> Value {
-        json!({
+    pub(crate) fn access(&self, caller: &Caller, id: SandboxId, template: &str) -> Result<Value, Refusal> {
+        Ok(json!({
             "templateID": template,
             "sandboxID": id.bare(),
             "clientID": CLIENT,
             "alias": template,
             "envdVersion": ENVD_VERSION,
-            "envdAccessToken": self.control.sandbox_token(id, ENVD),
-            "trafficAccessToken": self.control.sandbox_token(id, TRAFFIC),
+            "envdAccessToken": self.control.sandbox_token(caller, id, ENVD)?,
+            "trafficAccessToken": self.control.sandbox_token(caller, id, TRAFFIC)?,
             "domain": self.settings.domain,
-        })
+        }))
     }
 
-    pub(crate) fn access_to(&self, view: &SandboxView) -> Value {
-        self.access(view.id, template_of(view))
+    pub(crate) fn access_to(&self, caller: &Caller, view: &SandboxView) -> Result<Value, Refusal> {
+        self.access(caller, view.id, template_of(view))
     }
 }
 
@@ -66,10 +67,11 @@ pub(crate) fn listed(view: &SandboxView) -> Value {
 
 impl Dialect {
     /// Everything about one sandbox.
-    pub(crate) fn detail(&self, view: &SandboxView) -> Value {
+    pub(crate) fn detail(&self, caller: &Caller, view: &SandboxView) -> Result<Value, Refusal> {
         let mut detail = listed(view);
-        detail["envdAccessToken"] = self.control.sandbox_token(view.id, ENVD).into();
+        detail["envdAccessToken"] = self.control.sandbox_token(caller, view.id, ENVD)?.into();
         detail["domain"] = json!(self.settings.domain);
+        detail["network"] = json!({"allowPublicTraffic": view.spec.labels.public_ports() == Some(true)});
         detail["allowInternetAccess"] = (view.spec.network != NetworkPolicy::None).into();
         detail["lifecycle"] = json!({
             "autoResume": view.spec.labels.get(AUTO_RESUME) == Some("true"),
@@ -78,6 +80,6 @@ impl Dialect {
         if is_paused(view) {
             detail["pauseMode"] = "full".into();
         }
-        detail
+        Ok(detail)
     }
 }

@@ -43,7 +43,7 @@ impl World {
         });
         let control = Control::start(Setup { store, provider, runner, settings: server() }).await.unwrap();
         let settings = E2bSettings { network: false, ..E2bSettings::default() };
-        let forward: Forward = Arc::new(|_, _, _, _| Box::pin(std::future::ready(None)));
+        let forward: Forward = Arc::new(|_| Box::pin(std::future::ready(None)));
         let dialect = Dialect::new(control.clone(), settings, forward);
         Self { control, dialect, _state: state }
     }

@@ -42,9 +42,10 @@ pub(super) struct ExecInput {
     /// All of its standard input. For input as it goes, use `background` and exec_write_stdin.
     #[serde(default)]
     stdin: String,
-    /// Seconds by the clock after which it is stopped.
-    #[serde(default = "half_a_minute")]
-    timeout_s: f64,
+    /// Seconds by the clock after which it is stopped: 30 unless given, or with `background` only when its sandbox ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "f64")]
+    timeout_s: Option<f64>,
     /// Answers at once with an exec_id; the command goes on. exec_poll shows its output and how it ends.
     #[serde(default)]
     background: bool,
@@ -74,11 +75,12 @@ impl Tool for Exec {
 
     async fn call(call: Call, input: ExecInput) -> Result<Answer<Started>, Refusal> {
         let sandbox = handles::sandbox(&input.sandbox_id)?;
+        let timeout = input.timeout_s.or((!input.background).then(half_a_minute));
         let new = NewExec {
             env: environment(&input.env)?,
             cwd: Some(handles::folder(&input.cwd)?),
             stdin: (!input.stdin.is_empty()).then(|| Bytes::from(input.stdin.into_bytes())),
-            timeout: Some(seconds("timeout_s", input.timeout_s)?),
+            timeout: timeout.map(|given| seconds("timeout_s", given)).transpose()?,
             background: input.background,
             keep_on_disconnect: input.background,
             ..NewExec::of(ExecWork::Command(Command::Shell(input.command)))

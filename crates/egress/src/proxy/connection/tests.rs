@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::boundary::Boundary;
 use crate::hello::tests::{encrypted_hello_for, hello_for};
 use crate::limits::{Limits, Options};
 use crate::testing::{World, allow, list};
@@ -191,6 +192,31 @@ async fn every_connection_is_checked_anew() {
     world.resolves("example.com.", &["127.0.0.1", "8.8.8.8", "::1"]);
     attempt(&world, original, &[&hello]).await.unwrap();
     assert_eq!(world.dialled(), [format!("{PUBLIC}:443").parse().unwrap(), "8.8.8.8:443".parse().unwrap()]);
+}
+
+/// The wall itself is in the boundary; here, that every connection meets it, whether by address or by name.
+#[tokio::test]
+async fn nothing_beyond_the_boundary_is_dialled() {
+    let resolver = Arc::new(crate::testing::FakeResolver::default());
+    let said = ["2a00:64::c000:aa".parse().unwrap()].to_vec();
+    resolver.answers.lock().unwrap().insert("ipv4only.arpa.".to_owned(), said);
+    let boundary = Arc::new(Boundary::new(vec!["93.184.217.0/24".parse().unwrap()], Vec::new(), resolver));
+    let (world, _server) = world_with(NetworkPolicy::Open, Options { boundary, ..Options::default() }).await;
+    for (address, reason) in [
+        ("168.63.129.16", Refusal::ForbiddenAddress),
+        ("192.80.8.124", Refusal::ForbiddenAddress),
+        ("93.184.217.7", Refusal::DeniedAddress),
+        ("2a00:64::a83f:8110", Refusal::ForbiddenAddress),
+        ("2a00:64::5db8:d907", Refusal::DeniedAddress),
+        ("2a00:1::5efe:a00:1", Refusal::ForbiddenAddress),
+    ] {
+        world.resolves("inside.example.", &[address]);
+        refused(&world, (address.parse::<IpAddr>().unwrap(), 80).into(), &[b"x"], reason).await;
+        refused(&world, synthetic(&world, "inside.example", 80), &[b"x"], reason).await;
+    }
+    assert_eq!(world.dialled(), Vec::new(), "addresses were dialled");
+    attempt(&world, "[2a00:64::5db8:d822]:80".parse().unwrap(), &[b"x"]).await.unwrap();
+    assert_eq!(world.dialled().len(), 1);
 }
 
 #[tokio::test]

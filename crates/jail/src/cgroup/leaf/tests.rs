@@ -58,6 +58,25 @@ fn a_unified_leaf_has_every_limit() {
     }
 }
 
+/// A limit on memory without one on swap is none.
+#[test]
+fn a_refused_limit_on_swap_is_a_missing_limit_on_memory() {
+    for (on_v1, file) in [(false, "memory.swap.max"), (true, "memory.memsw.limit_in_bytes")] {
+        let root = tempfile::tempdir().unwrap();
+        // A directory in its place takes no value, as a kernel that refuses it takes none.
+        fs::create_dir(root.path().join(file)).unwrap();
+        let mut leaf = Leaf::nowhere(&limits());
+        leaf.homes.insert(Controller::Memory, root.path().to_owned());
+        if on_v1 {
+            leaf.v1.insert(Controller::Memory, root.path().to_owned());
+        }
+        leaf.limit_memory(64 << 20);
+        let [(limit, reason)] = leaf.missing() else { panic!("{file}: {:?}", leaf.missing()) };
+        assert_eq!(*limit, "memory", "{file}");
+        assert!(reason.contains(file) && reason.contains("swap is not limited"), "{reason}");
+    }
+}
+
 #[test]
 fn a_v1_leaf_has_every_limit_and_is_entered_by_descriptor() {
     let root = tempfile::tempdir().unwrap();

@@ -20,9 +20,10 @@ use crate::launcher::networks::Namespace;
 use crate::launcher::rooms::Rooms;
 use crate::launcher::watch::{Serial, Token, Watched, Watcher};
 use crate::pid1::{Plan, Trees};
+use crate::root::Empty;
 use crate::spec::{JailSpec, Network, Strictness};
 use crate::step::Failed;
-use crate::{packet, root};
+use crate::{devices, packet, root};
 
 /// A PID 1 that was released.
 pub(super) struct Delivered {
@@ -80,6 +81,10 @@ pub(super) fn deliver(
             .map_err(doing("make a socket"))?;
     let (door, their_door) = packet::pair().map_err(doing("make a socket"))?;
     let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
+    let spec = &*match &mut workshop.mounts {
+        Some(mounts) => mounts.spread(spec),
+        None => Cow::Borrowed(spec),
+    };
     let trees = trees(workshop, spec)?;
     let network = ready_network(workshop, spec);
     let beginning = Beginning {
@@ -152,9 +157,16 @@ fn trees<'a>(workshop: &mut Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, J
     if !workshop.may_mount {
         return Ok(Trees::ToTake { follow_links });
     }
-    let taken = match workshop.prepared.copy(&spec.root, follow_links) {
-        Some(root) => root::take_later(&spec.root, follow_links).map(|later| Trees::Prepared { root, later }),
-        None => root::take(&spec.root, follow_links).map(Trees::Taken),
+    let prepared = workshop.prepared.view(&spec.root, follow_links);
+    let empty = workshop.empty.as_ref().map_or(Empty::Missing, |empty| Empty::At(empty.as_fd()));
+    let taken = match prepared {
+        Some(root) => {
+            root::take_later(&spec.root, follow_links, empty).map(|later| Trees::Prepared { root, later })
+        }
+        None => root::take(&spec.root, follow_links, empty).map(|trees| {
+            // Where this process may make none, PID 1 shows the host's and says so.
+            Trees::Taken { trees, devices: devices::own().ok() }
+        }),
     };
     taken.map_err(|Failed { step: name, errno }| step(&name, errno))
 }

@@ -101,7 +101,7 @@ impl State {
         if self.names.contains_key(&spec.name) {
             return Err(JailError::Exists);
         }
-        match &self.workshop.sources {
+        match &mut self.workshop.sources {
             Some(sources) => sources.confine(&mut spec.root),
             None => Ok(()),
         }

@@ -13,6 +13,7 @@ use crate::error::{JailError, doing};
 use crate::launcher::ZygoteConfig;
 use crate::launcher::answers::Ticket;
 use crate::launcher::introduction::{Limit, numbered};
+use crate::launcher::pulse;
 use crate::launcher::rooms::Rooms;
 use crate::launcher::ward::stream;
 use crate::launcher::watch::{Serial, Token, Watched, Watcher};
@@ -26,6 +27,9 @@ const AT_ONCE: usize = 16;
 /// Imports can take seconds on a busy host; a fork takes a millisecond.
 const WARM_WITHIN: Duration = Duration::from_secs(60);
 const FORK_WITHIN: Duration = Duration::from_secs(10);
+/// Unless it is only slow: with it, its guests lose what they can be copied from.
+const SLOW_FORK_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A guest that somebody asked for.
 #[derive(Debug)]
@@ -266,12 +270,18 @@ impl Zygote {
 
     pub(super) fn next_look(&self) -> Option<Instant> {
         let late = match self.warm {
-            true => self.asked.values().map(|asked| asked.since + FORK_WITHIN).min(),
+            true => self.asked.values().map(|asked| self.look_at(asked.since)).min(),
             false => Some(self.born + WARM_WITHIN),
         };
         let old = (!self.retired).then(|| self.born + OLD);
         let idle = self.is_unused().then(|| self.used + IDLE);
         [late, old, idle].into_iter().flatten().min()
+    }
+
+    /// When to look at what it was asked at a moment: first whether it was stopped.
+    fn look_at(&self, since: Instant) -> Instant {
+        let (now, first) = (Instant::now(), since + FORK_WITHIN);
+        if first > now { first } else { (now + LOOK_AGAIN).min(since + SLOW_FORK_WITHIN) }
     }
 
     fn is_unused(&self) -> bool {
@@ -283,7 +293,9 @@ impl Zygote {
         if !self.warm && self.born + WARM_WITHIN <= now {
             return Some("the zygote did not get warm in time".to_owned());
         }
-        let late = self.asked.values().any(|asked| asked.since + FORK_WITHIN <= now);
+        let oldest = self.asked.values().map(|asked| asked.since).min()?;
+        let late =
+            oldest + SLOW_FORK_WITHIN <= now || (oldest + FORK_WITHIN <= now && pulse::is_stopped(self.pid));
         late.then(|| "the zygote did not answer in time".to_owned())
     }
 

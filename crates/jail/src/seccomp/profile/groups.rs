@@ -34,7 +34,7 @@ pub(in super::super) const GROUPS: &[Group] = &[
         "file contents",
         ALLOW,
         "read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 lseek sendfile splice tee vmsplice
-         copy_file_range fsync fdatasync sync_file_range syncfs truncate ftruncate fallocate fadvise64 readahead",
+         copy_file_range fsync fdatasync sync_file_range truncate ftruncate fallocate fadvise64 readahead",
     ),
     all(
         "files and directories",
@@ -135,8 +135,9 @@ pub(in super::super) const GROUPS: &[Group] = &[
     unless_strict("locks", EPERM, "flock"),
     unless_strict("page cache", EPERM, "mincore cachestat"),
     unless_strict("mount list", EPERM, "statmount listmount"),
-    // It waits for the writes of every sandbox on the host.
-    unless_strict("whole-system sync", EPERM, "sync"),
+    // They wait for writes of other sandboxes: `sync` for those of the whole host, `syncfs` for those of a file system
+    // that is shown to several.
+    unless_strict("whole-system sync", EPERM, "sync syncfs"),
     unless_strict(
         "asynchronous I/O",
         ENOSYS,

@@ -73,7 +73,7 @@ fn denied_calls_by_name() {
 
 #[test]
 fn strict_denies_covert_channels() {
-    let denied = ["flock", "mincore", "cachestat", "statmount", "listmount", "sync"];
+    let denied = ["flock", "mincore", "cachestat", "statmount", "listmount", "sync", "syncfs"];
     let commands = [6, 7, 37, 38, 1024, 1026];
     for name in denied {
         expect_from(Profile::PayloadStrict, name, &[], EPERM);

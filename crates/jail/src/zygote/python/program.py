@@ -398,7 +398,8 @@ class LastWord:
     """Tells the agent with which status the program ends, before the kernel has taken the process apart: whoever waits
     for the result waits for that no longer.
 
-    It is the program's own word, as its status always is. One that closes the descriptor is waited for instead."""
+    It is the program's own word, as its status always is. One that closes the descriptor, or writes to it, is waited for
+    instead: whoever listens shuts the socket down then."""
 
     # Out of the numbers that programs use by habit.
     NUMBER = 1023
@@ -428,7 +429,9 @@ class LastWord:
     def say(self, status):
         try:
             if self.is_ours():
-                write(self.NUMBER, self.first + self.describe(status))
+                word = self.first + self.describe(status)
+                # Without a signal where nobody listens any more: the program may have made it deadly.
+                SYSTEM_CALL(SENDTO, self.NUMBER, id(word) + BYTES_BEGIN, len(word), NO_SIGNAL, 0)
                 # Who hears it ends this process with everything else. Until then it stays out of the way: to be taken
                 # apart takes a while, and the same processor may be needed to pass the word on. No thread runs meanwhile.
                 SYSTEM_CALL(READ, self.NUMBER, NOBODY_READS, 1, 0, 0)
@@ -443,6 +446,7 @@ class LastWord:
 
 
 READ, ANSWER = NUMBERS["read"], ctypes.create_string_buffer(1)
+SENDTO, NO_SIGNAL = NUMBERS["sendto"], 0x4000
 NOBODY_READS = ctypes.addressof(ANSWER)
 PACK_END = struct.Struct("<BQQQ").pack
 usage, ONESELF = resource.getrusage, resource.RUSAGE_SELF

@@ -280,6 +280,7 @@ mod tests {
             signal: None,
             limits_hit: vec![LimitName::Disk],
             metrics,
+            truncated: PerStream::default(),
             problem: None,
         };
         let told = story.end(&end, EndCause::Program).unwrap();

@@ -20,7 +20,7 @@ pub(crate) async fn world() -> World {
 
 pub(crate) fn foreign(control: &Control) -> Vec<Foreign> {
     let settings = E2bSettings { network: false, ..E2bSettings::default() };
-    let forward: Forward = Arc::new(|_, _, _, _| Box::pin(std::future::ready(None)));
+    let forward: Forward = Arc::new(|_| Box::pin(std::future::ready(None)));
     let dialect = Dialect::new(control.clone(), settings, forward);
     let claiming = dialect.clone();
     vec![Foreign {

@@ -15,6 +15,8 @@ use crate::{Durability, Result, StoreError};
 const BUSY: Duration = Duration::from_secs(5);
 /// Statements that are kept prepared: more than there are.
 const STATEMENTS: usize = 256;
+/// Bytes of its log that stay when it is begun anew: a burst must not take that much of the disk for good.
+const LONGEST_LOG: i64 = 16 << 20;
 /// Pages of the log after which the commit itself folds it, should the thread for that not keep up.
 const FOLD_AT_ONCE: i64 = 20_000;
 
@@ -42,6 +44,7 @@ impl Session {
         session.connection.pragma_update(None, "synchronous", synchronous)?;
         session.connection.pragma_update(None, "foreign_keys", true)?;
         session.connection.pragma_update(None, "wal_autocheckpoint", FOLD_AT_ONCE)?;
+        session.connection.pragma_update(None, "journal_size_limit", LONGEST_LOG)?;
         session.folding = Some(Folding::start(path.to_owned())?);
         session.waits_for_disk = durability == Durability::Full;
         Ok(session)

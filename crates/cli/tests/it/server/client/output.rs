@@ -1,0 +1,48 @@
+//! Output that is longer than what is kept: streamed it is whole, and what is cut is said.
+
+use serde_json::Value;
+
+use super::{ask, json, sandbox, told};
+use crate::server::instance::Server;
+use crate::support::{Who, stderr, stdout};
+
+/// More than a server keeps, and less than what it takes for a flood.
+const LENGTH: usize = 12 << 20;
+
+#[test]
+fn what_is_streamed_is_not_cut_and_what_is_cut_is_said() {
+    let server = Server::start(Who::Root);
+    let id = sandbox(&server);
+    let write = format!("head -c {LENGTH} /dev/zero | tr '\\0' x; echo end; exit 3");
+    let ran = ask(&server, &["sandbox", "exec", &id, "--", "sh", "-c", &write]);
+    assert_eq!(ran.status.code(), Some(3), "{}", stderr(&ran));
+    assert!(stdout(&ran).ends_with("xend\n") && ran.stdout.len() == LENGTH + 4, "{}", ran.stdout.len());
+    assert_eq!(stderr(&ran), "", "nothing is missing");
+    // Far more than a flood, for somebody who takes it all.
+    let write = "head -c 100000000 /dev/zero | tr '\\0' x";
+    let ran = ask(&server, &["sandbox", "exec", &id, "--", "sh", "-c", write]);
+    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(0), 100_000_000), "{}", stderr(&ran));
+    // What the server keeps of it for later is less, and whoever looks there is told.
+    let execs = json(&server, &["sandbox", "ps", &id]);
+    let exec = execs["execs"][0]["id"].as_str().unwrap();
+    let logs = ask(&server, &["sandbox", "logs", &id, exec]);
+    assert_eq!((logs.status.code(), logs.stdout.len()), (Some(137), 10 << 20));
+    assert!(stderr(&logs).contains("output was cut"), "{}", stderr(&logs));
+    assert_eq!(execs["execs"][0]["result"]["truncated"]["stdout"], true);
+    // As JSON it is as long, not what the record has of it.
+    let write = format!("head -c {LENGTH} /dev/zero | tr '\\0' x");
+    let shown = json(&server, &["sandbox", "exec", &id, "--json", "--", "sh", "-c", &write]);
+    assert_eq!(shown["stdout"].as_str().unwrap().len(), LENGTH);
+    assert_eq!((&shown["truncated"]["stdout"], &shown["status"]), (&false.into(), &"ok".into()));
+    // A cell has one log for all, so what its own listener hears is cut, too, and says so.
+    let context = told(&server, &["context", "create", &id, "--language", "python"]);
+    let code = format!("print('x' * {LENGTH})");
+    let cell = ["context", "exec", &id, context.trim_end(), "--code", &code];
+    let ran = ask(&server, &cell);
+    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(137), 10 << 20));
+    assert!(stderr(&ran).contains("output was cut"), "{}", stderr(&ran));
+    let ran = ask(&server, &[&cell[..], &["--json"]].concat());
+    let shown: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((ran.status.code(), &shown["truncated"]["stdout"]), (Some(137), &true.into()));
+    assert_eq!(shown["stdout"].as_str().unwrap().len(), 10 << 20);
+}

@@ -1,0 +1,72 @@
+//! Memory of this machine that a run needs at its height: its own sandbox, and those that install and compile for it.
+
+use std::sync::Arc;
+
+use sandstorm_types::{ByteSize, Enforcement, RunSpec, TenantId};
+
+use crate::compile::artifact_key;
+use crate::layers::Wanted;
+use crate::prepare::Prepared;
+use crate::run::Runner;
+use crate::server::Promise;
+
+/// What a run was promised, for whoever finds out that it needs less.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    pub(crate) promise: Arc<Promise>,
+    pub(crate) height: ByteSize,
+    /// The most that one of the sandboxes may have that install and compile.
+    pub(crate) build: ByteSize,
+    /// What is needed once everything was installed and compiled.
+    pub(crate) run: ByteSize,
+}
+
+/// What a run needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Height {
+    pub(crate) all: ByteSize,
+    pub(crate) build: ByteSize,
+}
+
+impl Runner {
+    /// What a run needs where there is `most` at all. What was installed or compiled before is not done again.
+    pub(crate) fn height(
+        &self,
+        tenant: TenantId,
+        spec: &RunSpec,
+        prepared: &Prepared,
+        most: ByteSize,
+    ) -> Height {
+        let own = prepared.limits.memory;
+        // Where there is a choice of places, the sandbox is there before its program is compiled.
+        let beside = if self.fleet.is_some() { own } else { ByteSize::bytes(0) };
+        let room = ByteSize::bytes(most.as_u64().saturating_sub(beside.as_u64()));
+        let install = prepared.recipe.zip(self.layers.as_ref()).and_then(|(recipe, layers)| {
+            layers.memory_to_make(&Wanted {
+                recipe,
+                toolchain: &prepared.toolchain,
+                requirements: &spec.requirements,
+                enforcement: spec.enforcement.unwrap_or(Enforcement::Strict),
+            })
+        });
+        let kept =
+            |plan| self.cache.as_ref().is_some_and(|cache| cache.has(&artifact_key(tenant, prepared, plan)));
+        // What is installed counts for what is compiled, so that nobody knows yet what that will be.
+        let compile = prepared.compile.as_ref().filter(|plan| prepared.recipe.is_some() || !kept(plan));
+        let compile = compile.map(|plan| ByteSize::mib(plan.limits.memory_mib).min(room));
+        let install = install.map(|memory| memory.min(most));
+        let beside = compile.map(|compile| ByteSize::bytes(compile.as_u64() + beside.as_u64()));
+        let all = [Some(own), install, beside].into_iter().flatten().max().unwrap_or(own);
+        let build = install.max(compile).unwrap_or(room);
+        Height { all, build }
+    }
+}
+
+impl Prepared {
+    /// Everything was installed and compiled: what is left to do is limited as the run is.
+    pub(crate) fn built(&self) {
+        if let Some(reserve) = &self.reserve {
+            reserve.promise.shrink(reserve.run);
+        }
+    }
+}
