@@ -331,10 +331,24 @@ fn is_for_another(error: &Error) -> bool {
     error.is_not_started() && matches!(error.kind(), ErrorKind::Provider | ErrorKind::Conflict)
 }
 
-/// Why a program did not come to its end: that of its sandbox, for the reason that its place gives.
+/// What happened to a program whose sandbox is gone, and what its caller can do.
+pub(crate) const SANDBOX_ENDED: &str = "the sandbox ended, and another one has to be made";
+
+/// Why a run did not come to its end: its sandbox ended, for the reason that its provider gives.
 pub(crate) async fn ended_early(provider: &dyn Provider, cx: &OpContext, id: &SandboxId) -> Error {
     let what = "the sandbox ended before its program did; what the program did is lost with it, and it can be sent again";
     let error = Error::new(ErrorKind::Provider, what).with_retry_after(SEND_AGAIN);
+    with_reason(provider, cx, id, error).await
+}
+
+/// The same for a program in a sandbox of its caller, which does not come back.
+pub(crate) async fn lost_with_sandbox(provider: &dyn Provider, cx: &OpContext, id: &SandboxId) -> Error {
+    let what =
+        "the sandbox ended before its program did: what ran in it is lost, and another one has to be made";
+    with_reason(provider, cx, id, Error::new(ErrorKind::Provider, what)).await
+}
+
+async fn with_reason(provider: &dyn Provider, cx: &OpContext, id: &SandboxId, error: Error) -> Error {
     match provider.get(cx, id).await.map(|sandbox| sandbox.state) {
         Ok(State::Failed { reason }) => error.with("reason", reason),
         _ => error,

@@ -29,6 +29,7 @@ use super::living::Living;
 use super::{Caller, Control, EventBodyView, ExecWork, Inner, NewExec};
 use crate::context::{Cell, CellStatus, Context, ContextEvent};
 use crate::outcome;
+use crate::run::SANDBOX_ENDED;
 
 /// How long an interpreter may take to come back from an interrupt.
 const COME_BACK: Duration = Duration::from_secs(2);
@@ -370,7 +371,7 @@ impl Inner {
                     Err(error) => Course::Gone(error),
                 },
                 () = interpreter.abandon.cancelled() => {
-                    break Course::Gone(Error::new(ErrorKind::Provider, "the sandbox ended"));
+                    break Course::Gone(Error::new(ErrorKind::Provider, SANDBOX_ENDED));
                 }
             }
         };

@@ -23,6 +23,7 @@ use super::living::Living;
 use super::program::{Job, compiler_of};
 use super::{Caller, Control, EventBodyView, Inner, Verb};
 use crate::outcome::Outcome;
+use crate::run::SANDBOX_ENDED;
 use crate::spool::{Collected, Collector};
 
 /// The time limit of background work that was given none: its sandbox ends first.
@@ -541,7 +542,7 @@ impl Inner {
             let _ = tokio::time::timeout(FOLLOWED, all).await;
         }
         for execution in left.iter().filter(|execution| execution.end().is_none()) {
-            let ended = self.lost(execution, &Error::new(ErrorKind::Provider, "the sandbox ended"));
+            let ended = self.lost(execution, &Error::new(ErrorKind::Provider, SANDBOX_ENDED));
             match execution.cell {
                 Some(_) => self.record_cell(execution, ended, None).await,
                 None => self.record(execution, ended, None).await,

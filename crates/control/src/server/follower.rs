@@ -18,6 +18,7 @@ use super::execs::STREAM;
 use super::executions::{Execution, Stage};
 use crate::execute::Executed;
 use crate::outcome::{self, Times};
+use crate::run::SANDBOX_ENDED;
 
 /// Output up to this many bytes is kept on the way; of a program that writes more it is read once more at the end, so
 /// that thousands of programs that stream for hours cost nothing.
@@ -87,7 +88,7 @@ impl Inner {
             // Ended with its sandbox, as somebody asked for.
             Some(reason) if reason.is_empty() => Ended::killed(execution.id(), info, walls(execution)),
             Some(reason) => {
-                let error = Error::new(ErrorKind::Provider, format!("the sandbox ended: {reason}"));
+                let error = Error::new(ErrorKind::Provider, format!("{SANDBOX_ENDED}: {reason}"));
                 Ended::by_problem(execution.id(), info, walls(execution), &error)
             }
             None => Ended::by_problem(execution.id(), info, walls(execution), error),
@@ -113,7 +114,7 @@ impl Inner {
         loop {
             let event = tokio::select! {
                 event = exec.events.next() => event,
-                () = &mut doom => return Err(Error::new(ErrorKind::Provider, "the sandbox ended")),
+                () = &mut doom => return Err(Error::new(ErrorKind::Provider, SANDBOX_ENDED)),
             };
             match event {
                 Some(Ok(ExecEvent::Output { stream, bytes, .. })) => {
@@ -163,7 +164,7 @@ impl Inner {
             return None;
         }
         let cx = OpContext::new(execution.row.tenant).with_timeout(GRACE);
-        let error = crate::run::ended_early(&*self.provider, &cx, &execution.living.id).await;
+        let error = crate::run::lost_with_sandbox(&*self.provider, &cx, &execution.living.id).await;
         Some(Problem { code: error.kind(), detail: error.to_string() })
     }
 

@@ -18,6 +18,7 @@ use super::follower::Story;
 use super::listener::Heard;
 use crate::compile::{environment, guest_path};
 use crate::prepare::{Prepared, Reach};
+use crate::run::SANDBOX_ENDED;
 
 /// What becomes a program.
 #[derive(Debug)]
@@ -256,7 +257,7 @@ impl Inner {
                     Some(Ok(ExecEvent::Exited(end))) => {
                         let fine = end.cause == EndCause::Program && end.status == ExecStatus::Code(0);
                         return match end.cause {
-                            EndCause::Sandbox => Err(Error::new(ErrorKind::Provider, "the sandbox ended")),
+                            EndCause::Sandbox => Err(Error::new(ErrorKind::Provider, SANDBOX_ENDED)),
                             _ if fine => Ok(Compiled::Yes),
                             _ => Ok(Compiled::Refused),
                         };
