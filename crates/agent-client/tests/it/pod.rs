@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use sandstorm_agent::protocol::{Ending, Program, Stream, Task};
@@ -19,9 +20,17 @@ struct Place(TempDir);
 
 impl Place {
     fn new() -> Self {
+        // Written once, before any of the tests starts a process: a child that another test forks meanwhile would hold the
+        // file open for writing, and the kernel executes no such file.
+        static PROGRAM: OnceLock<TempDir> = OnceLock::new();
+        let program = PROGRAM.get_or_init(|| {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("agent"), AGENT).unwrap();
+            fs::set_permissions(dir.path().join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
+            dir
+        });
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("agent"), AGENT).unwrap();
-        fs::set_permissions(dir.path().join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::hard_link(program.path().join("agent"), dir.path().join("agent")).unwrap();
         Self(dir)
     }
 
