@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Denied)]
 pub(crate) struct DeniedBody {
-    /// A name or an address; absent where the program sent neither.
+    /// A name or an address; `null` where the program sent neither.
     host: Option<String>,
-    /// Absent for a lookup.
+    /// `null` for a lookup.
     port: Option<u16>,
     protocol: ProtocolName,
     /// A word for programs, such as `not_allowed`, `forbidden_address`, `other_server_name` or `unresolved`.

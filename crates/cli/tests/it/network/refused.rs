@@ -94,16 +94,14 @@ fn an_exec_and_a_cell_tell_of_their_own_time() {
     let start = |command: Value| {
         let request = server.request("POST", format!("{sandbox}/exec")).json(&json!({ "command": command }));
         let events: Vec<Value> = server.stream(request).map(|event| event.data).collect();
-        events.last().unwrap().clone()
+        (events[0]["exec"].as_str().unwrap().to_owned(), events.last().unwrap().clone())
     };
-    let end = start(json!(["python3", "-c", TRIES]));
+    let (exec, end) = start(json!(["python3", "-c", TRIES]));
     assert_eq!((&end["type"], told(&end).len()), (&json!("end"), 4), "{end:#}");
     // The same of the record, and nothing of it of who came later.
-    let execs = server.get(&format!("{sandbox}/execs")).expect(200);
-    let exec = execs["execs"][0]["id"].as_str().unwrap().to_owned();
     let view = server.get(&format!("{sandbox}/execs/{exec}")).expect(200);
     is_whole(&view["result"]);
-    let quiet = start(json!("true"));
+    let (_, quiet) = start(json!("true"));
     assert_eq!((&quiet["type"], quiet.get("denied")), (&json!("end"), None), "{quiet:#}");
 
     let made = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
