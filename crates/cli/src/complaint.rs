@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use sandstorm_types::ErrorKind;
+use sandstorm_types::{Denied, ErrorKind};
 
 /// Bad usage, as the table of exit codes has it.
 const USAGE: u8 = 2;
@@ -93,6 +93,13 @@ pub(crate) fn note(message: &str) {
     let mut stderr = std::io::stderr().lock();
     let label = if paints(&stderr) { "\u{1b}[1;33msandstorm:\u{1b}[0m" } else { "sandstorm:" };
     let _ = writeln!(stderr, "{label} {}", safe(message));
+}
+
+/// What a program could not reach on the network, and what helps, where a rule does.
+pub(crate) fn refusal(denied: &Denied, allow: impl FnOnce(&str) -> String) -> String {
+    let times = if denied.count > 1 { format!(" ({} times)", denied.count) } else { String::new() };
+    let help = denied.rule().map(|rule| format!("; to allow it, {}", allow(&rule))).unwrap_or_default();
+    format!("network: {}{times}{help}", denied.sentence())
 }
 
 /// Says what is odd and stops nothing, on the error stream.

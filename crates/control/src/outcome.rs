@@ -153,6 +153,7 @@ fn result(executed: Executed, status: Status, walls: Walls, info: &ProviderInfo,
         results: Vec::new(),
         error: None,
         limits_hit: end.limits_hit.iter().collect(),
+        denied: end.denied,
         walls,
         metrics: Metrics {
             queue_ms: 0.0,

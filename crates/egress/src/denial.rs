@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use sandstorm_types::{HostName, Timestamp};
+use sandstorm_types::{Denied, DeniedProtocol, HostName, Timestamp};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -56,6 +56,20 @@ impl Denial {
             (host, Some(port)) => format!("{host}:{port}"),
             (host, None) => host.to_string(),
         })
+    }
+
+    /// The same as results tell it.
+    pub(crate) fn as_told(&self) -> Denied {
+        let lookup = self.port.is_none() && self.reason != Refusal::NoDestination;
+        Denied {
+            host: self.destination.as_ref().map(Host::to_string),
+            port: self.port,
+            protocol: if lookup { DeniedProtocol::Dns } else { DeniedProtocol::Tcp },
+            reason: self.reason.code().to_owned(),
+            message: self.reason.to_string(),
+            count: 1,
+            at: self.at,
+        }
     }
 
     fn repeats(&self, other: &Self) -> bool {

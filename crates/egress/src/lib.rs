@@ -23,9 +23,11 @@ mod rate;
 #[cfg(test)]
 mod testing;
 mod upstream;
+mod watchers;
 
 pub use boundary::Boundary;
 pub use denial::{Denial, Host};
 pub use limits::{Limits, Options, ServerName};
 pub use proxy::{Counters, EgressError, EgressProxy, Refusal, Sockets};
 pub use upstream::{Dialer, DirectDialer, Resolver, SystemResolver, Upstream};
+pub use watchers::{Watch, Watchers};

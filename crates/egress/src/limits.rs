@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::boundary::Boundary;
 use crate::denial::Denial;
+use crate::watchers::Watchers;
 
 /// How a proxy behaves towards its sandbox.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Options {
     pub boundary: Arc<Boundary>,
     /// Where denials go. They are never waited for: what the channel has no room for is counted.
     pub denials: Option<mpsc::Sender<Denial>>,
+    /// Who collects what did not get through.
+    pub watchers: Arc<Watchers>,
 }
 
 /// Bounds on one sandbox's traffic. Reaching a rate or a count makes the sandbox wait; reaching a byte total ends its

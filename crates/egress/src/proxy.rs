@@ -1,5 +1,6 @@
 //! One proxy per sandbox: it owns the sandbox's sockets and every connection that came through them.
 
+mod answer;
 mod connection;
 mod opening;
 mod relay;

@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 use sandstorm_agent::protocol::{Tag, ToAgent};
 use sandstorm_agent_client::program::terminal_size;
 use sandstorm_agent_client::{AgentError, TaskHandle, TaskInput, lost};
+use sandstorm_egress::Watch;
 use sandstorm_provider::{ChannelInput, Error, ExecInput, ExecLog, ExecSignal, Result, Tails};
 use sandstorm_types::{ErrorKind, ExecId, SandboxId};
 use tokio_util::sync::CancellationToken;
@@ -81,17 +82,19 @@ impl Followed {
         }
     }
 
-    /// Follows it to its end. `known`: bytes of each stream that are in the log and come once more.
+    /// Follows it to its end. `known`: bytes of each stream that are in the log and come once more. `network`: what was
+    /// refused since it began.
     fn follow(
         &self,
         handle: TaskHandle,
         known: [u64; 3],
         left: Duration,
+        network: Watch,
     ) -> impl Future<Output = ()> + Send + use<> {
         // Set once: each program is followed once.
         let _ = self.task.set(handle.input.clone());
         let clock = WallClock { left, journal: self.journal.clone() };
-        let follower = Follower::new(self, handle, known);
+        let follower = Follower::new(self, handle, known, network);
         let (ended_at, log) = (Arc::clone(&self.ended_at), self.log.clone());
         async move {
             follower.run(clock).await;

@@ -266,7 +266,7 @@ impl Content {
                 *written = end.max(*written);
             }
             Record::Channel { offset, bytes } => self.channel = self.channel.max(offset + bytes.len() as u64),
-            Record::Exited(_) => self.ended = true,
+            Record::Exited(_) | Record::ExitedDenied(..) => self.ended = true,
             Record::Written(stdout, stderr) => self.written = both((*stdout, *stderr)),
             Record::Clock(clock) => self.clock = Some(*clock),
             Record::Head(_) | Record::Started => {}

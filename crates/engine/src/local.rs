@@ -25,7 +25,8 @@ use sandstorm_jail::launcher::{Abilities, RefusalKind, ZygoteConfig};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
     FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent,
-    ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
+    ProviderInfo, ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage,
+    WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, IpNetwork, Isolation, LimitName, LimitSet,
@@ -37,7 +38,7 @@ use self::execs::{Execs, Reserved};
 use crate::exec;
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::living::{Living, usage_of};
-use crate::network::Surroundings;
+use crate::network::{Seen, Surroundings};
 use crate::plan::Planner;
 use crate::pool::{Key, Maker, Pool, PoolConfig, Zygotes};
 use crate::snapshots::{SnapshotConfig, Snapshots};
@@ -355,6 +356,10 @@ impl Provider for LocalProvider {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.events.listen()
+    }
+
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        self.living(id).ok().map(|living| Box::new(Seen(living.egress.watch())) as Box<_>)
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

@@ -3,10 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandstorm_egress::{Boundary, EgressProxy, Options, Sockets, SystemResolver, Upstream};
+use sandstorm_egress::{Boundary, EgressProxy, Options, Sockets, SystemResolver, Upstream, Watch, Watchers};
 use sandstorm_jail::network::Captured;
-use sandstorm_provider::{Error, Events, ProviderEvent, Result, Tasks};
-use sandstorm_types::{ErrorKind, IpNetwork, Nat64Prefix, NetworkPolicy, SandboxId};
+use sandstorm_provider::{Error, Events, ProviderEvent, Refusals, Result, Tasks};
+use sandstorm_types::{Denied, ErrorKind, IpNetwork, Nat64Prefix, NetworkPolicy, SandboxId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,8 @@ pub(crate) struct Egress {
     sandbox: SandboxId,
     /// None: nothing was captured, so nothing gets out.
     proxy: Mutex<Option<EgressProxy>>,
+    /// Who collects what is refused. They outlive a proxy and may come before it.
+    watchers: Arc<Watchers>,
 }
 
 impl Egress {
@@ -29,18 +31,24 @@ impl Egress {
         policy: &NetworkPolicy,
         with: &Surroundings,
     ) -> Result<Self> {
+        let watchers = Arc::<Watchers>::default();
         let proxy = match descriptors.is_empty() {
             true if *policy != NetworkPolicy::None => {
                 return Err(Error::new(ErrorKind::Isolation, "the network of the sandbox was not captured"));
             }
             true => None,
-            false => Some(with.serve(sandbox, descriptors, policy.clone())?),
+            false => Some(with.serve(sandbox, descriptors, policy.clone(), &watchers)?),
         };
-        Ok(Self { sandbox, proxy: Mutex::new(proxy) })
+        Ok(Self { sandbox, proxy: Mutex::new(proxy), watchers })
     }
 
     fn proxy(&self) -> MutexGuard<'_, Option<EgressProxy>> {
         self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Collects what is refused from now on.
+    pub(crate) fn watch(&self) -> Watch {
+        self.watchers.watch()
     }
 
     pub(crate) fn is_captured(&self) -> bool {
@@ -59,9 +67,19 @@ impl Egress {
         match &*proxy {
             Some(proxy) => proxy.set_policy(policy),
             None if descriptors.is_empty() => {}
-            None => *proxy = Some(with.serve(self.sandbox, descriptors, policy)?),
+            None => *proxy = Some(with.serve(self.sandbox, descriptors, policy, &self.watchers)?),
         }
         Ok(())
+    }
+}
+
+/// A collection of refusals as providers give it out.
+#[derive(Debug)]
+pub(crate) struct Seen(pub(crate) Watch);
+
+impl Refusals for Seen {
+    fn seen(&self) -> Vec<Denied> {
+        self.0.seen()
     }
 }
 
@@ -86,6 +104,7 @@ impl Surroundings {
         sandbox: SandboxId,
         descriptors: Vec<OwnedFd>,
         policy: NetworkPolicy,
+        watchers: &Arc<Watchers>,
     ) -> Result<EgressProxy> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
             Error::new(ErrorKind::Isolation, "the way out of the sandbox could not be made")
@@ -96,7 +115,8 @@ impl Surroundings {
         let upstream = Upstream { resolver: Arc::new(self.resolver.for_sandbox()), ..Upstream::default() };
         let (sender, mut denials) = mpsc::channel(DENIALS);
         let boundary = Arc::clone(&self.boundary);
-        let options = Options { denials: Some(sender), boundary, ..Options::default() };
+        let watchers = Arc::clone(watchers);
+        let options = Options { denials: Some(sender), boundary, watchers, ..Options::default() };
         let events = self.events.clone();
         // Ends with the proxy, which holds the other end.
         self.tasks.start("denials", async move {

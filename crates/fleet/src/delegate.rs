@@ -9,7 +9,7 @@ use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Placement, Provider, ProviderEvent,
-    ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ProviderInfo, ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -81,6 +81,10 @@ impl Provider for Fleet {
             }
         };
         stream::select_all(all.collect::<Vec<_>>()).inspect(noted).boxed()
+    }
+
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        self.homes.of(id).and_then(|place| self.members[place].provider.refusals(id))
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

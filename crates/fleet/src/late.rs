@@ -10,7 +10,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, SnapshotId,
@@ -144,6 +144,10 @@ impl Provider for Late {
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         let late = self.clone();
         stream::once(async move { late.reached().await }).flat_map(|there| there.events()).boxed()
+    }
+
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        self.0.there.get().and_then(|there| there.refusals(id))
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

@@ -80,6 +80,7 @@ mod tests {
             }],
             error: None,
             limits_hit: Vec::new(),
+            denied: Vec::new(),
             walls: Walls::default(),
             metrics: Metrics::default(),
             route: Route::default(),

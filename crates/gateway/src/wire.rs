@@ -4,6 +4,7 @@
 
 mod context;
 mod cost;
+mod denied;
 mod event;
 mod exec;
 mod file;

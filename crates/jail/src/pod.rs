@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
-use rustix::process::Resource;
+use rustix::process::{DumpableBehavior, Resource};
 use sandstorm_agent::protocol::{Init, Rlimit, ToAgent, VERSION};
 use sandstorm_sys::fork::{Forked, exit_now, fork};
 
@@ -58,6 +58,10 @@ struct Limits {
 
 /// `pod join SOCKET PROCESSES OPEN_FILES [CPU_SECONDS]`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
 pub fn main() -> ExitCode {
+    // Programs of the container have the same user: the memory of what started them is closed to them all the same.
+    if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
+        return ExitCode::FAILURE;
+    }
     let words: Vec<String> = env::args().skip(2).collect();
     let done = match order(&words) {
         Some(Order::Join { socket, limits }) => join(&socket, &limits),

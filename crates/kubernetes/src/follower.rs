@@ -113,6 +113,7 @@ impl Follower {
                     status,
                     cause,
                     limits_hit: LimitSet::EMPTY,
+                    denied: Vec::new(),
                     written: PerStream::default(),
                     truncated: PerStream::default(),
                     usage,

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 use crate::cluster::Cluster;
 use crate::error::{of, plain};
-use crate::pod::{AGENT_DIR, CONTAINER};
+use crate::pod::{AGENT_DIR, CARRIER, CONTAINER, DOOR_DIR};
 
 /// How long one step may take.
 const STEP: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const BUFFER: usize = 256 * 1024;
 /// Most words of a failed step that are read.
 const MOST_WORDS: u64 = 4096;
 
-/// Puts the agent where it belongs unless it is there. The file appears at once and whole. It is asked for before it is sent, and
+/// Puts the agent where it belongs, by way of the container that can write there, unless it is there. The file appears at once and whole. It is asked for before it is sent, and
 /// read to its end in any case: whoever sends to a program that does not read hears nothing from it either.
 const PUT: &str = "cd \"$1\" || exit 1; [ -x agent ] && exit 0; echo send; \
     cat > agent.$$ && chmod 755 agent.$$ && mv agent.$$ agent && exit 0; cat > /dev/null; exit 1";
@@ -62,7 +62,7 @@ fn refused(error: kube::Error) -> Error {
 
 async fn put(cluster: &Cluster, pod: &str) -> Result<()> {
     let params = AttachParams {
-        container: Some(CONTAINER.to_owned()),
+        container: Some(CARRIER.to_owned()),
         stdin: true,
         stdout: true,
         stderr: true,
@@ -126,7 +126,7 @@ async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<Agen
         format!("{AGENT_DIR}/agent"),
         "pod".to_owned(),
         "join".to_owned(),
-        format!("{AGENT_DIR}/agent.sock"),
+        format!("{DOOR_DIR}/agent.sock"),
         spec.limits.processes.to_string(),
         spec.limits.open_files.to_string(),
     ];

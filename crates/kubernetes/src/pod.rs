@@ -13,14 +13,30 @@ use crate::marks;
 /// The container in which everything runs.
 pub(crate) const CONTAINER: &str = "sandbox";
 
-/// Where the agent and its socket are.
+/// The container through which the agent's program comes into the pod. No program of a sandbox runs in it.
+pub(crate) const CARRIER: &str = "agent";
+
+/// Where the agent's program is. Only the carrier can write there: what this server executes in a pod is its own program,
+/// whatever ran there before.
 pub(crate) const AGENT_DIR: &str = "/run/sandstorm";
+
+/// Where the agent's socket is, which comes and goes with the agent. Programs can write there: whoever puts something else in
+/// its place speaks for its own sandbox and no other.
+pub(crate) const DOOR_DIR: &str = "/run/sandstorm-door";
 
 /// The places that can be written, all on one file system.
 const WRITABLE: [(&str, &str); 3] = [("/workspace", "workspace"), ("/home/user", "home"), ("/tmp", "tmp")];
 
 /// Waits for the end of the pod: the agent is a process beside it.
 const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+/// The user of carriers: not that of the programs, whose number is limited.
+const CARRIER_USER: i64 = 65532;
+
+/// What a carrier takes of its node: a shell that sleeps, and for a moment one that copies.
+const CARRIER_CPU: &str = "50m";
+const CARRIER_MEMORY: &str = "32Mi";
+const CARRIER_STORAGE: &str = "16Mi";
 
 /// What a pod may write beside its scratch: the agent's program and what the runtime logs.
 const OWN_STORAGE: u64 = 64 << 20;
@@ -72,9 +88,10 @@ pub(crate) fn pod(
                 "fsGroup": user,
                 "seccompProfile": { "type": "RuntimeDefault" },
             },
-            "containers": [container(config, spec)],
+            "containers": [container(config, spec), carrier(config, spec)],
             "volumes": [
                 { "name": "agent", "emptyDir": { "sizeLimit": "16Mi" } },
+                { "name": "door", "emptyDir": { "sizeLimit": "1Mi" } },
                 { "name": "scratch", "emptyDir": scratch(config, spec) },
             ],
         },
@@ -94,7 +111,10 @@ pub(crate) fn image<'a>(config: &'a Config, spec: &'a SandboxSpec) -> Option<&'a
 }
 
 fn container(config: &Config, spec: &SandboxSpec) -> Value {
-    let mut mounts = vec![json!({ "name": "agent", "mountPath": AGENT_DIR })];
+    let mut mounts = vec![
+        json!({ "name": "agent", "mountPath": AGENT_DIR, "readOnly": true }),
+        json!({ "name": "door", "mountPath": DOOR_DIR }),
+    ];
     mounts.extend(
         WRITABLE.map(|(path, part)| json!({ "name": "scratch", "mountPath": path, "subPath": part })),
     );
@@ -105,13 +125,32 @@ fn container(config: &Config, spec: &SandboxSpec) -> Value {
         "imagePullPolicy": config.pull.as_str(),
         "command": ["/bin/sh", "-c", WAIT],
         "resources": { "limits": resources, "requests": resources },
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "privileged": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": { "drop": ["ALL"] },
-        },
+        "securityContext": context(None),
         "volumeMounts": mounts,
+    })
+}
+
+fn carrier(config: &Config, spec: &SandboxSpec) -> Value {
+    let resources =
+        json!({ "cpu": CARRIER_CPU, "memory": CARRIER_MEMORY, "ephemeral-storage": CARRIER_STORAGE });
+    json!({
+        "name": CARRIER,
+        "image": image(config, spec),
+        "imagePullPolicy": config.pull.as_str(),
+        "command": ["/bin/sh", "-c", WAIT],
+        "resources": { "limits": resources, "requests": resources },
+        "securityContext": context(Some(CARRIER_USER)),
+        "volumeMounts": [{ "name": "agent", "mountPath": AGENT_DIR }],
+    })
+}
+
+fn context(user: Option<i64>) -> Value {
+    json!({
+        "runAsUser": user,
+        "allowPrivilegeEscalation": false,
+        "privileged": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": { "drop": ["ALL"] },
     })
 }
 
@@ -178,6 +217,26 @@ mod tests {
         for absent in ["hostNetwork", "hostPID", "hostIPC", "runtimeClassName", "hostUsers"] {
             assert!(of_pod.get(absent).is_none(), "{absent}");
         }
+    }
+
+    /// Programs find the agent where they cannot write; it comes through a container in which none of them runs.
+    #[test]
+    fn the_agents_program_cannot_be_replaced() {
+        let pod = made(|_, _, _| {});
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        let mounts = |index: usize| containers[index]["volumeMounts"].as_array().unwrap().clone();
+        let of_agent = |mount: &&Value| mount["name"] == "agent" || mount["mountPath"] == AGENT_DIR;
+        assert_eq!((containers.len(), &containers[1]["name"]), (2, &json!(CARRIER)));
+        for mount in mounts(0).iter().filter(of_agent) {
+            assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!(AGENT_DIR), &json!(true)));
+        }
+        assert_eq!(mounts(0).iter().filter(of_agent).count(), 1);
+        assert_eq!(mounts(1), [json!({ "name": "agent", "mountPath": AGENT_DIR })]);
+        assert_ne!(
+            pod["spec"]["securityContext"]["runAsUser"],
+            containers[1]["securityContext"]["runAsUser"]
+        );
+        assert_eq!(pod["spec"]["shareProcessNamespace"], false);
     }
 
     #[test]

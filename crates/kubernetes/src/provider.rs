@@ -8,7 +8,7 @@ use sandstorm_agent_client::files;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
@@ -102,6 +102,10 @@ impl Provider for KubernetesProvider {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.0.events.listen()
+    }
+
+    fn refusals(&self, _id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        None
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

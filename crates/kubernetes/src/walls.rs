@@ -11,7 +11,7 @@ use sandstorm_types::{
 };
 
 use crate::config::{Config, Enforced};
-use crate::pod::{CONTAINER, user_of};
+use crate::pod::{AGENT_DIR, CARRIER, CONTAINER, user_of};
 use crate::{marks, network, view};
 
 /// Refuses a pod that is less than one of ours should be.
@@ -50,6 +50,8 @@ fn missing(config: &Config, spec: &PodSpec, container: &Container) -> Option<&'s
         (keeps_no_capabilities(own), "capabilities.drop: [ALL]"),
         (seccomp(spec, own).is_some(), "seccompProfile"),
         (spec.volumes.iter().flatten().all(|volume| volume.host_path.is_none()), "no paths of the node"),
+        (has_agent_of_its_own(spec, container), "the agent's program where nothing in the sandbox can write"),
+        (spec.share_process_namespace != Some(true), "shareProcessNamespace: false"),
         (!config.user_namespaces || spec.host_users == Some(false), "hostUsers: false"),
         (
             config.runtime_class.is_none() || spec.runtime_class_name == config.runtime_class,
@@ -57,6 +59,22 @@ fn missing(config: &Config, spec: &PodSpec, container: &Container) -> Option<&'s
         ),
     ];
     walls.into_iter().find_map(|(stands, name)| (!stands).then_some(name))
+}
+
+/// Whether what is executed as the agent comes from the carrier, and the sandbox's container cannot change it.
+fn has_agent_of_its_own(spec: &PodSpec, container: &Container) -> bool {
+    let mounts = |container: &Container| container.volume_mounts.clone().unwrap_or_default();
+    let here = mounts(container);
+    let Some(agent) = here.iter().find(|mount| mount.mount_path == AGENT_DIR) else { return false };
+    let carrier = spec.containers.iter().find(|container| container.name == CARRIER);
+    let carries = carrier.is_some_and(|carrier| {
+        mounts(carrier).iter().any(|mount| mount.mount_path == AGENT_DIR && mount.name == agent.name)
+    });
+    // Nor by another way to the same volume, nor by something on top of it.
+    let closed =
+        here.iter().filter(|mount| mount.name == agent.name).all(|mount| mount.read_only == Some(true));
+    let within = |mount: &str| mount.strip_prefix(AGENT_DIR).is_some_and(|rest| rest.starts_with('/'));
+    carries && closed && !here.iter().any(|mount| within(&mount.mount_path))
 }
 
 fn is_never_root(spec: &PodSpec, own: Option<&SecurityContext>) -> bool {

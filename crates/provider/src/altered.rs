@@ -14,7 +14,7 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 
 /// What is different. Whatever is not overridden is the other provider's.
@@ -112,6 +112,10 @@ impl<A: Alteration> Provider for Altered<A> {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.0.events()
+    }
+
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        self.0.original().refusals(id)
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use sandstorm_types::{
-    ByteSize, EnvMap, ErrorKind, ExecId, GuestPath, LanguageName, LimitName, LimitSet, PerStream, Stream,
-    User,
+    ByteSize, Denied, EnvMap, ErrorKind, ExecId, GuestPath, LanguageName, LimitName, LimitSet, PerStream,
+    Stream, User,
 };
 use tokio::sync::mpsc;
 
@@ -151,12 +151,14 @@ pub enum ExecEvent {
 }
 
 /// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecEnd {
     pub status: ExecStatus,
     pub cause: EndCause,
     /// Limits that were touched without ending it.
     pub limits_hit: LimitSet,
+    /// What programs of its sandbox wanted to reach on the network while it ran and did not, where the provider can tell.
+    pub denied: Vec<Denied>,
     /// Bytes that the program wrote, kept or not.
     pub written: PerStream<u64>,
     /// Which streams were longer than what was kept.

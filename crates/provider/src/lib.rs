@@ -44,7 +44,7 @@ pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};
 pub use sandbox::{
     CreateOptions, Expected, ForkOptions, Forked, HostMount, ListFilter, Metered, NotCarried, Placement,
-    ProviderEvent, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage,
+    ProviderEvent, Refusals, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage,
 };
 pub use streams::{ByteStream, Duplex};
 pub use tasks::{Tasks, then_start};

@@ -33,8 +33,8 @@ use self::world::{Running, World};
 use crate::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, Error, Events, Exec, ExecInput, ExecLog,
     ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, ForkOptions, Forked, Keep, ListFilter,
-    Metered, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox,
-    Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    Metered, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Refusals, Result,
+    Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
 };
 
 /// Size of the pieces in which files are read.
@@ -159,6 +159,10 @@ impl Provider for MemoryProvider {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.events.listen()
+    }
+
+    fn refusals(&self, _id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        None
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

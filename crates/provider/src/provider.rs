@@ -10,8 +10,8 @@ use sandstorm_types::{
 
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
-    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, ProviderEvent, ReadRange, Result,
-    Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, ProviderEvent, ReadRange, Refusals,
+    Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 
 /// Who a provider is. Never holds secrets.
@@ -55,6 +55,10 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// What happens without being asked for, from now on. Any number of listeners; each hears everything, or
     /// [`ProviderEvent::Lagged`] where it was too slow.
     fn events(&self) -> BoxStream<'static, ProviderEvent>;
+
+    /// Collects what the network of a sandbox refuses from now on. `None`: this provider cannot tell, or has no such
+    /// sandbox.
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>>;
 
     /// Starts a program; needs `exec`, and `exec_stdin`, `exec_tty`, `exec_background`, `exec_channel`,
     /// `exec_root` as the request says. A program that cannot be started is an error or exits with 126 or 127.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use sandstorm_types::{
-    Attempt, ByteSize, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec, SnapshotId, State,
-    Template, Unmet, Usd, Walls,
+    Attempt, ByteSize, Denied, ExecId, Isolation, Labels, Limits, Routing, SandboxId, SandboxSpec,
+    SnapshotId, State, Template, Unmet, Usd, Walls,
 };
 
 use crate::ProviderInfo;
@@ -142,6 +142,11 @@ pub enum ProviderEvent {
     Denied { sandbox: SandboxId, destination: String, reason: String },
     /// This listener missed events: what it has to know, it has to ask for anew.
     Lagged,
+}
+
+/// What a network refuses, collected from some moment on; a list of bounded length.
+pub trait Refusals: std::fmt::Debug + Send + Sync {
+    fn seen(&self) -> Vec<Denied>;
 }
 
 /// Options of a snapshot.

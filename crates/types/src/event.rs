@@ -6,7 +6,7 @@
 use data_encoding::BASE64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::{ErrorKind, ExecId, LimitName, Metrics, PerStream, ProgramError, RichResult, Status};
+use crate::{Denied, ErrorKind, ExecId, LimitName, Metrics, PerStream, ProgramError, RichResult, Status};
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,6 +85,9 @@ pub struct End {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     pub limits_hit: Vec<LimitName>,
+    /// What it wanted to reach on the network while it ran and did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<Denied>,
     pub metrics: Metrics,
     /// Which streams were longer than what these events told of them.
     #[serde(default, skip_serializing_if = "is_whole")]
@@ -144,6 +147,7 @@ mod tests {
             exit_code: Some(3),
             signal: None,
             limits_hit: vec![LimitName::Disk],
+            denied: Vec::new(),
             metrics: Metrics::default(),
             truncated: PerStream::default(),
             problem: None,

@@ -6,7 +6,7 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{LimitName, SandboxId, Walls};
+use crate::{Denied, LimitName, SandboxId, Walls};
 
 /// The result. A program that fails is a result; only a platform failure is an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct RunResult {
     pub error: Option<ProgramError>,
     /// Limits that were touched without ending the run.
     pub limits_hit: Vec<LimitName>,
+    /// What it wanted to reach on the network while it ran and did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<Denied>,
     pub walls: Walls,
     pub metrics: Metrics,
     pub route: Route,
@@ -231,6 +234,7 @@ mod tests {
             results: Vec::new(),
             error: None,
             limits_hit: Vec::new(),
+            denied: Vec::new(),
             walls: Walls::default(),
             metrics: Metrics::default(),
             route: Route::default(),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use sandstorm_types::{End, Status, exit_code_after};
 
-use crate::complaint::note;
+use crate::complaint::{note, refusal};
 
 /// Says what is missing of a program's output; whether anything is.
 pub(super) fn is_said_to_be_cut(end: &End) -> bool {
@@ -42,6 +42,9 @@ pub(super) fn conclude(end: &End) -> anyhow::Result<ExitCode> {
     }
     for hit in &end.limits_hit {
         note(&format!("the {hit} limit was reached"));
+    }
+    for denied in &end.denied {
+        note(&refusal(denied, |rule| format!("add {rule} with `sandstorm sandbox network`")));
     }
     // Whoever goes by the code alone must not take a part for all there was.
     let success = if is_said_to_be_cut(end) { Status::Output } else { Status::Ok };

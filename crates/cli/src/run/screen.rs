@@ -9,7 +9,7 @@ use sandstorm_types::{Limits, RunResult, Status, Stream, duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::complaint::note;
+use crate::complaint::{note, refusal};
 
 /// Writes output from a thread of its own: a reader that does not read stops this thread and, through the channel, the
 /// program, but not the clocks.
@@ -90,6 +90,9 @@ impl Screen {
         }
         for hit in &result.limits_hit {
             note(&format!("the {hit} limit was reached"));
+        }
+        for denied in &result.denied {
+            note(&refusal(denied, |rule| format!("run with --network {rule}")));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod allowed;
 mod outside;
+mod refused;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;

@@ -212,6 +212,7 @@ impl Inner {
         let began = std::time::Instant::now();
         let log = execution.cell.as_ref().expect("a cell has a log");
         log.start(execution.id());
+        let network = self.provider.refusals(&execution.living.id);
         let course = self.course(interpreter, context, execution, work, timeout);
         let course = course.instrument(debug_span!("program"));
         let (course, timed_out) = self.beside_beginning(course, execution, &mut beginning).await;
@@ -268,6 +269,7 @@ impl Inner {
                 }
             }
         }
+        result.denied = network.map(|network| network.seen()).unwrap_or_default();
         result.success = result.status == Status::Ok;
         result.metrics.exec_ms = began.elapsed().as_secs_f64() * 1000.0;
         result.metrics.total_ms = execution.ran_for().as_secs_f64() * 1000.0;

@@ -56,6 +56,7 @@ impl Ended {
             exit_code: self.result.exit_code,
             signal: self.result.signal,
             limits_hit: self.result.limits_hit.clone(),
+            denied: self.result.denied.clone(),
             metrics: self.result.metrics,
             truncated: self.result.truncated,
             problem: self.problem.clone(),
@@ -148,6 +149,7 @@ pub(super) fn empty(id: ExecId, status: Status, info: &ProviderInfo, walls: Wall
         results: Vec::new(),
         error: None,
         limits_hit: Vec::new(),
+        denied: Vec::new(),
         walls,
         metrics: Metrics::default(),
         route: Route {

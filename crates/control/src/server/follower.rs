@@ -187,6 +187,7 @@ impl Inner {
             total: exec_ms,
         };
         let kept = PerStream { stdout: stdout.len() as u64, stderr: stderr.len() as u64 };
+        let (written, cause) = (end.written, end.cause);
         let executed = Executed { stdout, stderr, cut: PerStream::default(), whole: None, end };
         let row = execution.living.row();
         let (info, walls) = (self.holder(&row), walls(execution));
@@ -198,8 +199,8 @@ impl Inner {
             "where the sandbox is".clone_into(&mut result.route.reason);
         }
         if !story.complaints {
-            result.truncated.stdout |= end.written.stdout > kept.stdout;
-            result.truncated.stderr |= end.written.stderr > kept.stderr;
+            result.truncated.stdout |= written.stdout > kept.stdout;
+            result.truncated.stderr |= written.stderr > kept.stderr;
         }
         result.truncated.stdout |= gone;
         // The kernel counts for the sandbox as a whole: what it counted before this program began is not its own.
@@ -207,7 +208,7 @@ impl Inner {
         result.metrics.cpu_ms = (cpu_ms - execution.cpu_before_ms as f64).max(0.0);
         execution.living.see_cpu_ms(cpu_ms as u64);
         result.id = execution.id().to_string();
-        if end.cause == EndCause::Sandbox {
+        if cause == EndCause::Sandbox {
             result.status = Status::Killed;
         }
         Ended::new(result, early)

@@ -220,6 +220,7 @@ impl State {
 fn is_kept(result: &RunResult) -> bool {
     result.status == Status::Ok
         && result.limits_hit.is_empty()
+        && result.denied.is_empty()
         && !result.truncated.stdout
         && !result.truncated.stderr
 }
@@ -235,7 +236,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 #[cfg(test)]
 mod tests {
     use sandstorm_provider::ProviderInfo;
-    use sandstorm_types::{ExecId, LimitName, Walls};
+    use sandstorm_types::{Denied, DeniedProtocol, ExecId, LimitName, Timestamp, Walls};
 
     use super::super::ended::empty;
     use super::*;
@@ -264,11 +265,20 @@ mod tests {
     #[test]
     fn what_is_no_clean_success_is_not_kept() {
         let cache = RunCache::new(LIMITS);
-        let mut bad = [result("x"), result("x"), result("x"), result("x")];
+        let mut bad = [result("x"), result("x"), result("x"), result("x"), result("x")];
         bad[0].status = Status::Error;
         bad[1].limits_hit = vec![LimitName::Disk];
         bad[2].truncated.stdout = true;
         bad[3].stdout = "x".repeat(usize::try_from(LIMITS.max_bytes / SHARE).unwrap());
+        bad[4].denied = vec![Denied {
+            host: Some("a.test".to_owned()),
+            port: None,
+            protocol: DeniedProtocol::Dns,
+            reason: "not_allowed".to_owned(),
+            message: "why".to_owned(),
+            count: 1,
+            at: Timestamp::from_millis(0),
+        }];
         for result in &bad {
             lead(&cache, key(1, 1)).finish(result);
         }

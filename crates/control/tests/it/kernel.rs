@@ -122,6 +122,7 @@ impl Kernel {
             status,
             cause,
             limits_hit: LimitSet::EMPTY,
+            denied: Vec::new(),
             written: PerStream::default(),
             truncated: PerStream::default(),
             usage: Usage::default(),

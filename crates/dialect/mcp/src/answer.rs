@@ -14,6 +14,9 @@ use crate::uri::{Place, stream_name};
 const PICTURES: usize = 8;
 const PICTURE: usize = 4 << 20;
 
+/// Most lines about the network; all of them are in the data.
+const DENIED: usize = 8;
+
 /// Kinds of values that are pictures. Others of their value are shown as text.
 const PICTURE_KINDS: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
@@ -73,6 +76,10 @@ pub(crate) struct Ran {
     pub(crate) error: Option<Exception>,
     /// Limits that were touched.
     pub(crate) limits_hit: Vec<String>,
+    /// What was wanted on the network and not reached, and why; absent when there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub(crate) denied: Vec<String>,
     /// Handles that keep the state of this call; absent where nothing was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", default)]
@@ -121,6 +128,7 @@ pub(crate) fn ran(result: RunResult, used: Option<Used>, shown: usize) -> Answer
             traceback: error.traceback.iter().map(|line| plain(line).into_owned()).collect(),
         }),
         limits_hit: result.limits_hit.iter().map(limit_name).collect(),
+        denied: result.denied.iter().map(|denied| plain(&denied.sentence()).into_owned()).collect(),
         sandbox_id: used.map(|used| used.sandbox.to_string()),
         context_id: used.and_then(|used| used.context).map(|context| context.to_string()),
         id: result.id,
@@ -217,6 +225,9 @@ fn describe(ran: &Ran, used: Option<Used>, pictures: usize) -> String {
     if let Some(main) = ran.results.first().and_then(|value| value.get("text/plain")).and_then(Value::as_str)
     {
         section(&mut text, "value", main);
+    }
+    for denied in ran.denied.iter().take(DENIED) {
+        text.push_str(&format!("\nNetwork: {denied}."));
     }
     section(&mut text, "stdout", &ran.stdout);
     section(&mut text, "stderr", &ran.stderr);

@@ -136,6 +136,11 @@ impl FirstStatus {
         (Self { start: Vec::new(), switched: Some(switched) }, told)
     }
 
+    /// Whether the server has said nothing.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.start.is_empty()
+    }
+
     pub(crate) fn see(&mut self, bytes: &[u8]) {
         let missing = SWITCHING.len() - self.start.len();
         self.start.extend_from_slice(&bytes[..missing.min(bytes.len())]);

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::answer::{self, Heard, Turned};
 use super::opening::Held;
 use super::relay;
 use super::report::Refusal;
@@ -30,7 +31,8 @@ pub(super) async fn serve(shared: &Shared, client: TcpStream) {
     match original_destination(&client) {
         Some(original) => serve_to(shared, client, original).await,
         None => {
-            refuse(shared, &client, Denial::new(None, None, Refusal::NoDestination));
+            refuse(shared, Denial::new(None, None, Refusal::NoDestination));
+            reset(&client);
         }
     }
 }
@@ -48,19 +50,23 @@ fn original_destination(client: &TcpStream) -> Option<SocketAddr> {
 pub(super) async fn serve_to(shared: &Shared, mut client: TcpStream, original: SocketAddr) {
     let destination = destination(shared, original);
     let outcome = match &destination {
-        Err(reason) => Err(*reason),
+        Err(reason) => Err(Turned { reason: *reason, heard: Heard::Nothing }),
         Ok(destination) => pass(shared, &mut client, destination).await,
     };
-    if let Err(reason) = outcome {
+    if let Err(Turned { reason, heard }) = outcome {
         let host = destination.map_or(Host::Address(original.ip()), |destination| destination.host());
-        refuse(shared, &client, Denial::new(Some(host), Some(original.port()), reason));
+        let denial = Denial::new(Some(host), Some(original.port()), reason);
+        // On record before the client can know.
+        refuse(shared, denial.clone());
+        if !answer::tell(shared, &mut client, &denial, heard).await {
+            reset(&client);
+        }
     }
 }
 
-fn refuse(shared: &Shared, client: &TcpStream, denial: Denial) {
+fn refuse(shared: &Shared, denial: Denial) {
     shared.count_refused();
     shared.record(denial);
-    reset(client);
 }
 
 fn destination(shared: &Shared, original: SocketAddr) -> Result<Destination, Refusal> {
@@ -74,11 +80,12 @@ fn destination(shared: &Shared, original: SocketAddr) -> Result<Destination, Ref
     }
 }
 
-async fn pass(shared: &Shared, client: &mut TcpStream, destination: &Destination) -> Result<(), Refusal> {
+async fn pass(shared: &Shared, client: &mut TcpStream, destination: &Destination) -> Result<(), Turned> {
     let mut changes = shared.policy_changes();
     // Marked as seen with the very value that decides, so that no change falls between the two.
     let policy = Arc::clone(&changes.borrow_and_update());
-    let permit = destination.permit(&policy, shared.opened()).ok_or(Refusal::NotAllowed)?;
+    let not_allowed = Turned { reason: Refusal::NotAllowed, heard: Heard::Nothing };
+    let permit = destination.permit(&policy, shared.opened()).ok_or(not_allowed)?;
     let name = destination.name_to_check(&policy);
     let holds = |policy: &NetworkPolicy| {
         // What was opened without a look at the names inside must not live on under a policy that wants one.
@@ -90,12 +97,13 @@ async fn pass(shared: &Shared, client: &mut TcpStream, destination: &Destination
         () = no_longer(changes.clone(), |policy| holds(policy) == Some(permit)) => Err(Refusal::PolicyChanged),
         opened = open(shared, client, destination, permit, name) => opened,
     };
-    let Opened { mut server, address, held } = opened?;
+    let heard = if hears_first(destination, name) { Heard::Other } else { Heard::Nothing };
+    let Opened { mut server, address, held } = opened.map_err(|reason| Turned { reason, heard })?;
     shared.count_connected();
     tokio::select! {
         biased;
         () = no_longer(changes, |policy| holds(policy).is_some_and(|permit| permit.check(address, shared.boundary()).is_ok())) => {
-            Err(Refusal::PolicyChanged)
+            Err(Turned { reason: Refusal::PolicyChanged, heard: Heard::Other })
         }
         outcome = relay::relay(shared, client, &mut server, held) => outcome,
     }
@@ -116,6 +124,11 @@ async fn no_longer(
     }
 }
 
+/// Whether the client's name is read before anybody outside hears of the connection.
+fn hears_first(destination: &Destination, name: Option<&HostName>) -> bool {
+    destination.port() == TLS_PORT && name.is_some()
+}
+
 /// A connection whose server has answered.
 #[derive(Debug)]
 struct Opened<'a> {
@@ -134,7 +147,7 @@ async fn open<'a>(
     let mut first = Vec::new();
     // On this port the client speaks first, so its name is checked before anyone outside hears of the connection. On
     // others the server may speak first: there the check waits inside the relay for the client's first bytes.
-    if destination.port() == TLS_PORT
+    if hears_first(destination, name)
         && let Some(name) = name
     {
         first = check_hello(shared, client, name, first).await?;

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
+use super::answer::{Heard, Turned};
 use super::opening::{self, Held, Speech};
 use super::report::Refusal;
 use super::shared::{Direction, Shared};
@@ -21,7 +22,7 @@ pub(super) async fn relay(
     client: &mut TcpStream,
     server: &mut TcpStream,
     held: Held<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), Turned> {
     let (mut from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let activity = Activity::new(shared.limits().idle_timeout);
@@ -42,7 +43,12 @@ pub(super) async fn relay(
         () = activity.idle() => Err(Cut::Refused(Refusal::Idle)),
     };
     match cut {
-        Err(Cut::Refused(reason)) => Err(reason),
+        // To a client that heard nothing yet, an answer of ours is the first.
+        Err(Cut::Refused(reason)) => {
+            let heard =
+                if reason.is_of_http() && first_status.is_silent() { Heard::Http } else { Heard::Other };
+            Err(Turned { reason, heard })
+        }
         Ok(()) => Ok(()),
         Err(Cut::Closed) => {
             // A broken connection must not look like a finished one.

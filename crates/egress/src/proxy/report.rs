@@ -81,6 +81,40 @@ impl From<HelloError> for Refusal {
 }
 
 impl Refusal {
+    /// A word for programs.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NoDestination => "no_destination",
+            Self::UnknownAddress => "unknown_address",
+            Self::NotAllowed => "not_allowed",
+            Self::Unresolved => "unresolved",
+            Self::ForbiddenAddress => "forbidden_address",
+            Self::DeniedAddress => "denied_address",
+            Self::Unreachable => "unreachable",
+            Self::NotTls => "not_tls",
+            Self::MalformedHello => "malformed_hello",
+            Self::NoServerName => "no_server_name",
+            Self::OtherServerName => "other_server_name",
+            Self::EncryptedHello => "encrypted_hello",
+            Self::NotHttp => "not_http",
+            Self::MalformedRequest => "malformed_request",
+            Self::OtherHost => "other_host",
+            Self::ProxyRequest => "proxy_request",
+            Self::PlainHttp2 => "plain_http2",
+            Self::BytesUsedUp => "bytes_used_up",
+            Self::PolicyChanged => "policy_changed",
+            Self::Idle => "idle",
+            Self::RecordType => "record_type",
+            Self::LongName => "long_name",
+            Self::MalformedQuery => "malformed_query",
+        }
+    }
+
+    /// Whether it is about a request of plain HTTP.
+    pub(crate) fn is_of_http(self) -> bool {
+        matches!(self, Self::MalformedRequest | Self::OtherHost | Self::ProxyRequest)
+    }
+
     /// Whether something that the sandbox tried was forbidden. The others are what any network does to a program.
     pub fn is_denial(self) -> bool {
         !matches!(self, Self::Unresolved | Self::Unreachable | Self::Idle)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_types::{HostName, NetworkPolicy, Rule};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::report::{Counters, Refusal, Tally};
 use crate::boundary::Boundary;
@@ -15,6 +15,10 @@ use crate::names::Names;
 use crate::rate::Rate;
 use crate::upstream::Upstream;
 
+/// Refused connections of one sandbox that are told why at a time. The others are reset at once, and take no place from those
+/// that may pass.
+const TOLD_AT_ONCE: usize = 16;
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     policy: watch::Sender<Arc<NetworkPolicy>>,
@@ -23,6 +27,8 @@ pub(crate) struct Shared {
     new_names: Mutex<Rate>,
     denials: Mutex<Denials>,
     tally: Tally,
+    /// Seats of refused connections that are told why.
+    told: Semaphore,
     options: Options,
     pub(super) upstream: Upstream,
 }
@@ -44,6 +50,7 @@ impl Shared {
             new_names: Mutex::new(Rate::new(limits.names_per_second, limits.name_burst)),
             denials: Mutex::new(Denials::new(options.denials.clone())),
             tally: Tally::default(),
+            told: Semaphore::new(TOLD_AT_ONCE),
             options,
             upstream,
         }
@@ -126,9 +133,17 @@ impl Shared {
     pub(crate) fn record(&self, denial: Denial) {
         let destination = denial.target();
         tracing::debug!(destination, reason = %denial.reason, "a sandbox was refused something");
+        if denial.reason != Refusal::Idle {
+            self.options.watchers.note(&denial);
+        }
         if !lock(&self.denials).push(denial) {
             count(&self.tally.denials_suppressed);
         }
+    }
+
+    /// A seat for a refused connection that is told why, while there is one.
+    pub(super) fn seat(&self) -> Option<SemaphorePermit<'_>> {
+        self.told.try_acquire().ok()
     }
 
     pub(super) fn count_refused(&self) {

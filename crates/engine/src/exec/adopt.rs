@@ -168,7 +168,7 @@ fn follow(
     let known = std::array::from_fn(|at| have[at].saturating_sub(held.first[at]));
     let left = followed.journal.as_ref().and_then(ExecJournal::time_left).unwrap_or_default();
     feeding.feed(&handle.input, tasks);
-    tasks.start(FOLLOWING, followed.follow(handle, known, left));
+    tasks.start(FOLLOWING, followed.follow(handle, known, left, followed.living.egress.watch()));
 }
 
 impl Followed {
@@ -179,6 +179,7 @@ impl Followed {
             status: ExecStatus::Signal(9),
             cause: EndCause::Caller,
             limits_hit: LimitSet::EMPTY,
+            denied: Vec::new(),
             written: PerStream::default(),
             truncated: PerStream::default(),
             usage: Usage::default(),

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use sandstorm_agent::protocol::{Ending, Stream as AgentStream, ToAgent};
 use sandstorm_agent_client::program::check_walls;
 use sandstorm_agent_client::{TaskEvent, TaskHandle};
+use sandstorm_egress::Watch;
 use sandstorm_jail::cgroup::Extent;
 use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Usage};
 use sandstorm_types::{LimitName, PerStream, Stream};
@@ -29,6 +30,8 @@ pub(super) struct Follower {
     kill: CancellationToken,
     sent: Sent,
     began: Tally,
+    /// What the network refused meanwhile.
+    network: Watch,
     /// Bytes of each stream that are in the log already and come once more.
     known: [u64; 3],
     /// Set when an event could not be kept.
@@ -39,7 +42,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// `known`: bytes of each stream that are in the log already and come once more.
-    pub(super) fn new(followed: &Followed, handle: TaskHandle, known: [u64; 3]) -> Self {
+    pub(super) fn new(followed: &Followed, handle: TaskHandle, known: [u64; 3], network: Watch) -> Self {
         Self {
             living: Arc::clone(&followed.living),
             handle,
@@ -47,6 +50,7 @@ impl Follower {
             kill: followed.kill.clone(),
             sent: followed.sent.clone(),
             began: followed.began,
+            network,
             known,
             broken: CancellationToken::new(),
             full: Full::default(),
@@ -201,12 +205,13 @@ impl Follower {
             },
             cause,
             limits_hit,
+            denied: self.network.seen(),
             written: PerStream::default(),
             truncated: PerStream::default(),
             usage,
         };
         // Nobody hears of an end that a later host would not know.
-        while let Err(error) = self.log.end(end) {
+        while let Err(error) = self.log.end(end.clone()) {
             if !Full::is(&error) || !self.is_kept() {
                 self.fail(&error);
                 break;

@@ -44,6 +44,7 @@ pub(crate) async fn start(
     let plan = Plan::of(living, &request);
     let (input, channel, mut feeding) = of_request(request.stdin, request.channel);
     let before = Before::ask(living);
+    let network = living.egress.watch();
     let begun = plan.begin(living, program, guest, before.known(), &mut feeding).await?;
     if living.agent.has_untold() {
         end_remains_soon(living, tasks);
@@ -57,7 +58,7 @@ pub(crate) async fn start(
     let events = followed.log.paced_events(guard);
     let handle = begun.starting.succeed()?;
     feeding.feed(&handle.input, tasks);
-    let following = followed.follow(handle, [0; 3], plan.timeout);
+    let following = followed.follow(handle, [0; 3], plan.timeout, network);
     let events = match plan.attended {
         true => Attended { events, following: Some(Box::pin(following)), tasks: tasks.clone() }.boxed(),
         false => {
@@ -80,6 +81,7 @@ pub(crate) async fn start_copy(
     let unkept = || Error::new(ErrorKind::Conflict, "only a program that is written down can be copied");
     let journal = source.journal.as_ref().ok_or_else(unkept)?;
     let plan = Plan::like(id, journal);
+    let network = living.egress.watch();
     let stdin = if plan.streams_input { Stdin::Stream } else { Stdin::Empty };
     let (input, channel, mut feeding) = of_request(stdin, plan.channel);
     let program =
@@ -96,7 +98,7 @@ pub(crate) async fn start_copy(
     let followed = plan.followed(living, &begun, Tally::default(), (input, channel))?;
     let handle = begun.starting.succeed()?;
     feeding.feed(&handle.input, tasks);
-    tasks.start(FOLLOWING, followed.follow(handle, [0; 3], plan.timeout));
+    tasks.start(FOLLOWING, followed.follow(handle, [0; 3], plan.timeout, network));
     Ok(followed)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sandstorm_provider::{EndCause, ExecEnd, ExecEvent, ExecStatus, Keep, Usage};
-use sandstorm_types::{ByteSize, LimitName, LimitSet, PerStream, Stream};
+use sandstorm_types::{ByteSize, Denied, LimitName, LimitSet, PerStream, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::exec::Tally;
@@ -36,6 +36,8 @@ pub(super) enum Record {
     Written(u64, u64),
     /// What is left of its time, whether that runs, and when this was so.
     Clock(Clock),
+    /// The end of a program that was refused something on the network.
+    ExitedDenied(End, Vec<Denied>),
 }
 
 /// What a program was started with, and how far its log is.
@@ -149,6 +151,7 @@ impl From<End> for ExecEnd {
                 Cause::Sandbox => EndCause::Sandbox,
             },
             limits_hit: end.limits_hit,
+            denied: Vec::new(),
             written: both(end.written),
             truncated: both(end.truncated),
             usage: Usage {
@@ -171,7 +174,8 @@ impl From<&ExecEvent> for Record {
                 Self::Output { error: *stream == Stream::Stderr, offset: *offset, bytes: bytes.to_vec() }
             }
             ExecEvent::Channel { offset, bytes } => Self::Channel { offset: *offset, bytes: bytes.to_vec() },
-            ExecEvent::Exited(end) => Self::Exited(End::from(end)),
+            ExecEvent::Exited(end) if end.denied.is_empty() => Self::Exited(End::from(end)),
+            ExecEvent::Exited(end) => Self::ExitedDenied(End::from(end), end.denied.clone()),
         }
     }
 }
@@ -188,6 +192,7 @@ impl Record {
             },
             Self::Channel { offset, bytes } => ExecEvent::Channel { offset, bytes: Bytes::from(bytes) },
             Self::Exited(end) => ExecEvent::Exited(end.into()),
+            Self::ExitedDenied(end, denied) => ExecEvent::Exited(ExecEnd { denied, ..end.into() }),
             Self::Head(_) | Self::Written(..) | Self::Clock(_) => return None,
         })
     }

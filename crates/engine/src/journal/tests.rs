@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sandstorm_provider::{EndCause, ExecEnd, ExecLog, ExecStatus, Keep, Usage};
-use sandstorm_types::{ByteSize, LimitName, LimitSet, Stream};
+use sandstorm_types::{ByteSize, Denied, DeniedProtocol, LimitName, LimitSet, Stream, Timestamp};
 
 use super::*;
 use crate::exec::Tally;
@@ -25,6 +25,15 @@ fn end() -> ExecEnd {
         status: ExecStatus::Signal(9),
         cause: EndCause::Limit(LimitName::Wall),
         limits_hit: LimitSet::EMPTY.with(LimitName::Disk),
+        denied: vec![Denied {
+            host: Some("a.test".to_owned()),
+            port: Some(443),
+            protocol: DeniedProtocol::Tcp,
+            reason: "not_allowed".to_owned(),
+            message: "why".to_owned(),
+            count: 2,
+            at: Timestamp::from_millis(1),
+        }],
         written: PerStream { stdout: 4, stderr: 3 },
         truncated: PerStream { stdout: true, stderr: false },
         usage: Usage {

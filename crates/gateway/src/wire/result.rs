@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::denied::DeniedBody;
 use super::shapes::{LimitNameText, StatusName};
 use super::walls::WallsBody;
 
@@ -34,6 +35,10 @@ pub(crate) struct ResultBody {
     /// Limits that were touched without ending it.
     #[schema(value_type = Vec<LimitNameText>)]
     limits_hit: Vec<LimitName>,
+    /// What programs of the sandbox wanted to reach on the network meanwhile and did not; absent when there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    denied: Vec<DeniedBody>,
     walls: WallsBody,
     metrics: Measured,
     route: Routed,
@@ -149,6 +154,7 @@ impl From<RunResult> for ResultBody {
             results: result.results.into_iter().map(rich).collect(),
             error: result.error.map(exception),
             limits_hit: result.limits_hit,
+            denied: result.denied.into_iter().map(DeniedBody::from).collect(),
             walls: result.walls.into(),
             metrics: Measured {
                 queue_ms: metrics.queue_ms,
@@ -178,7 +184,7 @@ impl From<RunResult> for ResultBody {
 
 #[cfg(test)]
 mod tests {
-    use sandstorm_types::{Metrics, Route, Walls};
+    use sandstorm_types::{Denied, DeniedProtocol, Metrics, Route, Timestamp, Walls};
 
     use super::*;
 
@@ -197,6 +203,15 @@ mod tests {
             results: vec![sandstorm_types::RichResult::default()],
             error: Some(sandstorm_types::ProgramError::default()),
             limits_hit: vec![LimitName::Disk],
+            denied: vec![Denied {
+                host: Some("a.test".into()),
+                port: None,
+                protocol: DeniedProtocol::Dns,
+                reason: "not_allowed".into(),
+                message: "why".into(),
+                count: 2,
+                at: Timestamp::from_millis(7),
+            }],
             walls: Walls::default(),
             metrics: Metrics { compile_ms: Some(1.5), ..Metrics::default() },
             route: Route::default(),

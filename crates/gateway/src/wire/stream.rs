@@ -4,6 +4,7 @@
 
 use utoipa::ToSchema;
 
+use super::denied::DeniedBody;
 use super::result::{Exception, Measured, Rich};
 use super::shapes::{ErrorCode, LimitNameText, StatusName};
 
@@ -61,6 +62,9 @@ pub(crate) struct Ended {
     exit_code: Option<i32>,
     signal: Option<i32>,
     limits_hit: Vec<LimitNameText>,
+    /// What programs of the sandbox wanted to reach on the network meanwhile and did not; absent when there is nothing.
+    #[schema(required = false)]
+    denied: Vec<DeniedBody>,
     metrics: Measured,
     /// Set when the platform failed, whatever the program did.
     problem: Option<StreamProblem>,

@@ -10,6 +10,13 @@ fn good() -> Value {
         "containers": [{
             "name": "sandbox",
             "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            "volumeMounts": [
+                { "name": "agent", "mountPath": "/run/sandstorm", "readOnly": true },
+                { "name": "work", "mountPath": "/workspace" },
+            ],
+        }, {
+            "name": "agent",
+            "volumeMounts": [{ "name": "agent", "mountPath": "/run/sandstorm" }],
         }],
     })
 }
@@ -51,6 +58,14 @@ fn a_pod_that_is_less_than_ours_is_refused() {
         ("/containers/0/securityContext/runAsNonRoot", false.into()),
         ("/containers/0/securityContext/seccompProfile", json!({ "type": "Unconfined" })),
         ("/containers/0/name", "another".into()),
+        ("/shareProcessNamespace", true.into()),
+        ("/containers/0/volumeMounts", Value::Null),
+        ("/containers/0/volumeMounts/0/readOnly", Value::Null),
+        ("/containers/0/volumeMounts/0/readOnly", false.into()),
+        ("/containers/0/volumeMounts/1/name", "agent".into()),
+        ("/containers/0/volumeMounts/1/mountPath", "/run/sandstorm/agent".into()),
+        ("/containers/1/name", "another".into()),
+        ("/containers/1/volumeMounts/0/name", "another".into()),
         ("/volumes", json!([{ "name": "n", "hostPath": { "path": "/" } }])),
     ] {
         assert!(without(pointer, value.clone()).is_some(), "{pointer} {value}");

@@ -92,6 +92,7 @@ async fn claim_of(world: &World, id: SandboxId) -> DynamicObject {
 async fn give(world: &World, id: SandboxId, walls: bool) {
     let claim = claim_of(world, id).await;
     let metadata = &claim.data["spec"]["additionalPodMetadata"];
+    let context = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
     let pod = json!({
         "metadata": { "name": format!("warm-{}", id.bare()), "labels": metadata["labels"], "annotations": metadata["annotations"] },
         "spec": {
@@ -101,8 +102,15 @@ async fn give(world: &World, id: SandboxId, walls: bool) {
                 "name": "sandbox",
                 "image": "x",
                 "resources": { "limits": { "cpu": "1", "memory": "512Mi" } },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+                "securityContext": context,
+                "volumeMounts": [{ "name": "agent", "mountPath": "/run/sandstorm", "readOnly": true }],
+            }, {
+                "name": "agent",
+                "image": "x",
+                "securityContext": context,
+                "volumeMounts": [{ "name": "agent", "mountPath": "/run/sandstorm" }],
             }],
+            "volumes": [{ "name": "agent", "emptyDir": {} }],
         },
     });
     world.pods().create(&PostParams::default(), &from(pod)).await.unwrap();

@@ -5,6 +5,7 @@
 
 mod api;
 mod claims;
+mod keeper;
 mod lists;
 mod node;
 mod restart;

@@ -199,6 +199,31 @@ async fn programs_have_no_more_rights_than_they_need() {
     provider.destroy(&cx(), &id).await.unwrap();
 }
 
+/// What is executed for the next connection is what was put there, whatever programs did meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn programs_cannot_replace_the_agent() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let id = sandbox(&provider).await;
+    let line = "cd /run/sandstorm; printf '#!/bin/sh\\ntouch /workspace/caught\\n' > /tmp/evil; chmod 755 /tmp/evil; \
+                for try in 'cp /tmp/evil agent' 'mv /tmp/evil agent' 'rm agent' 'chmod 777 agent' 'ln -sf /tmp/evil agent' \
+                'mkdir x' 'mv agent other'; do $try 2>&1 && echo done; done; cp /tmp/evil /run/sandstorm-door/agent; true";
+    let told = provider.exec_collect(&cx(), &id, ExecRequest::shell(line)).await.unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    tell(&told.replace('\n', " | "));
+    assert_eq!(told.lines().filter(|line| line.contains("Read-only file system")).count(), 7, "{told}");
+    assert!(!told.contains("done"), "{told}");
+    let other = world.provider().await;
+    for provider in [&other, &provider] {
+        assert_eq!(said(provider, &id).await, "here\n");
+    }
+    let look = provider.exec_collect(&cx(), &id, ExecRequest::shell("ls /workspace")).await.unwrap();
+    assert_eq!(look.stdout, "");
+    provider.destroy(&cx(), &id).await.unwrap();
+    assert_eq!(world.pod_count().await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make test-k8s"]
 async fn no_room_is_capacity_and_classes_are_used() {

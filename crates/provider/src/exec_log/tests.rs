@@ -12,6 +12,7 @@ fn end() -> ExecEnd {
         status: ExecStatus::Code(0),
         cause: EndCause::Program,
         limits_hit: LimitSet::EMPTY,
+        denied: Vec::new(),
         written: PerStream::default(),
         truncated: PerStream::default(),
         usage: Usage::default(),
@@ -34,7 +35,7 @@ async fn keeps_up_to_the_limit_and_counts_the_rest() {
         events[2],
         ExecEvent::Output { stream: Stream::Stderr, offset: 0, bytes: Bytes::from_static(b"de") }
     );
-    let ExecEvent::Exited(end) = events[3] else { panic!("{events:?}") };
+    let ExecEvent::Exited(end) = &events[3] else { panic!("{events:?}") };
     assert_eq!(end.written, PerStream { stdout: 44, stderr: 4 });
     assert_eq!(end.truncated, PerStream { stdout: true, stderr: true });
 }
@@ -398,7 +399,7 @@ async fn what_could_not_be_kept_is_written_again_as_if_for_the_first_time() {
     };
     assert_eq!(events[1..3], [output(0, "abc"), output(3, "de")]);
     assert_eq!(events[3], ExecEvent::Channel { offset: 0, bytes: Bytes::from_static(b"side") });
-    let ExecEvent::Exited(end) = events[4] else { panic!("{events:?}") };
+    let ExecEvent::Exited(end) = &events[4] else { panic!("{events:?}") };
     assert_eq!(end.written.stdout, 7);
 }
 

@@ -12,7 +12,8 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage,
+    WatchOptions,
 };
 
 /// Asks the provider only for what its capabilities name.
@@ -99,6 +100,10 @@ impl Provider for CapabilityCheck {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.inner.events()
+    }
+
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        self.inner.refusals(id)
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

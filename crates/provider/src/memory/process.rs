@@ -72,6 +72,7 @@ impl Process {
             status,
             cause,
             limits_hit: LimitSet::EMPTY,
+            denied: Vec::new(),
             written: PerStream::default(),
             truncated: PerStream::default(),
             usage: Usage::default(),

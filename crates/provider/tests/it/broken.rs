@@ -8,7 +8,8 @@ use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal,
     ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider,
-    ProviderEvent, ProviderInfo, ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ProviderEvent, ProviderInfo, ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage,
+    WatchOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, State, Stream,
@@ -128,6 +129,10 @@ impl Provider for Broken {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.inner.events()
+    }
+
+    fn refusals(&self, id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        self.inner.refusals(id)
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, mut req: ExecRequest) -> Result<Exec> {

@@ -194,6 +194,7 @@ impl Follower {
             status,
             cause,
             limits_hit: LimitSet::EMPTY,
+            denied: Vec::new(),
             // The log knows.
             written: PerStream::default(),
             truncated: PerStream::default(),

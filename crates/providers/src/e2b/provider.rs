@@ -8,7 +8,7 @@ use reqwest::Method;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
@@ -105,6 +105,10 @@ impl Provider for E2bProvider {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.0.events.listen()
+    }
+
+    fn refusals(&self, _id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        None
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

@@ -9,7 +9,7 @@ use sandstorm_client::Sample;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -106,6 +106,10 @@ impl Provider for SandstormProvider {
 
     fn events(&self) -> BoxStream<'static, ProviderEvent> {
         self.0.events.listen()
+    }
+
+    fn refusals(&self, _id: &SandboxId) -> Option<Box<dyn Refusals>> {
+        None
     }
 
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {

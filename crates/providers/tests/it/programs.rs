@@ -111,7 +111,15 @@ impl Programs {
             };
             let (written, truncated) = (PerStream::default(), PerStream::default());
             let (limits_hit, usage) = (LimitSet::EMPTY, Usage::default());
-            let _ = last.end(ExecEnd { status, cause, limits_hit, written, truncated, usage });
+            let _ = last.end(ExecEnd {
+                status,
+                cause,
+                limits_hit,
+                denied: Vec::new(),
+                written,
+                truncated,
+                usage,
+            });
         });
         Program { sandbox, log, input, child }
     }

@@ -54,6 +54,7 @@ mod tests {
             status: ExecStatus::Code(code),
             cause,
             limits_hit: LimitSet::EMPTY,
+            denied: Vec::new(),
             written: PerStream::default(),
             truncated: PerStream::default(),
             usage: Usage::default(),

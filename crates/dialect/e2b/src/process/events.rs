@@ -120,6 +120,7 @@ mod tests {
             exit_code,
             signal,
             limits_hit: Vec::new(),
+            denied: Vec::new(),
             metrics: Metrics::default(),
             problem: None,
             truncated: PerStream::default(),

@@ -21,8 +21,16 @@ fn pool_object(kind: &str, plural: &str) -> ApiResource {
 /// A pool of one pod that is what ours are.
 fn pool_template() -> Value {
     let resources = json!({ "cpu": "250m", "memory": "256Mi" });
-    let mounts =
-        [("agent", "/run/sandstorm"), ("work", "/workspace"), ("home", "/home/user"), ("tmp", "/tmp")];
+    let mounts = [
+        ("agent", "/run/sandstorm"),
+        ("door", "/run/sandstorm-door"),
+        ("work", "/workspace"),
+        ("home", "/home/user"),
+        ("tmp", "/tmp"),
+    ];
+    let small = json!({ "cpu": "50m", "memory": "32Mi" });
+    let walls = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    let wait = json!(["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"]);
     json!({
         "networkPolicyManagement": "Unmanaged",
         "podTemplate": { "spec": {
@@ -36,10 +44,20 @@ fn pool_template() -> Value {
                 "name": "sandbox",
                 "image": "docker.io/sandstorm/python:1",
                 "imagePullPolicy": "Never",
-                "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"],
+                "command": wait,
                 "resources": { "limits": resources, "requests": resources },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-                "volumeMounts": mounts.map(|(name, path)| json!({ "name": name, "mountPath": path })),
+                "securityContext": walls,
+                "volumeMounts": mounts.map(|(name, path)| {
+                    json!({ "name": name, "mountPath": path, "readOnly": name == "agent" })
+                }),
+            }, {
+                "name": "agent",
+                "image": "docker.io/sandstorm/python:1",
+                "imagePullPolicy": "Never",
+                "command": wait,
+                "resources": { "limits": small, "requests": small },
+                "securityContext": walls,
+                "volumeMounts": [{ "name": "agent", "mountPath": "/run/sandstorm" }],
             }],
             "volumes": mounts.map(|(name, _)| json!({ "name": name, "emptyDir": {} })),
         } },

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sandstorm_provider::{AttachFrom, EndCause, ExecEnd, ExecEvent, ExecStatus, Offset, Result, Usage};
 use sandstorm_types::{
-    ByteSize, Chunk, ChunkData, End, Event, EventBody, ExecId, LimitName, PerStream, Status, Stream,
+    ByteSize, Chunk, ChunkData, DeniedList, End, Event, EventBody, ExecId, LimitName, PerStream, Status,
+    Stream,
 };
 
 use crate::sandstorm::error::senseless;
@@ -167,6 +168,8 @@ impl Story {
             status,
             cause,
             limits_hit: end.limits_hit.iter().copied().collect(),
+            // Of no more than is told here, whatever the other server says.
+            denied: end.denied.iter().cloned().collect::<DeniedList>().into_vec(),
             written,
             truncated: PerStream {
                 stdout: written.stdout > self.heard.stdout,
@@ -196,7 +199,7 @@ pub(super) fn cause(status: Status) -> Result<EndCause> {
 
 #[cfg(test)]
 mod tests {
-    use sandstorm_types::Metrics;
+    use sandstorm_types::{Denied, DeniedProtocol, Metrics, Timestamp};
 
     use super::*;
 
@@ -273,12 +276,22 @@ mod tests {
         let mut story = story(3, AttachFrom::START);
         story.hear(said(1, 0, "abc")).unwrap();
         let metrics = Metrics { stdout_bytes: 5, cpu_ms: f64::INFINITY, ..Metrics::default() };
+        let refused = Denied {
+            host: Some("a.test".to_owned()),
+            port: Some(443),
+            protocol: DeniedProtocol::Tcp,
+            reason: "not_allowed".to_owned(),
+            message: "why".to_owned(),
+            count: 2,
+            at: Timestamp::from_millis(1),
+        };
         let end = End {
             status: Status::Ok,
             success: true,
             exit_code: Some(0),
             signal: None,
             limits_hit: vec![LimitName::Disk],
+            denied: vec![refused.clone()],
             metrics,
             truncated: PerStream::default(),
             problem: None,
@@ -286,6 +299,7 @@ mod tests {
         let told = story.end(&end, EndCause::Program).unwrap();
         assert_eq!((told.written.stdout, told.truncated.stdout, told.truncated.stderr), (5, true, false));
         assert_eq!((told.status, told.usage.cpu), (ExecStatus::Code(0), Duration::ZERO));
+        assert_eq!(told.denied, [refused]);
         let nothing = End { exit_code: None, ..end };
         assert!(story.end(&nothing, EndCause::Program).is_err());
         assert_eq!(story.end(&nothing, EndCause::Sandbox).unwrap().status, ExecStatus::Signal(9));
