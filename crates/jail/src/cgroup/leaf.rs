@@ -41,6 +41,8 @@ pub(crate) struct Leaf {
     limits: JailLimits,
     /// Memory that the writable file system may take beside what programs may.
     space: u64,
+    /// The least that it was lately narrowed to.
+    narrowed: Cell<Option<u64>>,
     was_narrowed: Cell<bool>,
     gauges: Gauges,
     entrances: OnceCell<Vec<OwnedFd>>,
@@ -77,6 +79,7 @@ impl Leaf {
             missing: Vec::new(),
             limits: limits.clone(),
             space,
+            narrowed: Cell::new(None),
             was_narrowed: Cell::new(false),
             gauges: Gauges::default(),
             entrances: OnceCell::new(),

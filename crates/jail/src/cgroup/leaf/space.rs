@@ -52,13 +52,17 @@ impl Leaf {
     /// Lets the group have no more than it has.
     pub(crate) fn narrow(&self) {
         let Some(now) = self.memory() else { return };
+        // What was let go of meanwhile is not given back.
+        let most = now.saturating_add(MARGIN).min(self.narrowed.get().unwrap_or(self.most_memory()));
         self.was_narrowed.set(true);
+        self.narrowed.set(Some(most));
         // Refused where more is used by now; then it is looked at again soon.
-        self.set_memory(now.saturating_add(MARGIN).min(self.most_memory()), false);
+        self.set_memory(most, false);
     }
 
     /// Lets the group have all that it may.
     pub(crate) fn widen(&self) {
+        self.narrowed.set(None);
         self.set_memory(self.most_memory(), true);
     }
 
