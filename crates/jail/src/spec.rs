@@ -50,9 +50,20 @@ pub struct Tree {
     pub target: PathBuf,
 }
 
+impl RootSpec {
+    /// The most memory that a full writable file system takes: its pages, what finds them, and what the kernel keeps of each
+    /// file and name, which is some 1,200 bytes where names are as long as they can be.
+    pub(crate) fn scratch_memory(&self) -> u64 {
+        const OF_A_FILE: u64 = 1536;
+        let pages = self.scratch_bytes.saturating_add(self.scratch_bytes / 64);
+        pages.saturating_add(self.scratch_inodes.saturating_mul(OF_A_FILE))
+    }
+}
+
 /// Bounds that the kernel enforces on all processes of the jail together, and on each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JailLimits {
+    /// Of its programs. What the writable file system holds comes on top of it.
     pub memory_bytes: u64,
     pub processes: u64,
     /// Thousandths of a processor.

@@ -7,7 +7,8 @@ use sandstorm_provider::{
     Collected, CreateOptions, EndCause, ExecRequest, ExecStatus, Provider, ProviderExt,
 };
 use sandstorm_types::{
-    ByteSize, Enforcement, Lifetime, LimitName, LimitSet, Limits, OnEnd, SandboxId, SandboxSpec, State,
+    ByteSize, Enforcement, ErrorKind, Lifetime, LimitName, LimitSet, Limits, OnEnd, SandboxId, SandboxSpec,
+    State,
 };
 
 use crate::Case;
@@ -19,6 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     ("memory_that_ran_out_without_a_host_is_told", memory_that_ran_out_without_a_host_is_told),
     ("memory_that_ends_the_agent_ends_the_sandbox", memory_that_ends_the_agent_ends_the_sandbox),
     ("a_run_ends_as_a_whole_for_memory", a_run_ends_as_a_whole_for_memory),
+    ("a_full_space_ends_nobody", a_full_space_ends_nobody),
+    ("what_the_space_leaves_is_not_for_programs", what_the_space_leaves_is_not_for_programs),
     ("refused_processes_are_not_held_against_the_next", refused_processes_are_not_held_against_the_next),
     ("the_launcher_has_no_clock_for_what_is_kept", the_launcher_has_no_clock_for_what_is_kept),
 ];
@@ -158,6 +161,78 @@ fn a_run_ends_as_a_whole_for_memory(place: &Place) {
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &sandbox).await.unwrap().state;
         assert!(matches!(state, State::Failed { .. }), "{state:?}");
+    }));
+}
+
+/// More of everything than the memory limit of the programs, which is 64 MiB.
+fn roomy() -> Limits {
+    Limits { memory: ByteSize::mib(64), disk: ByteSize::mib(160), inodes: 20_000, ..Limits::default() }
+}
+
+fn a_full_space_ends_nobody(place: &Place) {
+    place.live(life!(|host| {
+        if !host.groups {
+            return;
+        }
+        for ephemeral in [false, true] {
+            let sandbox = make(host, roomy(), ephemeral).await;
+            // As a context is one, with half of its memory.
+            let held =
+                "x=$(head -c 6M /dev/zero | tr '\\0' x); while [ ! -e /dev/shm/done ]; do sleep 0.05; done";
+            let bystander = host.background(&sandbox, &format!("{held}; echo ${{#x}}")).await;
+            // First as many files as there may be, each with a name that costs memory, then all bytes.
+            let crowd = "n=$(head -c 200 /dev/zero | tr '\\0' n); i=0; \
+                         while [ $i -lt 5000 ]; do i=$((i+1)); : > /tmp/$n$i || exit 9; done";
+            clean(&run(host, &sandbox, crowd).await, 0);
+            let full = run(host, &sandbox, "head -c 400M /dev/zero > full; echo $?; wc -c < full").await;
+            assert_eq!(
+                (full.end.status, full.end.cause),
+                (ExecStatus::Code(0), EndCause::Program),
+                "{full:?}"
+            );
+            assert_eq!(full.end.limits_hit, LimitSet::EMPTY.with(LimitName::Disk));
+            let said = String::from_utf8(full.stdout.to_vec()).unwrap();
+            let (status, size) = said.trim().split_once('\n').unwrap();
+            assert_eq!(status, "1", "it was not refused: {said}");
+            assert!(size.trim().parse::<u64>().unwrap() > 140 << 20, "{said}");
+            let path = "/workspace/more".parse().unwrap();
+            let body = vec![1; 8 << 20].into();
+            let refused = host.provider.write_bytes(&host.cx, &sandbox, &path, body).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::FileSystem, "{refused}");
+            // What programs may have is theirs although the space is full, and no more than that.
+            let own = run(host, &sandbox, "x=$(head -c 4M /dev/zero | tr '\\0' x); echo ${#x}").await;
+            assert_eq!((own.end.cause, &own.stdout[..]), (EndCause::Program, &b"4194304\n"[..]));
+            if !ephemeral {
+                assert_eq!(run(host, &sandbox, EAT).await.end.cause, OVER_MEMORY);
+            }
+            assert_eq!(host.output(&sandbox, "rm full; touch /dev/shm/done; echo on").await, "on\n");
+            let end = host.whole(&bystander).await;
+            assert_eq!((end.end.cause, &end.stdout[..]), (EndCause::Program, &b"6291456\n"[..]));
+            assert!(host.provider.get(&host.cx, &sandbox).await.unwrap().state.is_ready());
+        }
+    }));
+}
+
+/// Takes some 200 MiB, which the programs and the space might have together, and then a little again and again.
+const TAKE: &str = "x=$(head -c 20M /dev/zero | tr '\\0' x); y=$x$x$x$x; x=$y$y; while :; do z=$y; done";
+
+fn what_the_space_leaves_is_not_for_programs(place: &Place) {
+    place.live(life!(|host| {
+        if !host.groups {
+            return;
+        }
+        let limits = Limits { disk: ByteSize::gib(1), ..roomy() };
+        let sandbox = make(host, limits, false).await;
+        for _ in 0..2 {
+            assert_eq!(run(host, &sandbox, TAKE).await.end.cause, OVER_MEMORY);
+            // All of it is there for files again.
+            let whole = "head -c 900M /dev/zero > file && rm file; echo $?";
+            assert_eq!(host.output(&sandbox, whole).await, "0\n");
+        }
+        // A file that is in memory only is no file of the space.
+        let hidden = "exec 9<>/dev/shm/file; rm /dev/shm/file; head -c 900M /dev/zero >&9; echo $?";
+        assert_eq!(host.output(&sandbox, hidden).await, "0\n");
+        assert_eq!(run(host, &make(host, limits, true).await, TAKE).await.end.cause, OVER_MEMORY);
     }));
 }
 

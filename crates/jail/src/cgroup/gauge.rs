@@ -26,6 +26,11 @@ impl Gauge {
         self.read(dir, name, |text| keyed_in(text, key))
     }
 
+    /// Two of those lines, read at once.
+    pub(super) fn both(&self, dir: &Path, name: &str, keys: [&str; 2]) -> io::Result<[u64; 2]> {
+        self.read(dir, name, |text| Some([keyed_in(text, keys[0])?, keyed_in(text, keys[1])?]))
+    }
+
     /// Whether there is such a file.
     pub(super) fn is_there(&self, path: &Path) -> bool {
         self.open(path).and_then(|file| file.read_at(&mut [0; LONGEST], 0)).is_ok()
@@ -56,6 +61,7 @@ impl Gauge {
 pub struct Gauges {
     pub(super) cpu_time: Gauge,
     pub(super) memory: Gauge,
+    pub(super) memory_parts: Gauge,
     pub(super) peak_memory: Gauge,
     pub(super) memory_kills: Gauge,
     pub(super) processes: Gauge,

@@ -1,6 +1,7 @@
 //! The groups of one jail.
 
 mod reuse;
+mod space;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
@@ -38,6 +39,11 @@ pub(crate) struct Leaf {
     missing: Vec<(&'static str, String)>,
     /// What was written.
     limits: JailLimits,
+    /// Memory that the writable file system may take beside what programs may.
+    space: u64,
+    /// The least that it was lately narrowed to.
+    narrowed: Cell<Option<u64>>,
+    was_narrowed: Cell<bool>,
     gauges: Gauges,
     entrances: OnceCell<Vec<OwnedFd>>,
     kill_switch: OnceCell<File>,
@@ -51,21 +57,30 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     /// Makes the groups below `parent` (relative, such as `sandstorm/<instance>`) and writes every limit. What cannot be
-    /// had is in [`Leaf::missing`].
-    pub(crate) fn create(hierarchies: &Hierarchies, parent: &Path, name: &str, limits: &JailLimits) -> Self {
-        let mut leaf = Self::nowhere(limits);
+    /// had is in [`Leaf::missing`]. `space`: memory that its writable file system may take.
+    pub(crate) fn create(
+        hierarchies: &Hierarchies,
+        parent: &Path,
+        name: &str,
+        limits: &JailLimits,
+        space: u64,
+    ) -> Self {
+        let mut leaf = Self::nowhere(limits, space);
         let path = parent.join(name);
         leaf.make(hierarchies, &path, &path, limits);
         leaf
     }
 
-    fn nowhere(limits: &JailLimits) -> Self {
+    fn nowhere(limits: &JailLimits, space: u64) -> Self {
         Self {
             unified: None,
             v1: BTreeMap::new(),
             homes: BTreeMap::new(),
             missing: Vec::new(),
             limits: limits.clone(),
+            space,
+            narrowed: Cell::new(None),
+            was_narrowed: Cell::new(false),
             gauges: Gauges::default(),
             entrances: OnceCell::new(),
             kill_switch: OnceCell::new(),
@@ -80,7 +95,7 @@ impl Leaf {
     fn make(&mut self, hierarchies: &Hierarchies, unified: &Path, path: &Path, limits: &JailLimits) {
         self.make_unified(hierarchies, unified);
         self.make_v1(hierarchies, path);
-        self.limit_memory(limits.memory_bytes);
+        self.limit_memory(self.most_memory());
         self.limit("processes", Controller::Processes, &[("pids.max", limits.processes.to_string())]);
         self.limit_cpu(limits.cpu_milli);
         if !self.homes.contains_key(&Controller::CpuAccounting) && limits.cpu_time.is_some() {

@@ -30,22 +30,23 @@ struct Resting {
 }
 
 impl Spares {
-    /// Groups for a jail of this name: those of another that is gone, or new ones.
+    /// Groups for a jail of this name: those of another that is gone, or new ones. `space`: see [`Leaf::create`].
     pub(crate) fn take(
         &mut self,
         hierarchies: &Hierarchies,
         parent: &Path,
         name: &str,
         limits: &JailLimits,
+        space: u64,
     ) -> Leaf {
         if !Leaf::may_last(hierarchies) {
-            return Leaf::create(hierarchies, parent, name, limits);
+            return Leaf::create(hierarchies, parent, name, limits, space);
         }
-        self.rested(hierarchies, parent, name, limits).unwrap_or_else(|| {
+        self.rested(hierarchies, parent, name, limits, space).unwrap_or_else(|| {
             self.made += 1;
             // No jail has an underscore in its name.
             let own = format!("groups_{}", self.made);
-            Leaf::create_lasting(hierarchies, parent, &own, name, limits)
+            Leaf::create_lasting(hierarchies, parent, (&own, name), limits, space)
         })
     }
 
@@ -55,11 +56,13 @@ impl Spares {
         parent: &Path,
         name: &str,
         limits: &JailLimits,
+        space: u64,
     ) -> Option<Leaf> {
         for at in (0..self.resting.len()).rev() {
             let Resting { leaf, since } = &self.resting[at];
-            let has_cooled = leaf.fits(limits) && leaf.has_cooled();
-            if !has_cooled && (!leaf.fits(limits) || since.elapsed() < COOLING) {
+            let fits = leaf.fits(limits, space);
+            let has_cooled = fits && leaf.has_cooled();
+            if !has_cooled && (!fits || since.elapsed() < COOLING) {
                 continue;
             }
             let Resting { mut leaf, .. } = self.resting.remove(at)?;

@@ -1,5 +1,6 @@
 //! A living jail in the launcher's care: what it may use, when to look at it, how to end it.
 
+mod appetite;
 mod guests;
 mod stillness;
 
@@ -12,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use sandstorm_sys::process::{Ending, Reaped};
 
+use appetite::Appetite;
 pub(super) use guests::Guest;
 use guests::Guests;
 use stillness::Still;
@@ -43,6 +45,7 @@ pub(super) struct Ward {
     /// Rings when memory runs out, where that ends the jail.
     alarm: Option<Alarm>,
     memory_kills: MemoryKills,
+    appetite: Option<Appetite>,
     /// Its ids stay reserved until everything that has them is gone.
     _identity: Identity,
     cpu_time: Option<Duration>,
@@ -123,6 +126,7 @@ impl Ward {
         cookie: Option<OwnedFd>,
     ) -> Self {
         let Hold { pid, pidfd, identity, leaf, scratch, door, ways, network, captured } = hold;
+        let appetite = leaf.as_ref().and_then(Appetite::of);
         let counts_cpu = leaf.as_ref().is_some_and(Leaf::counts_cpu_time);
         // Nobody at the door: the agent ends with its only host.
         let held = spec.joinable || cookie.is_some();
@@ -135,6 +139,7 @@ impl Ward {
             scratch,
             alarm: None,
             memory_kills: MemoryKills::default(),
+            appetite,
             _identity: identity,
             cpu_time: spec.limits.cpu_time.filter(|_| counts_cpu),
             cpu_milli: spec.limits.cpu_milli.max(1),
@@ -314,7 +319,11 @@ impl Ward {
         if self.cause.is_some() {
             return None;
         }
-        let times = [self.dies_at, self.next_cpu_look, self.next_memory_look, self.next_still_look()];
+        // What stands still takes nothing.
+        let appetite =
+            self.appetite.as_ref().filter(|_| self.still == Still::Moving).map(Appetite::next_look);
+        let times =
+            [self.dies_at, self.next_cpu_look, self.next_memory_look, self.next_still_look(), appetite];
         times.into_iter().flatten().min()
     }
 
@@ -367,7 +376,7 @@ impl Ward {
         let used = used.unwrap_or_default();
         let ends_all = self.on_memory == OnMemory::EndAll;
         let kills = self.leaf.as_ref().filter(|_| ends_all).and_then(Leaf::memory_kills);
-        if kills.is_some_and(|kills| kills > 0) {
+        if kills.is_some_and(|kills| kills > 0) || self.takes_too_much() && ends_all {
             self.kill(EndCause::Memory);
         } else if self.cpu_time.is_some_and(|budget| used >= budget) {
             self.kill(EndCause::CpuTime);
@@ -378,6 +387,12 @@ impl Ward {
             self.alarm_fades_at = self.alarm_fades_at.filter(|at| *at > Instant::now());
             self.next_memory_look = self.alarm_fades_at.map(|_| Instant::now() + SHORTEST_LOOK);
         }
+    }
+
+    /// Whether its programs have more memory than they may.
+    fn takes_too_much(&mut self) -> bool {
+        let (Some(appetite), Some(leaf)) = (&mut self.appetite, &self.leaf) else { return false };
+        appetite.is_too_much(leaf, self.scratch.as_fd())
     }
 
     /// The rest of the budget cannot be used up faster than all processors of the jail allow.

@@ -210,7 +210,7 @@ fn make_leaf(workshop: &mut Workshop, serial: Serial) -> Result<Option<Leaf>, Ja
         open_files: 0,
     };
     let parent = workshop.group_parent()?;
-    let leaf = Leaf::create(&workshop.hierarchies, &parent, &format!("zygote_{serial}"), &limits);
+    let leaf = Leaf::create(&workshop.hierarchies, &parent, &format!("zygote_{serial}"), &limits, 0);
     // Until it is warm: among many busy jails that would take a quarter of a minute.
     leaf.prefer(true);
     Ok(Some(leaf))

@@ -31,20 +31,20 @@ impl Leaf {
     pub(crate) fn create_lasting(
         hierarchies: &Hierarchies,
         parent: &Path,
-        own: &str,
-        name: &str,
+        (own, name): (&str, &str),
         limits: &JailLimits,
+        space: u64,
     ) -> Self {
-        let mut leaf = Self::nowhere(limits);
+        let mut leaf = Self::nowhere(limits, space);
         leaf.make(hierarchies, &parent.join(name), &parent.join(own), limits);
         leaf.lasts = leaf.missing.is_empty() && leaf.unified.is_some();
         leaf
     }
 
     /// Whether a jail with these limits could have it.
-    pub(crate) fn fits(&self, limits: &JailLimits) -> bool {
+    pub(crate) fn fits(&self, limits: &JailLimits, space: u64) -> bool {
         let written = |limits: &JailLimits| (limits.memory_bytes, limits.processes, limits.cpu_milli);
-        written(&self.limits) == written(limits)
+        written(&self.limits) == written(limits) && self.space == space
     }
 
     /// Gives it up for the next jail. To be called when everything in it was collected. `false`: it has to be removed.
@@ -53,7 +53,12 @@ impl Leaf {
         let Some((dir, _)) = &self.unified else { return false };
         // Whoever is in one of the groups is in the unified one, too, since they are born there; and that one does not go
         // while there is anybody.
-        if !self.lasts || !untouched || self.was_frozen.get() || fs::remove_dir(dir).is_err() {
+        if !self.lasts
+            || !untouched
+            || self.was_frozen.get()
+            || self.was_narrowed.get()
+            || fs::remove_dir(dir).is_err()
+        {
             return false;
         }
         self.unified = None;

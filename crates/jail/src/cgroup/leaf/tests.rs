@@ -5,6 +5,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+const SPACE: u64 = 16 << 20;
+
 fn limits() -> JailLimits {
     JailLimits {
         memory_bytes: 64 << 20,
@@ -33,7 +35,7 @@ fn v1(root: &TempDir) -> Hierarchies {
 }
 
 fn create(hierarchies: &Hierarchies) -> Leaf {
-    Leaf::create(hierarchies, Path::new("sandstorm/me"), "jail", &limits())
+    Leaf::create(hierarchies, Path::new("sandstorm/me"), "jail", &limits(), SPACE)
 }
 
 #[test]
@@ -42,7 +44,7 @@ fn a_unified_leaf_has_every_limit() {
     let leaf = create(&unified(&root));
     let read = |file: &str| fs::read_to_string(root.path().join("sandstorm/me/jail").join(file)).unwrap();
     assert_eq!(leaf.missing(), []);
-    assert_eq!(read("memory.max"), (64 << 20).to_string());
+    assert_eq!(read("memory.max"), (80 << 20).to_string(), "what is written is beside what programs have");
     assert_eq!(read("memory.swap.max"), "0");
     assert_eq!(read("pids.max"), "32");
     assert_eq!(read("cpu.max"), "150000 100000");
@@ -65,7 +67,7 @@ fn a_refused_limit_on_swap_is_a_missing_limit_on_memory() {
         let root = tempfile::tempdir().unwrap();
         // A directory in its place takes no value, as a kernel that refuses it takes none.
         fs::create_dir(root.path().join(file)).unwrap();
-        let mut leaf = Leaf::nowhere(&limits());
+        let mut leaf = Leaf::nowhere(&limits(), SPACE);
         leaf.homes.insert(Controller::Memory, root.path().to_owned());
         if on_v1 {
             leaf.v1.insert(Controller::Memory, root.path().to_owned());
@@ -88,8 +90,8 @@ fn a_v1_leaf_has_every_limit_and_is_entered_by_descriptor() {
     let leaf = create(&hierarchies);
     let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
     assert_eq!(leaf.missing(), []);
-    assert_eq!(read("memory/sandstorm/me/jail/memory.limit_in_bytes"), (64 << 20).to_string());
-    assert_eq!(read("memory/sandstorm/me/jail/memory.memsw.limit_in_bytes"), (64 << 20).to_string());
+    assert_eq!(read("memory/sandstorm/me/jail/memory.limit_in_bytes"), (80 << 20).to_string());
+    assert_eq!(read("memory/sandstorm/me/jail/memory.memsw.limit_in_bytes"), (80 << 20).to_string());
     assert_eq!(read("pids/sandstorm/me/jail/pids.max"), "32");
     assert_eq!(read("cpu/sandstorm/me/jail/cpu.cfs_quota_us"), "150000");
     for (preferred, shares) in [(true, "32768"), (false, "1024")] {
@@ -155,7 +157,7 @@ fn a_jail_on_a_v1_host_is_frozen_there() {
     let mount = root.path().join("freezer");
     fs::create_dir_all(&mount).unwrap();
     hierarchies.on_v1.insert(Controller::Freezer, mount.clone());
-    let leaf = Leaf::create(&hierarchies, Path::new("sandstorm/me"), "other", &limits());
+    let leaf = Leaf::create(&hierarchies, Path::new("sandstorm/me"), "other", &limits(), SPACE);
     let state = mount.join("sandstorm/me/other/freezer.state");
     leaf.freeze(true).unwrap();
     assert_eq!(fs::read_to_string(&state).unwrap(), "FROZEN");
@@ -186,7 +188,7 @@ fn no_process_is_in_a_freezer_that_is_not_needed() {
     fs::remove_dir(&group).unwrap();
     let unified = root.path().join("unified/sandstorm/me");
     fs::write(unified.join("jail/cgroup.freeze"), "0").unwrap();
-    let mut leaf = Leaf::nowhere(&limits());
+    let mut leaf = Leaf::nowhere(&limits(), SPACE);
     leaf.unified = Some((unified.join("jail"), open_directory(&unified).unwrap()));
     leaf.make_v1(&hierarchies, Path::new("sandstorm/me/jail"));
     assert!(!group.exists() && root.path().join("memory/sandstorm/me/jail").exists());
@@ -200,7 +202,7 @@ fn a_meter_is_good_for_one_jail_only() {
 
     let root = tempfile::tempdir().unwrap();
     let (hierarchies, parent) = (hybrid(&root), Path::new("sandstorm/me"));
-    let mut leaf = Leaf::create_lasting(&hierarchies, parent, "groups_1", "first", &limits());
+    let mut leaf = Leaf::create_lasting(&hierarchies, parent, ("groups_1", "first"), &limits(), SPACE);
     let write = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
     write("memory/sandstorm/me/groups_1/memory.oom_control", "oom_kill 0\n");
     write("memory/sandstorm/me/groups_1/memory.max_usage_in_bytes", "4096\n");
@@ -228,4 +230,68 @@ fn a_meter_is_good_for_one_jail_only() {
     write("cpuacct/sandstorm/me/groups_1/cpuacct.usage", "900\n");
     assert_eq!(used(&first), None, "another jail has it");
     assert_eq!(used(&leaf.meter().unwrap()), Some(Duration::from_nanos(200)));
+}
+
+/// What a file system with nothing in it would say.
+fn empty() -> File {
+    File::open("/proc").unwrap()
+}
+
+#[test]
+fn programs_have_what_is_not_in_files() {
+    let root = tempfile::tempdir().unwrap();
+    for (hierarchies, dir, [all, own]) in [
+        (unified(&root), "sandstorm/me/jail", ["memory.current", "anon"]),
+        (v1(&root), "memory/sandstorm/me/jail", ["memory.usage_in_bytes", "rss"]),
+    ] {
+        let leaf = create(&hierarchies);
+        assert!(leaf.shares_memory());
+        let dir = root.path().join(dir);
+        let write = |now: u64, own_bytes: u64, shared: u64| {
+            fs::write(dir.join(all), (now << 20).to_string()).unwrap();
+            let stat = format!("cache 1\n{own}_huge 3\n{own} {}\nshmem {}\n", own_bytes << 20, shared << 20);
+            fs::write(dir.join("memory.stat"), stat).unwrap();
+        };
+        let mib = || leaf.program_memory(empty().as_fd()).unwrap() >> 20;
+        write(60, 1, 1);
+        assert_eq!(mib(), 60, "below the limit nobody asks what it is");
+        write(78, 40, 2);
+        assert_eq!(mib(), 42, "the rest are files of the host");
+        write(78, 66, 10);
+        assert_eq!(mib(), 76, "what is shared and in no file counts");
+    }
+    let nothing = Leaf::create(&unified(&root), Path::new("sandstorm/me"), "bare", &limits(), 0);
+    assert!(!nothing.shares_memory(), "the kernel's limit is that of programs");
+}
+
+#[test]
+fn a_group_is_narrowed_to_what_it_uses_and_widened_again() {
+    let root = tempfile::tempdir().unwrap();
+    for (hierarchies, dir, all, limits) in [
+        (unified(&root), "sandstorm/me/jail", "memory.current", &["memory.max"][..]),
+        (
+            v1(&root),
+            "memory/sandstorm/me/jail",
+            "memory.usage_in_bytes",
+            &["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"][..],
+        ),
+    ] {
+        let leaf = create(&hierarchies);
+        let dir = root.path().join(dir);
+        let read = || -> Vec<u64> {
+            limits.iter().map(|file| fs::read_to_string(dir.join(file)).unwrap().parse().unwrap()).collect()
+        };
+        let whole = read();
+        fs::write(dir.join(all), (70 << 20).to_string()).unwrap();
+        leaf.narrow();
+        assert!(read().iter().all(|most| (70 << 20..71 << 20).contains(most)), "{:?}", read());
+        fs::write(dir.join(all), (90 << 20).to_string()).unwrap();
+        leaf.narrow();
+        assert!(read().iter().all(|most| *most < 71 << 20), "it grew by being narrowed: {:?}", read());
+        leaf.widen();
+        assert_eq!(read(), whole);
+        leaf.narrow();
+        assert_eq!(read(), whole, "never past what it may have");
+        assert!(leaf.was_narrowed.get());
+    }
 }

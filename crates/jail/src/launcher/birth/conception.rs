@@ -53,7 +53,8 @@ pub(super) fn make_leaf(workshop: &mut Workshop, spec: &JailSpec) -> Result<Opti
         };
     }
     let parent = workshop.group_parent()?;
-    let leaf = workshop.spares.take(&workshop.hierarchies, &parent, &spec.name, &spec.limits);
+    let (limits, space) = (&spec.limits, spec.root.scratch_memory());
+    let leaf = workshop.spares.take(&workshop.hierarchies, &parent, &spec.name, limits, space);
     match (spec.strictness, leaf.missing().first()) {
         (Strictness::Strict, Some((limit, reason))) => {
             let refused = JailError::Limit { limit, reason: reason.clone() };
