@@ -1,4 +1,4 @@
-//! Collecting what does not get through, for as long as somebody wants to know: a program's run, for example.
+//! Collecting what does not get through, for as long as a caller wants to know: while a program runs, for example.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -20,8 +20,8 @@ pub(crate) const CARRIER: &str = "agent";
 /// whatever ran there before.
 pub(crate) const AGENT_DIR: &str = "/run/sandstorm";
 
-/// Where the agent's socket is, which comes and goes with the agent. Programs can write there: whoever puts something else in
-/// its place speaks for its own sandbox and no other.
+/// Where the agent's socket is, which comes and goes with the agent. Programs can write there: one that puts
+/// something else in its place speaks for its own sandbox and no other.
 pub(crate) const DOOR_DIR: &str = "/run/sandstorm-door";
 
 /// The places that can be written, all on one file system.

@@ -93,7 +93,7 @@ impl Denied {
     }
 }
 
-/// A list of bounded length and of bounded texts, whoever wrote them, in which attempts of one kind are one entry.
+/// A list of bounded length and of bounded texts, in which attempts of one kind are one entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeniedList(Vec<Denied>);
 

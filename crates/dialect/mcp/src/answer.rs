@@ -283,3 +283,56 @@ fn section(text: &mut String, name: &str, content: &str) {
 fn limit_name(limit: &LimitName) -> String {
     limit.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_types::{Denied, DeniedProtocol, Metrics, PerStream, Route, Timestamp, Walls};
+
+    use super::*;
+
+    fn denied(host: String) -> Denied {
+        Denied {
+            host: Some(host),
+            port: Some(443),
+            protocol: DeniedProtocol::Tcp,
+            reason: "not_allowed".to_owned(),
+            message: "why".to_owned(),
+            count: 1,
+            at: Timestamp::from_millis(0),
+        }
+    }
+
+    #[test]
+    fn a_model_reads_what_was_refused() {
+        let result = RunResult {
+            id: "run_x".to_owned(),
+            status: Status::Ok,
+            success: true,
+            exit_code: Some(0),
+            signal: None,
+            stdout: "out".to_owned(),
+            stderr: String::new(),
+            truncated: PerStream::default(),
+            base64: PerStream::default(),
+            results: Vec::new(),
+            error: None,
+            limits_hit: Vec::new(),
+            denied: (0..20).map(|index| denied(format!("n{index}.test"))).collect(),
+            walls: Walls::default(),
+            metrics: Metrics::default(),
+            route: Route::default(),
+            cached_from: None,
+            stopped_by: None,
+        };
+        let quiet = ran(RunResult { denied: Vec::new(), ..result.clone() }, None, 1000);
+        assert!(!quiet.text.contains("Network:"), "{}", quiet.text);
+        assert_eq!(serde_json::to_value(&quiet.data).unwrap().get("denied"), None);
+        let told = ran(result, None, 1000);
+        assert!(
+            told.text.contains("\nNetwork: the connection to n0.test:443 was refused: why."),
+            "{}",
+            told.text
+        );
+        assert_eq!((told.text.matches("Network:").count(), told.data.denied.len()), (DENIED, 20));
+    }
+}

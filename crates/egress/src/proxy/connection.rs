@@ -124,7 +124,7 @@ async fn no_longer(
     }
 }
 
-/// Whether the client's name is read before anybody outside hears of the connection.
+/// Whether the client's name is read before the connection reaches anything outside.
 fn hears_first(destination: &Destination, name: Option<&HostName>) -> bool {
     destination.port() == TLS_PORT && name.is_some()
 }

@@ -1,4 +1,4 @@
-//! What a program could not reach is told: to the program, where it speaks plain HTTP, and to whoever ran it.
+//! What a program could not reach is told: to the program, where it speaks plain HTTP, and to its caller.
 
 use serde_json::{Value, json};
 

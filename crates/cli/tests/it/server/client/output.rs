@@ -46,3 +46,21 @@ fn what_is_streamed_is_not_cut_and_what_is_cut_is_said() {
     assert_eq!((ran.status.code(), &shown["truncated"]["stdout"]), (Some(137), &true.into()));
     assert_eq!(shown["stdout"].as_str().unwrap().len(), 10 << 20);
 }
+
+#[test]
+fn what_the_network_refused_is_said() {
+    let server = Server::start(Who::Root);
+    let id = told(&server, &["sandbox", "create", "--network", "allow:example.com"]);
+    let code = "import socket\ntry: socket.gethostbyname('evil.example')\nexcept OSError: print('no')";
+    let exec = ["sandbox", "exec", id.trim_end()];
+    let ran = ask(&server, &[&exec[..], &["--", "python3", "-c", code]].concat());
+    assert_eq!((ran.status.code(), stdout(&ran).as_str()), (Some(0), "no\n"), "{}", stderr(&ran));
+    for words in [
+        "network: the lookup of evil.example was refused: the network policy does not allow the destination",
+        "; to allow it, add evil.example with `sandstorm sandbox network`\n",
+    ] {
+        assert!(stderr(&ran).contains(words), "{}", stderr(&ran));
+    }
+    let shown = json(&server, &[&exec[..], &["--json", "--", "python3", "-c", code]].concat());
+    assert_eq!(shown["denied"][0]["host"], "evil.example", "{shown:#}");
+}

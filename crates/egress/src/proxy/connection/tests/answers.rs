@@ -1,4 +1,4 @@
-//! What a client sees of a refusal, and what whoever watches does.
+//! What a client sees of a refusal, and what a watch has of it.
 
 use sandstorm_types::Denied;
 
@@ -56,14 +56,14 @@ async fn an_address_out_of_reach_and_another_host_are_told_too() {
 }
 
 #[tokio::test]
-async fn everybody_else_is_reset_as_ever() {
+async fn other_clients_are_reset_as_ever() {
     let (world, _server) = world(allow(&["other.test", "example.com:443"])).await;
     let original = synthetic(&world, "example.com", 80);
     for speech in [&b""[..], b"GET / HT", b"SSH-2.0-x\r\n", b"\0\0\0\x08", &hello_for(&["example.com"])] {
         is_reset(&world, original, &[speech]).await;
         assert_eq!(last_reason(&world), Refusal::NotAllowed);
     }
-    // A server that is not there is no decision against anybody.
+    // A server that is not there is no decision of a policy.
     is_reset(&world, synthetic(&world, "other.test", 80), &[GET]).await;
     assert_eq!(last_reason(&world), Refusal::Unresolved);
 }
@@ -93,7 +93,7 @@ async fn a_flood_takes_no_more_seats_than_there_are() {
 }
 
 #[tokio::test]
-async fn what_does_not_get_through_is_seen_by_who_watches() {
+async fn a_watch_has_what_does_not_get_through() {
     let watchers = Arc::<crate::Watchers>::default();
     let options = Options { watchers: Arc::clone(&watchers), ..Options::default() };
     let (world, _server) = world_with(allow(&["example.com", "gone.test:80"]), options).await;
