@@ -139,7 +139,7 @@ fn memory_that_ends_the_agent_ends_the_sandbox(place: &Place) {
         let mut events = host.provider.events();
         // Files count as memory of the sandbox and of no process, so that the agent weighs more than what eats.
         let shy =
-            format!("echo {agents} > /proc/self/oom_score_adj; head -c 40M /dev/zero > /tmp/fill; {EAT}");
+            format!("echo {agents} > /proc/self/oom_score_adj; head -c 500M /dev/zero > /tmp/fill; {EAT}");
         assert_eq!(run(host, &sandbox, &shy).await.end.cause, OVER_MEMORY);
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &sandbox).await.unwrap().state;
