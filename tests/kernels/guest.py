@@ -134,6 +134,13 @@ def is_stopped_by_memory(caller):
     need(done.returncode == 137, f"{done.returncode} {done.stderr}")
 
 
+def space_is_apart(caller):
+    """More is written than programs may have of memory, and nothing is ended for it."""
+    code = "head -c 80M /dev/zero > big; echo $?; head -c 40M /dev/zero > more; echo $?"
+    done = caller.run("run", "--memory", "64M", "--disk", "96M", "-l", "bash", "-c", code)
+    need(done.stdout == "0\n1\n" and done.returncode == 0, f"{done.returncode} {done.stdout} {done.stderr}")
+
+
 def doctor(caller, works):
     done = caller.run("doctor")
     first = done.stdout.splitlines()[0] if done.stdout else done.stderr
@@ -394,6 +401,7 @@ def main(extent):
         check(f"{caller.name}/walls", lambda: reports_walls(caller))
         if caller is root or caller.groups:
             check(f"{caller.name}/memory", lambda: is_stopped_by_memory(caller))
+            check(f"{caller.name}/space", lambda: space_is_apart(caller))
         if extent == "all" or caller is root:
             strict(caller)
             check(f"{caller.name}/time", lambda: is_stopped_by_time(caller))

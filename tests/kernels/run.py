@@ -214,7 +214,7 @@ class Boot:
         for caller in self.callers():
             names += [f"{caller}/{check}" for check in ("run", "walls", "network")]
             if caller in ("root", "delegated"):
-                names.append(f"{caller}/memory")
+                names += [f"{caller}/memory", f"{caller}/space"]
             if self.extent == "all" or caller == "root":
                 names += [f"{caller}/{check}" for check in ("strict", "time", "doctor")]
             if self.extent == "all":

@@ -158,6 +158,9 @@ pub(crate) fn artifact_key(tenant: TenantId, prepared: &Prepared, plan: &Compile
     cache_key(&tenant.to_string(), prepared.language, &prepared.toolchain, &plan.plan, files)
 }
 
+/// What a compiler may write.
+pub(crate) const DISK: ByteSize = ByteSize::mib(1024);
+
 /// A compiler gets what its language says, whatever the run is limited to.
 fn compile_limits(plan: &CompilePlan, prepared: &Prepared) -> Limits {
     let (run, memory) = (&prepared.limits, ByteSize::mib(plan.limits.memory_mib));
@@ -166,7 +169,7 @@ fn compile_limits(plan: &CompilePlan, prepared: &Prepared) -> Limits {
         cpu_time: None,
         cpus: run.cpus.max(MilliCpus::new(2000)),
         memory: prepared.reserve.as_ref().map_or(memory, |reserve| memory.min(reserve.build)),
-        disk: ByteSize::mib(1024),
+        disk: DISK,
         output: ByteSize::mib(1),
         processes: run.processes.max(256),
         open_files: run.open_files.max(1024),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sandstorm_types::{ByteSize, Enforcement, RunSpec, TenantId};
+use sandstorm_types::{ByteSize, Enforcement, Limits, RunSpec, TenantId};
 
-use crate::compile::artifact_key;
+use crate::compile::{self, artifact_key};
 use crate::layers::Wanted;
 use crate::prepare::Prepared;
 use crate::run::Runner;
@@ -26,6 +26,13 @@ pub(crate) struct Reserve {
 pub(crate) struct Height {
     pub(crate) all: ByteSize,
     pub(crate) build: ByteSize,
+    /// What may be written meanwhile, beside what an installation takes in all.
+    pub(crate) space: ByteSize,
+}
+
+/// The most memory that a full writable space takes where it is in memory: bytes, and what the kernel keeps of each file.
+pub(crate) fn space(limits: &Limits) -> ByteSize {
+    ByteSize::bytes(limits.disk.as_u64().saturating_add(limits.inodes.saturating_mul(1024)))
 }
 
 impl Runner {
@@ -56,9 +63,13 @@ impl Runner {
         let compile = compile.map(|plan| ByteSize::mib(plan.limits.memory_mib).min(room));
         let install = install.map(|memory| memory.min(most));
         let beside = compile.map(|compile| ByteSize::bytes(compile.as_u64() + beside.as_u64()));
+        let space = match compile {
+            Some(_) => ByteSize::bytes(space(&prepared.limits).as_u64() + compile::DISK.as_u64()),
+            None => space(&prepared.limits),
+        };
         let all = [Some(own), install, beside].into_iter().flatten().max().unwrap_or(own);
         let build = install.max(compile).unwrap_or(room);
-        Height { all, build }
+        Height { all, build, space }
     }
 }
 

@@ -120,6 +120,8 @@ pub struct Settings {
     /// How long a creation may wait for memory, and how many may wait.
     pub admission_wait: Duration,
     pub admission_queue: usize,
+    /// What sandboxes of this machine write lies in its memory, beside that of their programs.
+    pub space_in_memory: bool,
     /// Where the kernel says how much memory the machine has left.
     pub meminfo: PathBuf,
     /// Without a request or a running exec for this long a sandbox ends as its lifetime says. `None`: never.
@@ -242,6 +244,7 @@ impl Control {
                 settings.admission_memory,
                 settings.admission_wait,
                 settings.admission_queue,
+                settings.space_in_memory,
             ),
             tasks: Tasks::default(),
             sandboxes: living::Register::default(),

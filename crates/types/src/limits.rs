@@ -20,7 +20,7 @@ pub struct Limits {
     pub cpu_time: Option<Duration>,
     /// Share of processors.
     pub cpus: MilliCpus,
-    /// Memory of all processes together, with page cache and in-memory files.
+    /// Memory of all processes together; what they write to files comes on top of it.
     pub memory: ByteSize,
     /// Processes and threads alive at once.
     pub processes: u32,

@@ -42,6 +42,7 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
         admission_memory: admission.memory_on(machine_memory()?),
         admission_wait: admission.wait,
         admission_queue: usize::try_from(admission.queue).unwrap_or(usize::MAX),
+        space_in_memory: true,
         meminfo: MEMINFO.into(),
         idle_timeout: sandbox.idle_timeout,
         paused_for: sandbox.paused_for,

@@ -21,6 +21,7 @@ mod postgres;
 mod providers;
 mod routing;
 pub mod socket;
+mod space;
 mod starting;
 pub mod tenants;
 mod upstream;

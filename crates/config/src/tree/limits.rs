@@ -23,7 +23,7 @@ pub(crate) struct LimitsForm {
     /// Share of processors, such as `2`, `0.5` or `500m`.
     #[schemars(with = "form::Cpus")]
     cpus: MilliCpus,
-    /// Memory of all processes together, with page cache and files in memory. Units are powers of 1,024.
+    /// Memory of all processes together; what they write to files comes on top of it. Units are powers of 1,024.
     #[serde(with = "form::size")]
     #[schemars(with = "form::Size")]
     memory: ByteSize,

@@ -152,17 +152,19 @@ fn succeeded(executed: &Executed) -> bool {
     executed.end.cause == EndCause::Program && executed.end.status == ExecStatus::Code(0)
 }
 
-/// Memory for installing, whatever the run is limited to. Files lie in memory, so it holds them and the program.
-pub(super) const MEMORY: ByteSize = ByteSize::gib(4);
+/// Memory for installing, whatever the run is limited to. Files lie in memory, so it holds them and the program: three fifths
+/// and two fifths.
+pub(super) const MEMORY: ByteSize = ByteSize::gib(5);
 
 /// What installing may use. `most`: what there is at most.
 fn limits(most: Option<ByteSize>) -> Limits {
+    let fifth = most.map_or(MEMORY, |most| MEMORY.min(most)).as_u64() / 5;
     Limits {
         wall: Duration::from_secs(600),
         cpu_time: None,
         cpus: MilliCpus::new(2000),
-        memory: most.map_or(MEMORY, |most| MEMORY.min(most)),
-        disk: ByteSize::gib(3),
+        memory: ByteSize::bytes(2 * fifth),
+        disk: ByteSize::bytes(3 * fifth),
         output: ByteSize::mib(1),
         processes: 512,
         open_files: 4096,

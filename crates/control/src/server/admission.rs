@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ByteSize, ErrorKind};
+use sandstorm_types::{ByteSize, ErrorKind, Limits};
 use tokio::sync::{Notify, oneshot};
+
+use crate::reserve::space;
 
 /// What the server itself holds for a run: the beginnings of its output, and what is on its way to who listens.
 const OWN: u64 = 2 << 20;
@@ -28,6 +30,8 @@ struct Shared {
     total: u64,
     wait: Duration,
     longest_line: usize,
+    /// What is written is in memory, too.
+    space_counts: bool,
     state: Mutex<State>,
     /// Told when somebody begins to wait.
     pressed: Notify,
@@ -50,9 +54,10 @@ pub(crate) struct Promise {
 }
 
 impl Admission {
-    pub(super) fn new(total: ByteSize, wait: Duration, longest_line: usize) -> Self {
+    pub(super) fn new(total: ByteSize, wait: Duration, longest_line: usize, space_counts: bool) -> Self {
         let (state, pressed) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { total: total.as_u64(), wait, longest_line, state, pressed }))
+        let total = total.as_u64();
+        Self(Arc::new(Shared { total, wait, longest_line, space_counts, state, pressed }))
     }
 
     /// Waits for its turn and for room. `Capacity` when the line is full or nothing came free in time.
@@ -93,6 +98,20 @@ impl Admission {
                 }))
             }
         }
+    }
+
+    /// Memory that a sandbox can take with these limits.
+    pub(super) fn of(&self, limits: &Limits) -> ByteSize {
+        self.with_space(limits.memory, space(limits))
+    }
+
+    /// With what may be written beside it. Nobody is refused who may write more than there is.
+    pub(super) fn with_space(&self, memory: ByteSize, space: ByteSize) -> ByteSize {
+        if !self.0.space_counts {
+            return memory;
+        }
+        let both = memory.as_u64().saturating_add(space.as_u64());
+        memory.max(ByteSize::bytes(both.min(self.0.total)))
     }
 
     /// What a run holds that needs so much itself: the server has a part of it in its own memory.
@@ -252,7 +271,22 @@ mod tests {
     use super::*;
 
     fn admission(line: usize) -> Admission {
-        Admission::new(ByteSize::mib(10), Duration::from_secs(1), line)
+        Admission::new(ByteSize::mib(10), Duration::from_secs(1), line, false)
+    }
+
+    #[test]
+    fn what_may_be_written_is_promised_where_it_is_memory() {
+        let limits = |disk| Limits {
+            memory: ByteSize::mib(2),
+            disk: ByteSize::mib(disk),
+            inodes: 1024,
+            ..Limits::default()
+        };
+        let of = |space_counts, disk| {
+            Admission::new(ByteSize::mib(10), Duration::ZERO, 0, space_counts).of(&limits(disk))
+        };
+        assert_eq!((of(false, 4), of(true, 4)), (ByteSize::mib(2), ByteSize::mib(7)));
+        assert_eq!(of(true, 4096), ByteSize::mib(10), "all that there is");
     }
 
     #[tokio::test]

@@ -165,7 +165,9 @@ impl Inner {
                 .with_retry_after(std::time::Duration::from_secs(5)));
         }
         let highest = Limits { memory: self.memory_to_make(spec), ..spec.limits };
-        let promise = cx.run("create", self.admission.admit(highest.memory)).await?;
+        // What is installed for it is there before anything of its own is.
+        let memory = highest.memory.max(self.admission.of(&spec.limits));
+        let promise = cx.run("create", self.admission.admit(memory)).await?;
         given.promise(caller.tenant, highest);
         let (cpu_milli, memory_bytes) = tenant.left_by_runs();
         let ceiling = Reservation { sandboxes: tenant.quota.sandboxes, cpu_milli, memory_bytes };
@@ -260,8 +262,9 @@ impl Inner {
             Wants::Now => self.layers(cx, spec).await?,
             Wants::Later | Wants::Never => Vec::new(),
         };
+        let memory = self.admission.of(&spec.limits);
         if wants != Wants::Later {
-            promise.shrink(spec.limits.memory);
+            promise.shrink(memory);
         }
         wanted.requirements.clear();
         let mut mounts = self.toolchain_mounts();
@@ -271,7 +274,7 @@ impl Inner {
         // Lifetimes are this server's matter: they can be extended, and end in a pause. A provider's own clock would
         // not know.
         wanted.lifetime.then = OnEnd::Pause;
-        self.sandboxes.add(Arc::new(Living::new(row, promise, layers)));
+        self.sandboxes.add(Arc::new(Living::new(row, promise, memory, layers)));
         drop(given);
         let elsewhere = self.runner.fleet.is_some().then(|| {
             // There, what it requires is that place's own matter.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sandstorm_store::SandboxRow;
-use sandstorm_types::{Limits, SandboxId, State, TenantId, Timestamp};
+use sandstorm_types::{ByteSize, Limits, SandboxId, State, TenantId, Timestamp};
 
 use super::admission::Promise;
 use super::rest::Share;
@@ -82,7 +82,8 @@ pub(super) struct Watcher(Arc<Living>);
 pub(super) struct Busy(Arc<Living>);
 
 impl Living {
-    pub(super) fn new(row: SandboxRow, promise: Promise, layers: Vec<Layer>) -> Self {
+    /// `memory`: what it can take of this machine's.
+    pub(super) fn new(row: SandboxRow, promise: Promise, memory: ByteSize, layers: Vec<Layer>) -> Self {
         // What was used later than now was used before the clock was set back.
         let used = steady::of_wall(row.last_used_at).min(steady::now());
         Self {
@@ -103,7 +104,7 @@ impl Living {
             contexts: Arc::default(),
             forking: Arc::default(),
             watchers: AtomicUsize::new(0),
-            share: Share::new(promise, row.spec.limits.memory),
+            share: Share::new(promise, memory),
             row: ArcSwap::from_pointee(row),
             layers: Mutex::new(layers),
         }

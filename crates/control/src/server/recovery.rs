@@ -150,9 +150,10 @@ impl Inner {
         contexts: Vec<ContextRow>,
     ) -> Result<()> {
         let (tenant, id) = (row.tenant, row.id);
-        let promise = self.admission.count(row.spec.limits.memory);
+        let memory = self.admission.of(&row.spec.limits);
+        let promise = self.admission.count(memory);
         let layers = self.kept_layers(&row.spec);
-        let living = Arc::new(Living::new(row, promise, layers));
+        let living = Arc::new(Living::new(row, promise, memory, layers));
         living.lives_at_most(self.settings.longest_lifetime);
         if self.is_elsewhere(&living.row()) {
             living.share.is_elsewhere();

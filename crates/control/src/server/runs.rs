@@ -138,15 +138,15 @@ impl Control {
             at: Timestamp::now(),
         };
         let account = self.0.spending.open(&self.0.store, caller, opening).await?;
-        let Height { all, build } =
+        let Height { all, build, space } =
             self.0.runner.height(caller.tenant, &spec, &prepared, self.0.admission.total());
         let highest = Limits { memory: all, ..limits };
         let hold = tenant.hold_run(&highest, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
-        let height = self.0.admission.with_own(all);
+        let height = self.0.admission.with_own(self.0.admission.with_space(all, space));
         let promise = self.0.admission.admit(height).instrument(debug_span!("admit")).await?;
         let promise = Arc::new(promise);
-        let run = self.0.admission.with_own(limits.memory);
+        let run = self.0.admission.with_own(self.0.admission.of(&limits));
         prepared.reserve = Some(Reserve { promise: Arc::clone(&promise), height, build, run });
         let waited = came.elapsed();
         tracing::Span::current().record("run", tracing::field::display(id));

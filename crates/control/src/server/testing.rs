@@ -31,6 +31,7 @@ pub fn settings() -> Settings {
         admission_memory: ByteSize::gib(1024),
         admission_wait: Duration::from_secs(1),
         admission_queue: 10,
+        space_in_memory: false,
         meminfo: "/proc/meminfo".into(),
         idle_timeout: None,
         paused_for: DAY,

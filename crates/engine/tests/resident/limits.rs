@@ -139,7 +139,7 @@ fn memory_that_ends_the_agent_ends_the_sandbox(place: &Place) {
         let mut events = host.provider.events();
         // Files count as memory of the sandbox and of no process, so that the agent weighs more than what eats.
         let shy =
-            format!("echo {agents} > /proc/self/oom_score_adj; head -c 40M /dev/zero > /tmp/fill; {EAT}");
+            format!("echo {agents} > /proc/self/oom_score_adj; head -c 500M /dev/zero > /tmp/fill; {EAT}");
         assert_eq!(run(host, &sandbox, &shy).await.end.cause, OVER_MEMORY);
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &sandbox).await.unwrap().state;
@@ -213,24 +213,24 @@ fn a_full_space_ends_nobody(place: &Place) {
     }));
 }
 
-/// Takes some 200 MiB, which the programs and the space might have together, and then a little again and again.
-const TAKE: &str = "x=$(head -c 20M /dev/zero | tr '\\0' x); y=$x$x$x$x; x=$y$y; while :; do z=$y; done";
+/// Takes some 160 MiB, which the programs and the space might have together, and then a little again and again.
+const TAKE: &str = "x=$(head -c 10M /dev/zero | tr '\\0' x); y=$x$x$x$x; x=$y$y; while :; do z=$y; done";
 
 fn what_the_space_leaves_is_not_for_programs(place: &Place) {
     place.live(life!(|host| {
         if !host.groups {
             return;
         }
-        let limits = Limits { disk: ByteSize::gib(1), ..roomy() };
+        let limits = Limits { disk: ByteSize::mib(512), ..roomy() };
         let sandbox = make(host, limits, false).await;
         for _ in 0..2 {
             assert_eq!(run(host, &sandbox, TAKE).await.end.cause, OVER_MEMORY);
             // All of it is there for files again.
-            let whole = "head -c 900M /dev/zero > file && rm file; echo $?";
+            let whole = "head -c 400M /dev/zero > file && rm file; echo $?";
             assert_eq!(host.output(&sandbox, whole).await, "0\n");
         }
         // A file that is in memory only is no file of the space.
-        let hidden = "exec 9<>/dev/shm/file; rm /dev/shm/file; head -c 900M /dev/zero >&9; echo $?";
+        let hidden = "exec 9<>/dev/shm/file; rm /dev/shm/file; head -c 400M /dev/zero >&9; echo $?";
         assert_eq!(host.output(&sandbox, hidden).await, "0\n");
         assert_eq!(run(host, &make(host, limits, true).await, TAKE).await.end.cause, OVER_MEMORY);
     }));

@@ -203,9 +203,15 @@ fn processes_and_threads_share_a_limit() {
 #[test]
 fn disk_and_inodes_are_limited_together_for_all_places() {
     let full = Case { flags: &["--disk", "16M"], limits_hit: &["disk"], ..CASE };
+    let past_memory = Case { flags: &["--disk", "160M", "--memory", "64M"], ..full };
     let crowded = Case { flags: &["--inodes", "200"], limits_hit: &["inodes"], ..CASE };
     check_all(&[
         Case { name: "one file", code: "head -c 100M /dev/zero >big && exit 1; exit 0", ..full },
+        Case {
+            name: "more than memory",
+            code: "head -c 200M /dev/zero >big && exit 1; exit 0",
+            ..past_memory
+        },
         Case {
             name: "many files at every place",
             code: "for i in {1..40}; do for d in /workspace /tmp /home/user /dev/shm; do head -c 1M /dev/zero 2>&- >$d/$i || exit 0; done; done; exit 1",

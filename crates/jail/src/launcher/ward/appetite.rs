@@ -11,6 +11,9 @@ const FASTEST: u64 = 4 << 30;
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// How soon is seen that programs have no more than they may again: what is written meanwhile has less room, too.
+const SOON: Duration = Duration::from_millis(2);
+
 /// Looks that are far between are made at the same time for all jails.
 const STEP: Duration = Duration::from_millis(100);
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -56,10 +59,10 @@ impl Appetite {
 
     /// What does nothing is looked at less and less often.
     fn plan(&mut self, left: u64, used: u64) {
-        let soonest = time_to_take(left);
+        let (soonest, latest) = if self.narrowed { (SOON, SHORTEST) } else { (time_to_take(left), LONGEST) };
         let calm = if used == self.seen { self.pace.saturating_mul(2) } else { soonest };
         self.seen = used;
-        self.pace = calm.clamp(soonest, LONGEST);
+        self.pace = calm.clamp(soonest, latest);
         let next = Instant::now() + self.pace;
         let late = next.saturating_duration_since(*EPOCH).as_millis() % STEP.as_millis();
         let aligned = next - Duration::from_millis(u64::try_from(late).unwrap_or(0));
