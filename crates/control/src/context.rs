@@ -28,6 +28,7 @@ use sandstorm_provider::{
 use sandstorm_types::{EnvError, EnvMap, EnvName, ErrorKind, ExecId, GuestPath, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use cell::Listener;
 pub use cell::{Cell, CellStatus, ContextEvent, Told};
 use message::{FromKernel, ToKernel};
 pub use nonce::Nonce;
@@ -37,6 +38,7 @@ use transport::{Heard, Transport};
 use wire::WireError;
 
 use crate::compile::{environment, guest_path};
+use crate::spool::HEAD;
 
 /// A living interpreter. Dropping it ends it, unless it was started as lasting.
 pub struct Context {
@@ -52,6 +54,8 @@ pub struct Context {
     next_cell: u64,
     /// Bytes of output that one cell may give back.
     output: u64,
+    /// Bytes of each stream of a cell that are kept in memory.
+    head: usize,
     /// What was asked of a copy before its first cell, and not heard of yet.
     renewing: Option<String>,
 }
@@ -83,6 +87,11 @@ pub struct Interrupter(CancellationToken);
 impl Interrupter {
     pub fn interrupt(&self) {
         self.0.cancel();
+    }
+
+    /// Waits until it was asked for.
+    pub(crate) async fn interrupted(&self) {
+        self.0.cancelled().await;
     }
 }
 
@@ -183,8 +192,14 @@ impl Context {
             skip: 0,
             next_cell: 1,
             output: limits.output.as_u64(),
+            head: usize::MAX,
             renewing: None,
         })
+    }
+
+    /// Keeps only the beginning of what a cell prints, for a host whose listener has all of it.
+    pub(crate) fn keep_heads(&mut self) {
+        self.head = HEAD;
     }
 
     /// The interpreter's exec.

@@ -19,12 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use saved::{Saved, Whole};
 use text::TextCheck;
+pub(crate) use text::trim;
 
 /// Bytes of each stream that stay in memory.
 pub(crate) const HEAD: usize = 256 << 10;
 
 /// How often is looked whether there is space again.
-const AGAIN: Duration = Duration::from_millis(200);
+pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 
 /// Where output goes that is more than a little.
 #[derive(Debug, Clone, Default)]
@@ -190,14 +191,14 @@ impl Part {
         };
         let saved = self.file.take().map(kept);
         if saved.is_some() {
-            text::trim(&mut self.head);
+            trim(&mut self.head);
         }
         saved.unwrap_or_else(|| Saved::Memory(self.head.clone()))
     }
 }
 
 /// Whether an error says that there is no space, which may pass.
-fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

@@ -16,6 +16,6 @@ pub use counters::Counters;
 pub use delegation::delegated_parent;
 pub use gauge::Gauges;
 pub use hierarchy::{Controller, Hierarchies, Version};
-pub(crate) use leaf::{Leaf, sweep};
+pub(crate) use leaf::{Leaf, Reclaim, sweep};
 pub use meter::{Extent, Meter};
 pub(crate) use spares::Spares;

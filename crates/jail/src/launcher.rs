@@ -20,6 +20,7 @@ mod nested;
 mod networks;
 mod protocol;
 mod pulse;
+mod reclaim;
 pub mod resident;
 mod rooms;
 mod sources;

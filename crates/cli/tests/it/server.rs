@@ -19,6 +19,7 @@ mod memory;
 mod pool;
 mod postgres;
 mod providers;
+mod resting;
 mod routing;
 pub mod socket;
 mod space;

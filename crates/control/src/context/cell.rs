@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use sandstorm_provider::{ExecSignal, OUTPUT_HARD_FACTOR, Result};
 use sandstorm_types::{ExecId, PerStream, ProgramError, RichResult, Stream};
 use serde_json::Value;
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::message::{CellId, Ended, FromKernel, ToKernel};
 use crate::context::transport::Heard;
 use crate::context::{Context, Interrupter, broken};
+use crate::spool::trim;
 
 /// An interrupt that came just before a blocking call is missed by it, so it is sent again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -41,6 +43,8 @@ pub struct Cell {
     pub stderr: Vec<u8>,
     /// Which streams were longer than what was kept.
     pub truncated: PerStream<bool>,
+    /// Bytes that were written to each stream, kept or not.
+    pub written: PerStream<u64>,
     pub execution_count: u64,
 }
 
@@ -60,6 +64,28 @@ pub enum ContextEvent {
 
 /// Is told each event at once, and must not wait: meanwhile nobody hears what the interpreter says.
 pub type Told<'a> = &'a (dyn Fn(ContextEvent) + Send + Sync);
+
+/// Hears a cell while it runs, and may slow it down.
+pub(crate) trait Listener: Send + Sync {
+    /// Takes an event in at once. `false`: output past the limit reaches no client.
+    fn hear(&self, event: ContextEvent) -> bool;
+
+    /// Waits until there is room for the next event. Until then the interpreter is not read, so the code in it waits.
+    fn room(&self) -> BoxFuture<'_, ()>;
+}
+
+impl Listener for Option<Told<'_>> {
+    fn hear(&self, event: ContextEvent) -> bool {
+        if let Some(told) = self {
+            told(event);
+        }
+        false
+    }
+
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
 
 /// Leaves no name behind.
 const RENEW: &str = r#"
@@ -91,8 +117,18 @@ impl Context {
         interrupter: &Interrupter,
         events: Option<Told<'_>>,
     ) -> Result<Cell> {
+        self.execute_for(code, interrupter, &events).await
+    }
+
+    /// The same for a listener that may slow it down.
+    pub(crate) async fn execute_for(
+        &mut self,
+        code: &str,
+        interrupter: &Interrupter,
+        events: &dyn Listener,
+    ) -> Result<Cell> {
         if let Some(probe) = self.renewing.take() {
-            self.follow(self.next_cell, Some(&probe), interrupter, None).await?;
+            self.follow(self.next_cell, Some(&probe), interrupter, &None::<Told<'_>>).await?;
         }
         let number = self.next_cell;
         self.say(&ToKernel::Execute { id: CellId::Cell(number), code, silent: false, late_start: true })
@@ -109,6 +145,16 @@ impl Context {
         number: u64,
         interrupter: &Interrupter,
         events: Option<Told<'_>>,
+    ) -> Result<Option<Cell>> {
+        self.resume_cell_for(number, interrupter, &events).await
+    }
+
+    /// The same for a listener that may slow it down.
+    pub(crate) async fn resume_cell_for(
+        &mut self,
+        number: u64,
+        interrupter: &Interrupter,
+        events: &dyn Listener,
     ) -> Result<Option<Cell>> {
         // Cells run in order, so one behind it is done before it only if it is not there. The name is one that no
         // earlier host can have used.
@@ -139,22 +185,24 @@ impl Context {
         number: u64,
         probe: Option<&str>,
         interrupter: &Interrupter,
-        events: Option<Told<'_>>,
+        events: &dyn Listener,
     ) -> Result<Option<Cell>> {
         let mut cell = Collecting {
             cell: Cell::empty(),
             room: self.output,
+            head: self.head,
             result_room: self.output.max(RESULTS_KEPT),
-            printed: 0,
+            unheard: 0,
             said: 0,
             began: false,
             events,
         };
+        let mut has_room = true;
         let mut interrupting = false;
         let mut flooding: Option<Instant> = None;
         loop {
             let too_much = self.output.saturating_mul(OUTPUT_HARD_FACTOR);
-            if flooding.is_none() && (cell.printed > too_much || cell.said > MOST_RESULTS) {
+            if flooding.is_none() && (cell.unheard > too_much || cell.said > MOST_RESULTS) {
                 flooding = Some(Instant::now() + GIVE_UP);
                 interrupting = true;
                 self.interrupt().await?;
@@ -173,13 +221,17 @@ impl Context {
                 }
             };
             tokio::select! {
-                heard = self.next() => match heard? {
+                () = events.room(), if !has_room => has_room = true,
+                heard = self.next(), if has_room => match heard? {
                     Heard::Message(message) => match cell.hear(message, number, probe) {
-                        Meaning::Done => return Ok(Some(cell.cell)),
+                        Meaning::Done => return Ok(Some(cell.finish())),
                         Meaning::Probe if !cell.began => return Ok(None),
-                        Meaning::Probe | Meaning::More => {}
+                        Meaning::Probe | Meaning::More => has_room = false,
                     },
-                    Heard::Output { stream, bytes } => cell.output(stream, bytes),
+                    Heard::Output { stream, bytes } => {
+                        cell.output(stream, bytes);
+                        has_room = false;
+                    }
                     Heard::Said(bytes) => cell.said += bytes as u64,
                 },
                 () = nudge => {
@@ -204,6 +256,7 @@ impl Cell {
             stdout: Vec::new(),
             stderr: Vec::new(),
             truncated: PerStream::default(),
+            written: PerStream::default(),
             execution_count: 0,
         }
     }
@@ -220,15 +273,17 @@ struct Collecting<'a> {
     cell: Cell,
     /// Bytes of output that may still be kept.
     room: u64,
+    /// Bytes of each stream that are kept here. The listener has the rest.
+    head: usize,
     /// Bytes of results that may still be kept.
     result_room: u64,
-    /// Bytes that were printed, kept or not.
-    printed: u64,
+    /// Bytes that were printed while no client heard all of them.
+    unheard: u64,
     /// Bytes of messages.
     said: u64,
     /// Whether the kernel spoke of this cell.
     began: bool,
-    events: Option<Told<'a>>,
+    events: &'a dyn Listener,
 }
 
 impl Collecting<'_> {
@@ -275,29 +330,44 @@ impl Collecting<'_> {
                 shown.metadata = [("truncated".to_owned(), Value::Bool(true))].into();
             }
         }
-        self.tell(ContextEvent::Display(shown.clone()));
+        self.events.hear(ContextEvent::Display(shown.clone()));
         // The main one is the first, whenever it comes.
         let place = if shown.main { 0 } else { self.cell.results.len() };
         self.cell.results.insert(place, shown);
     }
 
     fn output(&mut self, stream: Stream, bytes: Bytes) {
-        self.printed += bytes.len() as u64;
-        let kept = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
-        self.room -= kept as u64;
-        let (all, cut) = match stream {
-            Stream::Stdout => (&mut self.cell.stdout, &mut self.cell.truncated.stdout),
-            Stream::Stderr => (&mut self.cell.stderr, &mut self.cell.truncated.stderr),
+        let length = bytes.len();
+        let within = length.min(usize::try_from(self.room).unwrap_or(usize::MAX));
+        self.room -= within as u64;
+        let Cell { stdout, stderr, truncated, written, .. } = &mut self.cell;
+        let (all, cut, written) = match stream {
+            Stream::Stdout => (stdout, &mut truncated.stdout, &mut written.stdout),
+            Stream::Stderr => (stderr, &mut truncated.stderr, &mut written.stderr),
         };
-        all.extend_from_slice(&bytes[..kept]);
-        *cut |= kept < bytes.len();
-        self.tell(ContextEvent::Output { stream, bytes });
+        *written += length as u64;
+        let kept = within.min(self.head.saturating_sub(all.len()));
+        // What follows a piece that was left out would stand in a wrong place.
+        if !*cut {
+            all.extend_from_slice(&bytes[..kept]);
+        }
+        *cut |= kept < length;
+        if !self.events.hear(ContextEvent::Output { stream, bytes }) {
+            self.unheard += length as u64;
+        }
     }
 
-    fn tell(&self, event: ContextEvent) {
-        if let Some(told) = self.events {
-            told(event);
+    /// What came of it. No character is cut through where only the beginning is kept.
+    fn finish(mut self) -> Cell {
+        for (kept, cut) in [
+            (&mut self.cell.stdout, self.cell.truncated.stdout),
+            (&mut self.cell.stderr, self.cell.truncated.stderr),
+        ] {
+            if cut {
+                trim(kept);
+            }
         }
+        self.cell
     }
 }
 
@@ -347,11 +417,12 @@ mod tests {
         Collecting {
             cell: Cell::empty(),
             room: 10,
+            head: 4,
             result_room: 100,
-            printed: 0,
+            unheard: 0,
             said: 0,
             began: false,
-            events: None,
+            events: &None::<Told<'static>>,
         }
     }
 
@@ -373,6 +444,20 @@ mod tests {
             cell.hear(shown(1), 1, None);
         }
         assert_eq!(cell.cell.results.len(), RESULTS);
+    }
+
+    #[test]
+    fn only_the_beginning_of_output_is_kept_and_all_of_it_is_counted() {
+        let mut cell = collecting();
+        cell.output(Stream::Stdout, Bytes::from_static("abc\u{20ac}".as_bytes()));
+        cell.output(Stream::Stdout, Bytes::from_static(b"d"));
+        cell.output(Stream::Stderr, Bytes::from_static(b"few"));
+        cell.output(Stream::Stderr, Bytes::from_static(b"!"));
+        assert_eq!(cell.unheard, 11);
+        let cell = cell.finish();
+        assert_eq!((cell.stdout.as_slice(), cell.stderr.as_slice()), (&b"abc"[..], &b"few"[..]));
+        assert!(cell.truncated.stdout && cell.truncated.stderr, "ten bytes are the limit of both together");
+        assert_eq!((cell.written.stdout, cell.written.stderr), (7, 4));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! One cell in an interpreter: run, told as it goes, recorded.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use sandstorm_provider::{
     AttachFrom, EndCause, Error, ExecEnd as ProgramEnd, ExecEvent, ExecSignal, ExecStatus, OpContext, Result,
 };
 use sandstorm_store::ContextChanges;
-use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, RunResult, Status};
+use sandstorm_types::{ContextId, ErrorKind, ExecId, ProgramError, Status};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -17,7 +18,7 @@ use tracing::{Instrument, Span, debug_span};
 
 use super::beginning::Beginning;
 use super::cell_log::CellLog;
-use super::ended::{Ended, KEPT_EVENTS, empty};
+use super::ended::{Ended, empty};
 use super::events::body;
 use super::execs::{Attached, ComingEnd, new_row};
 use super::executions::{Execution, Stage};
@@ -27,12 +28,15 @@ use super::interpreter::{Awaits, Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
 use super::{Caller, Control, EventBodyView, ExecWork, Inner, NewExec};
-use crate::context::{Cell, CellStatus, Context, ContextEvent};
-use crate::outcome;
+use crate::context::{Cell, CellStatus, Context, ContextEvent, Interrupter, Listener};
+use crate::outcome::{self, Outcome};
 use crate::run::SANDBOX_ENDED;
+use crate::spool::Collected;
 
 /// How long an interpreter may take to come back from an interrupt.
 const COME_BACK: Duration = Duration::from_secs(2);
+/// How long a client may take what an interrupted cell had printed before it misses the rest.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long the end of a lost interpreter is looked for, to tell why it ended.
 const AUTOPSY: Duration = Duration::from_millis(300);
 
@@ -55,6 +59,40 @@ enum Course {
     Gone(Error),
     /// It did not come back from an interrupt.
     Stuck,
+}
+
+/// Hands what a cell says to its log, and slows the cell down for its client.
+struct Hearing<'a> {
+    log: &'a CellLog,
+    interrupter: &'a Interrupter,
+    /// Until when an interrupted cell waits for its client.
+    until: OnceLock<Instant>,
+}
+
+impl Listener for Hearing<'_> {
+    fn hear(&self, event: ContextEvent) -> bool {
+        match event {
+            ContextEvent::Output { stream, bytes } => self.log.output(stream, &bytes),
+            ContextEvent::Display(shown) => {
+                self.log.result(shown);
+                true
+            }
+        }
+    }
+
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let patience = async {
+                self.interrupter.interrupted().await;
+                tokio::time::sleep_until(*self.until.get_or_init(|| Instant::now() + LAST_WORDS)).await;
+            };
+            tokio::select! {
+                biased;
+                () = self.log.room() => {}
+                () = patience => self.log.give_up(),
+            }
+        })
+    }
 }
 
 /// A cell that begins, or waits in line.
@@ -87,7 +125,7 @@ impl Control {
             placed.told().await?;
         }
         let Placed { execution, log, guard, .. } = placed;
-        let events = listener::of_cell(log, guard);
+        let events = listener::of_clients_cell(log, guard);
         let view = self.0.exec_view_of(&execution.row, None);
         Ok(Attached { view, events, end: ComingEnd::Coming(execution) })
     }
@@ -99,11 +137,21 @@ impl Control {
         living: &Arc<Living>,
         context: ContextId,
         new: NewExec,
-    ) -> Result<RunResult> {
+    ) -> Result<Outcome> {
         let mut placed = self.place_cell(caller, living, context, new, Awaits::End).await?;
         placed.told().await?;
         let ended = placed.execution.end().ok_or_else(|| conflict("the server is stopping"))?;
-        Ok(ended.result.clone())
+        let mut result = ended.result.clone();
+        if !result.truncated.stdout && !result.truncated.stderr {
+            return Ok(result.into());
+        }
+        // The result has the beginning of what was printed, the log all of it up to the limit.
+        let (said, truncated) = self.collect(listener::of_cell(Arc::clone(&placed.log))).await;
+        let Collected { stdout, stderr, cut, whole } = said.finish(truncated);
+        result.truncated.stdout = truncated.stdout || cut.stdout;
+        result.truncated.stderr = truncated.stderr || cut.stderr;
+        result.set_output(stdout, stderr);
+        Ok(Outcome { result, whole })
     }
 
     async fn place_cell(
@@ -127,7 +175,10 @@ impl Control {
         let id = ExecId::random();
         let row = new_row(caller, living.id, id, &new);
         let limits = living.row().spec.limits;
-        let log = CellLog::new(id, limits.output.as_u64());
+        let log = CellLog::new(id, limits.output.as_u64(), self.0.runner.spools.clone());
+        if awaits == Awaits::Beginning && !new.background {
+            log.attend();
+        }
         let ExecWork::Cell { code, .. } = new.work else {
             return Err(invalid("only a cell runs in a context"));
         };
@@ -229,8 +280,8 @@ impl Inner {
                 };
                 interpreter.execution_count.store(cell.execution_count, Ordering::Release);
                 result.truncated = cell.truncated;
-                result.metrics.stdout_bytes = cell.stdout.len() as u64;
-                result.metrics.stderr_bytes = cell.stderr.len() as u64;
+                result.metrics.stdout_bytes = cell.written.stdout;
+                result.metrics.stderr_bytes = cell.written.stderr;
                 result.set_output(cell.stdout, cell.stderr);
                 result.results = cell.results;
                 result.error = cell.error;
@@ -325,14 +376,11 @@ impl Inner {
     ) -> (Course, bool) {
         let log = execution.cell.as_ref().expect("a cell has a log");
         let interrupter = Context::interrupter();
-        let tell = |event| match event {
-            ContextEvent::Output { stream, bytes } => log.output(stream, &bytes),
-            ContextEvent::Display(shown) => log.result(shown),
-        };
+        let hearing = Hearing { log, interrupter: &interrupter, until: OnceLock::new() };
         let running = async {
             match work {
-                Work::Code(code) => context.execute(code, &interrupter, Some(&tell)).await.map(Some),
-                Work::Left(number) => context.resume_cell(number, &interrupter, Some(&tell)).await,
+                Work::Code(code) => context.execute_for(code, &interrupter, &hearing).await.map(Some),
+                Work::Left(number) => context.resume_cell_for(number, &interrupter, &hearing).await,
             }
         };
         tokio::pin!(running);
@@ -405,11 +453,11 @@ impl Inner {
         cell: Option<CellEnd<'_>>,
     ) {
         let log = execution.cell.as_ref().expect("a cell has a log");
-        let (events, last) = log.with_end(&ended);
-        ended.events = (log.bytes() <= KEPT_EVENTS).then(|| events.clone());
-        ended.last = Some(last);
+        let (last, number) = log.with_end(&ended);
+        ended.events = log.few(&last);
+        ended.last = Some(number);
         self.record(execution, ended, cell).await;
-        log.close(events);
+        log.close(last);
         self.ended_cells.keep(execution.id(), Arc::clone(log));
     }
 }

@@ -10,7 +10,7 @@ use sandstorm_provider::{AttachFrom, Command, Error, ExecSignal, Result, TtySize
 use sandstorm_store::{Audit, ExecRow};
 use sandstorm_types::{
     ByteSize, ContextId, EnvMap, EnvName, ErrorKind, Event, EventBody, ExecId, GuestPath, LanguageName,
-    RunResult, SandboxId, Status, Stream, Timestamp, User,
+    PerStream, RunResult, SandboxId, Status, Stream, Timestamp, User,
 };
 use tokio::sync::oneshot;
 
@@ -176,9 +176,7 @@ impl Control {
         let living = self.ready_for(caller, sandbox, &new).await?;
         let _working = living.work().await?;
         match new.work {
-            ExecWork::Cell { context, .. } => {
-                self.finish_cell(caller, &living, context, new).await.map(Outcome::from)
-            }
+            ExecWork::Cell { context, .. } => self.finish_cell(caller, &living, context, new).await,
             _ => self.finish_whole(self.start_program(caller, &living, new, false).await?).await,
         }
     }
@@ -257,16 +255,8 @@ impl Control {
     }
 
     async fn finish_whole(&self, attached: Attached) -> Result<Outcome> {
-        let Attached { mut events, end, view } = attached;
-        let mut said = Collector::new(self.0.runner.spools.clone());
-        let unwanted = self.0.tasks.stopping();
-        while let Some(event) = events.next().await {
-            match event.body {
-                EventBody::Stdout(chunk) => said.add(Stream::Stdout, chunk.data.as_bytes(), unwanted).await,
-                EventBody::Stderr(chunk) => said.add(Stream::Stderr, chunk.data.as_bytes(), unwanted).await,
-                _ => {}
-            }
-        }
+        let Attached { events, end, view } = attached;
+        let (said, missed) = self.collect(events).await;
         let ended = match end {
             ComingEnd::Known(ended) => *ended,
             ComingEnd::Coming(execution) => {
@@ -286,12 +276,33 @@ impl Control {
             if result.status == Status::CompileError {
                 result.truncated = Default::default();
             }
+        } else {
+            result.truncated = missed;
         }
         let Collected { stdout, stderr, cut, whole } = said.finish(result.truncated);
         result.truncated.stdout |= cut.stdout;
         result.truncated.stderr |= cut.stderr;
         result.set_output(stdout, stderr);
         Ok(Outcome { result, whole })
+    }
+
+    /// Takes all output in, and what the last event says was missing of it.
+    pub(super) async fn collect(
+        &self,
+        mut events: BoxStream<'static, Event>,
+    ) -> (Collector, PerStream<bool>) {
+        let mut said = Collector::new(self.0.runner.spools.clone());
+        let mut missed = PerStream::default();
+        let unwanted = self.0.tasks.stopping();
+        while let Some(event) = events.next().await {
+            match event.body {
+                EventBody::Stdout(chunk) => said.add(Stream::Stdout, chunk.data.as_bytes(), unwanted).await,
+                EventBody::Stderr(chunk) => said.add(Stream::Stderr, chunk.data.as_bytes(), unwanted).await,
+                EventBody::End(end) => missed = end.truncated,
+                _ => {}
+            }
+        }
+        (said, missed)
     }
 
     /// Events after number `after` (all of them with `None`), also of an exec that has ended, while it is kept.
@@ -307,7 +318,7 @@ impl Control {
         let (events, end, view) = match execution {
             Some(execution) => {
                 let events = match &execution.cell {
-                    Some(log) => listener::of_cell(Arc::clone(log), None),
+                    Some(log) => listener::of_cell(Arc::clone(log)),
                     None => listener::of_program(&self.0, &execution, None, false, after),
                 };
                 (events, ComingEnd::Coming(execution), self.0.exec_view_of(&row, None))
@@ -317,7 +328,7 @@ impl Control {
                 let ended = ended.ok_or_else(|| conflict("this exec is not in the hands of this server"))?;
                 let view = self.0.exec_view_of(&row, Some(&ended));
                 let events = match self.0.ended_cells.get(exec) {
-                    Some(log) => listener::of_cell(log, None),
+                    Some(log) => listener::of_cell(log),
                     None if row.kind == STREAM => {
                         listener::of_ended_stream(&self.0, &caller.operation(), exec, ended.clone(), after)
                             .await

@@ -204,10 +204,11 @@ impl Inner {
     pub(super) fn serve_context(
         self: &Arc<Self>,
         interpreter: Arc<Interpreter>,
-        context: Context,
+        mut context: Context,
         coming: mpsc::Receiver<Coming>,
         left: Option<Left>,
     ) {
+        context.keep_heads();
         // Counted before anybody can find the interpreter: who comes now has to wait.
         interpreter.cells.fetch_add(usize::from(left.is_some()), Ordering::AcqRel);
         self.interpreters.add(&interpreter);

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
 use super::Inner;
-use super::cell_log::CellLog;
+use super::cell_log::{CellLog, Reader};
 use super::ended::Ended;
 use super::execs::STREAM;
 use super::executions::{Execution, Stage};
@@ -145,11 +145,20 @@ fn next_to(after: Option<u64>) -> u64 {
     after.map_or(0, |after| after.saturating_add(1))
 }
 
-/// The events of a cell.
-pub(super) fn of_cell(log: Arc<CellLog>, guard: Option<DropGuard>) -> BoxStream<'static, Event> {
-    stream::unfold((log, 0, guard), |(log, number, guard)| async move {
-        let event = log.event(number).await?;
-        Some((event, (log, number + 1, guard)))
+/// The events of a cell, as far as they are kept.
+pub(super) fn of_cell(log: Arc<CellLog>) -> BoxStream<'static, Event> {
+    read(Reader::new(log), None)
+}
+
+/// The events of a cell for the client for whom it runs: all of them. `guard` ends the cell when the client goes away.
+pub(super) fn of_clients_cell(log: Arc<CellLog>, guard: Option<DropGuard>) -> BoxStream<'static, Event> {
+    read(Reader::of_client(log), guard)
+}
+
+fn read(reader: Reader, guard: Option<DropGuard>) -> BoxStream<'static, Event> {
+    stream::unfold((reader, guard), |(mut reader, guard)| async move {
+        let event = reader.next().await?;
+        Some((event, (reader, guard)))
     })
     .boxed()
 }

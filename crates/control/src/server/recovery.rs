@@ -239,7 +239,7 @@ impl Inner {
             let spent = Timestamp::now().since(cell.started_at);
             let timeout = cell.timeout_ms.and_then(|millis| u64::try_from(millis).ok());
             let timeout = timeout.map_or(limits.wall, Duration::from_millis).saturating_sub(spent);
-            let log = CellLog::new(cell.id, limits.output.as_u64());
+            let log = CellLog::new(cell.id, limits.output.as_u64(), self.runner.spools.clone());
             let execution = Execution::new(cell, living, Stage::Nowhere, Some(log));
             execution.set_input(interpreter.input.clone());
             if !execution.row.lasting {

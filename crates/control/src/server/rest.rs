@@ -33,6 +33,9 @@ const PRESSED: Duration = Duration::from_millis(20);
 const AGAIN: Duration = Duration::from_secs(5);
 /// What grew longer ago than this does not grow.
 const LATELY: Duration = Duration::from_secs(30);
+/// When one that was paused is read once more: the kernel takes back what it can do without after a while.
+const PAUSED_READINGS: [Duration; 3] =
+    [Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(60)];
 /// Sandboxes that are read at the same time, and how long one may take to answer.
 const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,6 +61,18 @@ struct Holding {
     elsewhere: bool,
     /// When it was last seen to use more than it held.
     grew_at: Option<Instant>,
+    /// Since when it is paused, and how often it was read since.
+    paused: Option<(Instant, usize)>,
+}
+
+impl Holding {
+    /// Whether what it used when it was paused is to be read once more.
+    fn is_to_read(&self) -> bool {
+        self.rests == Some(Rest::Paused)
+            && self.paused.is_some_and(|(since, read)| {
+                PAUSED_READINGS.get(read).is_some_and(|after| since.elapsed() >= *after)
+            })
+    }
 }
 
 /// What it holds while it does not hold its limit.
@@ -122,6 +137,11 @@ impl Share {
         if begun || state.elsewhere || used.as_u64() == 0 {
             return;
         }
+        state.paused = match (rest, state.rests, state.paused) {
+            (Rest::Paused, Some(Rest::Paused), Some((since, read))) => Some((since, read + 1)),
+            (Rest::Paused, ..) => Some((Instant::now(), 0)),
+            (Rest::Idle, ..) => None,
+        };
         state.rests = Some(rest);
         state.grew_at = None;
         self.promise.follow(self.resting(rest, used));
@@ -161,7 +181,7 @@ impl Living {
             _ => return None,
         };
         let state = self.share.state();
-        let holds = state.elsewhere || state.rests == Some(wanted);
+        let holds = state.elsewhere || (state.rests == Some(wanted) && !state.is_to_read());
         (!holds && (wanted == Rest::Paused || state.workers == 0)).then_some(wanted)
     }
 

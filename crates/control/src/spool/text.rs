@@ -37,7 +37,7 @@ impl TextCheck {
 }
 
 /// Takes the beginning of a character away that the end of `bytes` cut through.
-pub(super) fn trim(bytes: &mut Vec<u8>) {
+pub(crate) fn trim(bytes: &mut Vec<u8>) {
     if let Err(error) = str::from_utf8(bytes)
         && error.error_len().is_none()
     {

@@ -51,6 +51,8 @@ pub(crate) struct Leaf {
     /// Processor time of jails that had it before.
     used_before: Duration,
     was_frozen: Cell<bool>,
+    /// It may use swap while it is frozen.
+    may_swap: Cell<bool>,
     /// Other jails may have its v1 groups afterwards.
     lasts: bool,
 }
@@ -87,6 +89,7 @@ impl Leaf {
             alarm: OnceCell::new(),
             used_before: Duration::ZERO,
             was_frozen: Cell::new(false),
+            may_swap: Cell::new(false),
             lasts: false,
         }
     }
@@ -355,6 +358,9 @@ impl Leaf {
     /// Starts to freeze everything in the jail, or lets it go on.
     pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
         self.was_frozen.set(true);
+        if !frozen && self.may_swap.take() {
+            self.set_swap_limit(0);
+        }
         match self.freezer() {
             Some(Freezer::Unified(dir)) => {
                 fs::write(dir.join("cgroup.freeze"), if frozen { "1" } else { "0" })
@@ -363,6 +369,32 @@ impl Leaf {
                 fs::write(dir.join("freezer.state"), if frozen { "FROZEN" } else { "THAWED" })
             }
             None => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// How the kernel is asked to take back what a frozen jail holds: all page cache, and the rest where the host has swap.
+    /// `None`: this kernel cannot be asked, or there is nothing.
+    pub(crate) fn reclaim(&self) -> Option<Reclaim> {
+        let dir = self.homes.get(&Controller::Memory)?;
+        let used = self.memory().filter(|used| *used > 0)?;
+        if self.v1.contains_key(&Controller::Memory) {
+            // Its limit on swap is one on both together, and stays.
+            let file = OpenOptions::new().write(true).open(dir.join("memory.force_empty")).ok()?;
+            return Some(Reclaim { file, word: "0".to_owned() });
+        }
+        let file = OpenOptions::new().write(true).open(dir.join("memory.reclaim")).ok()?;
+        if host_swaps() {
+            // While it runs it may not swap, so that its limit bounds what it takes of the host.
+            self.may_swap.set(true);
+            self.set_swap_limit(self.limits.memory_bytes);
+        }
+        Some(Reclaim { file, word: used.to_string() })
+    }
+
+    /// Below what is in use this only keeps more from going there.
+    fn set_swap_limit(&self, bytes: u64) {
+        if let Some(dir) = self.homes.get(&Controller::Memory) {
+            let _ = fs::write(dir.join("memory.swap.max"), bytes.to_string());
         }
     }
 
@@ -401,6 +433,13 @@ impl Leaf {
 enum Freezer<'a> {
     Unified(&'a Path),
     V1(&'a Path),
+}
+
+/// See [`Leaf::reclaim`]: what to write where. The kernel may take seconds for it.
+#[derive(Debug)]
+pub(crate) struct Reclaim {
+    pub(crate) file: File,
+    pub(crate) word: String,
 }
 
 /// See [`Leaf::memory_alarm`].

@@ -14,6 +14,7 @@ use super::birth::{Newborn, Outcome};
 use super::clients::Clients;
 use super::protocol::{Answer, EndCause, Ended, Refusal, Request};
 use super::pulse;
+use super::reclaim::Reclaims;
 use super::sources::Sources;
 use super::strays::Strays;
 use super::surgery::Surgeon;
@@ -47,6 +48,7 @@ pub(super) struct State {
     zygotes: Zygotes,
     surgeons: BTreeMap<Serial, Surgeon>,
     strays: Strays,
+    reclaims: Reclaims,
     /// Where the guardian asks for signs of life.
     heart: Option<Watched>,
 }
@@ -66,6 +68,7 @@ impl State {
             zygotes,
             surgeons: BTreeMap::new(),
             strays: Strays::default(),
+            reclaims: Reclaims::default(),
             heart,
             watcher,
             next_serial: 0,
@@ -123,6 +126,7 @@ impl State {
             self.obey(request, descriptors);
         }
         self.forget_who_went();
+        self.reclaim_memory();
         Ok(!self.clients.are_over(self.wards.is_empty() && self.newborns.is_empty()))
     }
 
@@ -148,6 +152,7 @@ impl State {
             Token::Zygote(serial) => self.hear_zygote(serial),
             Token::Surgeon(serial) => self.hear_surgeon(serial),
             Token::Stray => self.strays.collect(),
+            Token::Reclaim => self.reclaims.collect(),
             Token::Guardian => {
                 if !self.heart.as_ref().is_some_and(|heart| pulse::answer(heart.as_fd())) {
                     self.heart = None;
@@ -189,6 +194,7 @@ impl State {
         let newborns = self.newborns.values().filter_map(Newborn::next_look);
         let surgeons = self.surgeons.values().filter_map(Surgeon::next_look);
         let others = self.clients.next_look().into_iter().chain(self.zygotes.next_look());
+        let others = others.chain(self.reclaims.next_look());
         jails.chain(newborns).chain(surgeons).chain(others).min()
     }
 
@@ -212,8 +218,18 @@ impl State {
         {
             surgeon.kill();
         }
+        self.reclaims.look();
         for (serial, why) in self.zygotes.look_at_clocks() {
             self.lose_zygote(serial, &why);
+        }
+    }
+
+    /// Has the memory of paused jails taken back, a few at a time.
+    fn reclaim_memory(&mut self) {
+        while let Some(name) = self.reclaims.next() {
+            let Some(reclaim) = self.ward(&name).ok().and_then(|ward| ward.reclaim()) else { continue };
+            // Without it the jail keeps its memory, as on a kernel that cannot be asked.
+            let _ = self.reclaims.begin(name, &reclaim, &self.watcher);
         }
     }
 
@@ -223,6 +239,7 @@ impl State {
         for serial in over {
             if let Some(mut ward) = self.wards.remove(&serial) {
                 self.names.remove(ward.name());
+                self.reclaims.cancel(ward.name());
                 for zygote in ward.zygotes() {
                     self.zygotes.lose_guest(zygote);
                 }
@@ -288,6 +305,7 @@ impl State {
         }
         self.zygotes.kill_all();
         self.surgeons.values().for_each(Surgeon::kill);
+        self.reclaims.kill_all();
         let newborns = std::mem::take(&mut self.newborns).into_values();
         let newborns: Vec<_> = newborns.map(|newborn| newborn.abandon(JailError::Gone)).collect();
         self.workshop.molds.end();

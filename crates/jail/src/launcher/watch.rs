@@ -33,6 +33,8 @@ pub(super) enum Token {
     Surgeon(Serial),
     /// A process that lost whoever knew it.
     Stray,
+    /// A helper that asks the kernel for memory has ended.
+    Reclaim,
     /// The guardian asks for a sign of life.
     Guardian,
 }
@@ -61,6 +63,7 @@ impl Token {
             Self::Surgeon(serial) => (9, serial),
             Self::Stray => (10, 0),
             Self::Guardian => (11, 0),
+            Self::Reclaim => (12, 0),
         };
         (serial << 4) | kind
     }
@@ -80,6 +83,7 @@ impl Token {
             9 => Self::Surgeon(serial),
             10 => Self::Stray,
             11 => Self::Guardian,
+            12 => Self::Reclaim,
             _ => return None,
         })
     }

@@ -13,6 +13,93 @@ fn output_that_nobody_reads_takes_no_memory() {
     hold_answers(6, 40);
 }
 
+/// Contexts in sandboxes of their own, with this limit on the output of a cell; where their cells are sent.
+fn contexts(server: &Server, count: usize, output: &str) -> Vec<(String, String)> {
+    let limits = json!({ "output": output, "memory": "192M", "wall": "10m" });
+    let begin = |_| {
+        let sandbox = server.sandbox(&json!({ "limits": limits.clone() }));
+        let made = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
+        let execute = format!("{sandbox}/contexts/{}/execute", made["id"].as_str().unwrap());
+        (sandbox, execute)
+    };
+    (0..count).map(begin).collect()
+}
+
+#[test]
+fn what_cells_print_for_clients_that_do_not_read_takes_no_memory() {
+    let (count, mib) = (5, 40);
+    let server = Server::with(Who::Root, &[("SANDSTORM_ADMISSION_MEMORY", "64G")], &[]);
+    let contexts = contexts(&server, count, "100M");
+    let before = server.memory("VmRSS");
+    let code = format!("import sys\nfor _ in range({mib}): _ = sys.stdout.write('\\u00fc' * {})", MIB / 2);
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let ask = |execute: &String| {
+            http::open(server.port, &server.request("POST", execute).json(&json!({ "code": code }))).unwrap()
+        };
+        let asked: Vec<_> = contexts.iter().map(|(_, execute)| scope.spawn(move || ask(execute))).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    });
+    let grown = server.memory("VmHWM").saturating_sub(before);
+    assert!(grown <= 120 * MIB, "{count} cells that printed {mib} MiB each took {} MiB", grown / MIB);
+    for (answer, (sandbox, execute)) in answers.into_iter().zip(&contexts) {
+        let result = answer.finish().unwrap().expect(200);
+        assert_eq!((&result["status"], &result["truncated"]["stdout"]), (&json!("ok"), &json!(false)));
+        let printed = result["stdout"].as_str().unwrap();
+        assert!(printed.len() as u64 == mib * MIB && printed.chars().all(|c| c == '\u{fc}'));
+        // The record has the beginning of it, and says so.
+        let exec = format!("{sandbox}/execs/{}", result["id"].as_str().unwrap());
+        let kept = server.get(&exec).expect(200)["result"].clone();
+        assert!((1..=256 << 10).contains(&kept["stdout"].as_str().unwrap().len()));
+        assert_eq!(kept["truncated"]["stdout"], true);
+        // The context goes on.
+        let ran = server.post(execute, &json!({ "code": "6 * 7" })).expect(200);
+        assert_eq!(ran["results"][0]["data"]["text/plain"], "42");
+    }
+}
+
+#[test]
+fn a_cell_that_is_streamed_waits_for_its_client_and_comes_whole() {
+    let server = Server::start(Who::Root);
+    let (sandbox, execute) = contexts(&server, 1, "1M").remove(0);
+    let before = server.memory("VmRSS");
+    // Far more than its limit, and than what would be a flood for a client that does not listen.
+    let lines = 40_000;
+    let code = format!("for n in range({lines}): print(n, 'x' * 1000)");
+    let request = server.request("POST", &execute).json(&json!({ "code": code }));
+    let mut events = server.stream(request);
+    let exec = events.next_event().expect("it begins").data["exec"].as_str().unwrap().to_owned();
+    // Who attaches hears what is kept; the cell is past that by then, and waits for the client.
+    let of_exec = format!("{sandbox}/execs/{exec}/events");
+    let mut attached = server.stream(server.request("GET", &of_exec));
+    let text = |data: &serde_json::Value| data["text"].as_str().map(str::to_owned).unwrap_or_default();
+    let mut kept = String::new();
+    while kept.len() < 1 << 20 {
+        kept.push_str(&text(&attached.next_event().expect("it is kept").data));
+    }
+    assert_eq!(server.get(&format!("{sandbox}/execs/{exec}")).expect(200)["status"], json!(null));
+    let expected: String = (0..lines).map(|n| format!("{n} {}\n", "x".repeat(1000))).collect();
+    assert!(expected.starts_with(&kept));
+    let (mut heard, mut end) = (String::new(), None);
+    for event in &mut events {
+        match event.data["type"].as_str() {
+            Some("end") => end = Some(event.data),
+            _ => heard.push_str(&text(&event.data)),
+        }
+    }
+    let end = end.expect("it ends");
+    assert!(heard == expected, "{} of {} bytes", heard.len(), expected.len());
+    assert_eq!((&end["status"], &end["truncated"]), (&json!("ok"), &json!(null)));
+    let end = attached.find(|event| event.data["type"] == "end").expect("it ends for all").data;
+    assert_eq!(end["truncated"]["stdout"], true, "those who attached have the beginning");
+    let grown = server.memory("VmHWM").saturating_sub(before);
+    assert!(grown <= 64 * MIB, "a cell that printed 40 MB took {} MiB", grown / MIB);
+    // Without a client there is the limit, and a flood is ended; the context stays.
+    let ran = server.post(&execute, &json!({ "code": code })).expect(200);
+    assert_eq!((&ran["status"], &ran["truncated"]["stdout"]), (&json!("killed"), &json!(true)));
+    assert_eq!(ran["stdout"].as_str().unwrap().len(), 1 << 20);
+    assert_eq!(server.post(&execute, &json!({ "code": "n > 0" })).expect(200)["status"], "ok");
+}
+
 #[test]
 #[ignore = "takes minutes"]
 fn much_output_that_nobody_reads_and_thousands_of_ended_programs_take_little_memory() {

@@ -168,6 +168,40 @@ fn a_jail_on_a_v1_host_is_frozen_there() {
     assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
 }
 
+#[test]
+fn the_kernel_is_asked_for_the_memory_of_a_frozen_jail() {
+    use std::io::Write;
+
+    let ask = |leaf: &Leaf| {
+        let Reclaim { mut file, word } = leaf.reclaim().expect("there is a file for it");
+        file.write_all(word.as_bytes()).unwrap();
+    };
+    let root = tempfile::tempdir().unwrap();
+    let leaf = create(&unified(&root));
+    let dir = root.path().join("sandstorm/me/jail");
+    fs::write(dir.join("memory.current"), "12345\n").unwrap();
+    assert!(leaf.reclaim().is_none(), "kernels before 5.19 have no such file");
+    fs::write(dir.join("memory.reclaim"), "").unwrap();
+    ask(&leaf);
+    assert_eq!(fs::read_to_string(dir.join("memory.reclaim")).unwrap(), "12345");
+    let swap = || fs::read_to_string(dir.join("memory.swap.max")).unwrap();
+    assert_eq!(swap(), if host_swaps() { (64 << 20).to_string() } else { "0".to_owned() });
+    leaf.may_swap.set(true);
+    leaf.set_swap_limit(64 << 20);
+    fs::write(dir.join("cgroup.freeze"), "1").unwrap();
+    leaf.freeze(false).unwrap();
+    assert_eq!(swap(), "0", "what runs may not swap");
+
+    let root = tempfile::tempdir().unwrap();
+    let leaf = create(&v1(&root));
+    let dir = root.path().join("memory/sandstorm/me/jail");
+    fs::write(dir.join("memory.usage_in_bytes"), "12345\n").unwrap();
+    assert!(leaf.reclaim().is_none());
+    fs::write(dir.join("memory.force_empty"), "").unwrap();
+    ask(&leaf);
+    assert_eq!(fs::read_to_string(dir.join("memory.force_empty")).unwrap(), "0");
+}
+
 /// Both kinds at once, as where groups are used again.
 fn hybrid(root: &TempDir) -> Hierarchies {
     let unified = root.path().join("unified");

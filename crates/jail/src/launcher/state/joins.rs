@@ -135,8 +135,14 @@ impl State {
         let newborns = self.newborns.values().map(|newborn| newborn.pid());
         let surgeons = self.surgeons.values().map(Surgeon::pid);
         let mold = self.workshop.molds.pid();
-        let known: std::collections::HashSet<i32> =
-            wards.chain(newborns).chain(surgeons).chain(self.zygotes.pids()).chain(mold).collect();
+        let helpers = self.reclaims.pids();
+        let known: std::collections::HashSet<i32> = wards
+            .chain(newborns)
+            .chain(surgeons)
+            .chain(self.zygotes.pids())
+            .chain(mold)
+            .chain(helpers)
+            .collect();
         self.strays.find(&self.watcher, |pid| known.contains(&pid));
     }
 

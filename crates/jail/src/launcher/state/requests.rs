@@ -36,6 +36,7 @@ impl State {
                 }
             }
             Request::Resume { name } => {
+                self.reclaims.cancel(&name);
                 let resumed = self.ward(&name).and_then(Ward::resume);
                 self.answer(&name, resumed.map(|()| done(&name)));
             }
@@ -137,7 +138,10 @@ impl State {
         for ticket in std::mem::take(&mut self.pausing) {
             match self.ward(&ticket.name).map(Ward::settled) {
                 Ok(None) => self.pausing.push(ticket),
-                Ok(Some(Ok(()))) => self.give(&ticket, done(&ticket.name)),
+                Ok(Some(Ok(()))) => {
+                    self.reclaims.add(&ticket.name);
+                    self.give(&ticket, done(&ticket.name));
+                }
                 Ok(Some(Err(e))) | Err(e) => self.refuse(&ticket, &e),
             }
         }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Ward;
+use crate::cgroup::Reclaim;
 use crate::error::{JailError, doing};
 
 /// How long everything in a jail may take to stand still, and how often that is looked at.
@@ -60,6 +61,11 @@ impl Ward {
         }
         self.still = Still::Moving;
         Ok(())
+    }
+
+    /// How the kernel is asked for its memory, while it stands still.
+    pub(in crate::launcher) fn reclaim(&self) -> Option<Reclaim> {
+        self.leaf.as_ref().filter(|_| self.is_paused())?.reclaim()
     }
 
     /// When to look whether it stands still.

@@ -34,17 +34,26 @@ fn what_is_streamed_is_not_cut_and_what_is_cut_is_said() {
     let shown = json(&server, &["sandbox", "exec", &id, "--json", "--", "sh", "-c", &write]);
     assert_eq!(shown["stdout"].as_str().unwrap().len(), LENGTH);
     assert_eq!((&shown["truncated"]["stdout"], &shown["status"]), (&false.into(), &"ok".into()));
-    // A cell has one log for all, so what its own listener hears is cut, too, and says so.
+    // A cell that is streamed comes whole, too, as text and as JSON.
     let context = told(&server, &["context", "create", &id, "--language", "python"]);
     let code = format!("print('x' * {LENGTH})");
     let cell = ["context", "exec", &id, context.trim_end(), "--code", &code];
     let ran = ask(&server, &cell);
-    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(137), 10 << 20));
-    assert!(stderr(&ran).contains("output was cut"), "{}", stderr(&ran));
+    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(0), LENGTH + 1), "{}", stderr(&ran));
+    assert_eq!(stderr(&ran), "", "nothing is missing");
     let ran = ask(&server, &[&cell[..], &["--json"]].concat());
     let shown: Value = serde_json::from_slice(&ran.stdout).unwrap();
-    assert_eq!((ran.status.code(), &shown["truncated"]["stdout"]), (Some(137), &true.into()));
-    assert_eq!(shown["stdout"].as_str().unwrap().len(), 10 << 20);
+    assert_eq!((ran.status.code(), &shown["truncated"]["stdout"]), (Some(0), &false.into()));
+    assert_eq!(shown["stdout"].as_str().unwrap().len(), LENGTH + 1);
+    // What is kept of it for later is less, and says so.
+    let execs = json(&server, &["sandbox", "ps", &id]);
+    let cells = execs["execs"].as_array().unwrap().iter().filter(|exec| exec["context"].is_string());
+    let cells: Vec<&Value> = cells.collect();
+    assert_eq!(cells.len(), 2);
+    assert_eq!(cells[0]["result"]["truncated"]["stdout"], true);
+    let logs = ask(&server, &["sandbox", "logs", &id, cells[0]["id"].as_str().unwrap()]);
+    assert_eq!((logs.status.code(), logs.stdout.len()), (Some(137), 10 << 20));
+    assert!(stderr(&logs).contains("output was cut"), "{}", stderr(&logs));
 }
 
 #[test]
