@@ -13,7 +13,7 @@ use super::faults::Random;
 use super::http::Request;
 use super::instance::Server;
 use super::tenants::{new_key, on_state};
-use crate::support::{Who, eventually, processes_with};
+use crate::support::{Who, eventually};
 
 #[test]
 fn who_leaves_a_stream_takes_its_own_along_and_nothing_else() {
@@ -42,8 +42,8 @@ fn leave(rounds: usize) {
     on_state(&server, &["tenants", "create", "stays"]);
     let (_, theirs) = new_key(&server, &["--tenant", "stays"]);
     ways::are_all_there_are(&server);
-    let mut stays = Stays::open(Scene::new(&server, &theirs));
-    let scene = Scene::new(&server, &server.key);
+    let mut stays = Stays::open(Scene::new(&server, &theirs, 2));
+    let scene = Scene::new(&server, &server.key, 1);
     let mut random = Random(0x51ed_2700_4b1d ^ rounds as u64);
     // What a first use makes for good is there before anybody counts.
     one_round(&scene, &mut random);
@@ -88,12 +88,12 @@ fn one_round(scene: &Scene, random: &mut Random) {
         }
         // The interpreter is free again before the next one wants it.
         eventually("nothing of what was left runs", || scene.running() == scene.lasting);
+        eventually("no program of a client that left runs", || !ways::any_runs());
     }
 }
 
 /// Waits until nothing runs any more that somebody left; gives how many sandboxes there are.
 fn settled(server: &Server, scene: &Scene) -> u64 {
-    eventually("no program of a client that left runs", || processes_with(ways::LEFT).is_empty());
     eventually("nothing of what was left runs", || scene.running() == scene.lasting);
     let sandboxes = || server.get("/v1/usage").expect(200)["sandboxes"].as_u64().unwrap();
     eventually("the sandboxes of runs are gone", || sandboxes() <= 2);

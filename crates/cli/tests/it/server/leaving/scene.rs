@@ -52,9 +52,6 @@ const FILES: &str =
 
 /// A file that takes a while to send.
 pub const LARGE: usize = 24 << 20;
-/// What belongs to a session of the session API.
-pub const SESSION: &str = "00000000-0000-4000-8000-0000000000aa";
-
 pub struct Scene {
     pub port: u16,
     key: String,
@@ -68,12 +65,14 @@ pub struct Scene {
     pub access: String,
     pub traffic: String,
     pub mcp: String,
+    /// Its session of the session API.
+    pub session: String,
     /// Programs that run on whoever leaves.
     pub lasting: usize,
 }
 
 impl Scene {
-    pub fn new(server: &Server, key: &str) -> Self {
+    pub fn new(server: &Server, key: &str, number: u32) -> Self {
         let mut scene = Self {
             port: server.port,
             key: key.to_owned(),
@@ -85,6 +84,7 @@ impl Scene {
             access: String::new(),
             traffic: String::new(),
             mcp: session(server, key),
+            session: format!("00000000-0000-4000-8000-{number:012}"),
             lasting: 0,
         };
         let wishes = json!({ "lifetime": "2h", "limits": { "wall": "2h", "disk": "256M", "processes": 400, "output": "64M" } });
@@ -107,11 +107,11 @@ impl Scene {
         let opened = scene.post(&connect, &json!({ "timeout": 7200 })).expect(200);
         scene.access = opened["envdAccessToken"].as_str().unwrap().to_owned();
         scene.traffic = opened["trafficAccessToken"].as_str().unwrap_or_default().to_owned();
-        let session = format!("/workspace/se/session/{SESSION}");
+        let session = format!("/workspace/se/session/{}", scene.session);
         assert!(scene.post(&session, &json!({})).status < 300);
         let fill = format!("open('large', 'wb').write(bytes({LARGE}))");
         let code = json!({ "code": fill });
-        let filled = scene.post(&format!("/workspace/se/execute_code/{SESSION}"), &code);
+        let filled = scene.post(&format!("/workspace/se/execute_code/{}", scene.session), &code);
         assert!(filled.status < 300, "{}", filled.text());
         eventually("its port answers", || {
             let stream = scene.open(&scene.request("GET", format!("{}/ports/8000/", scene.sandbox)));

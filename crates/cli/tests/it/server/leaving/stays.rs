@@ -10,7 +10,7 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde_json::json;
 
-use super::scene::{LARGE, SESSION, Scene, TICKS};
+use super::scene::{LARGE, Scene, TICKS};
 use super::ways::{connect, frame, mcp_socket, pid};
 use crate::mcp::http::{BOTH, call};
 use crate::server::http::{Request, Stream};
@@ -231,7 +231,7 @@ impl Stays {
         let downloads = [
             ("a download", s.request("GET", format!("{}/files?path=large/file", s.sandbox))),
             ("E2B's download", s.e2b("GET", 49983, "/files?path=/workspace/large/file")),
-            ("a session's download", s.request("GET", format!("/workspace/se/download/{SESSION}/large"))),
+            ("a session's download", s.request("GET", format!("/workspace/se/download/{}/large", s.session))),
         ];
         let downloads = downloads.map(|(name, request)| download(name, s.open(&request), &over)).into();
         let uploads = [

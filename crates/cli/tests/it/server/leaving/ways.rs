@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::scene::{LARGE, SESSION, Scene};
+use super::scene::{LARGE, Scene};
 use crate::mcp::http::BOTH;
 use crate::server::foreign;
 use crate::server::http::Request;
@@ -15,8 +15,11 @@ use crate::server::instance::Server;
 use crate::server::socket::upgrade;
 use crate::support::{eventually, processes_with};
 
-/// What the programs run that end with their clients.
-pub const LEFT: &str = "sleep 9876";
+/// Whether a program runs that should have ended with its client.
+pub fn any_runs() -> bool {
+    let sleeps = (98761..=98769).chain(987_601..=987_602);
+    sleeps.map(|number| format!("sleep {number}")).any(|program| !processes_with(&program).is_empty())
+}
 
 /// A way to open a stream.
 pub struct Way {
@@ -282,20 +285,20 @@ pub const WAYS: &[Way] = &[
     way("a port of E2B's", &[], |s| answered(s, &s.e2b("GET", 8000, "/"), "tick")),
     way("a WebSocket of a port of E2B's", &[], |s| answered(s, &upgrade(s.e2b("GET", 8000, "/")), "tick")),
     way("a session's download", &["GET /workspace/se/download/{session_id}/{*path}"], |s| {
-        answered(s, &s.request("GET", format!("/workspace/se/download/{SESSION}/large")), "\0")
+        answered(s, &s.request("GET", format!("/workspace/se/download/{}/large", s.session)), "\0")
     }),
     way("a session's upload", &["POST /workspace/se/upload/{session_id}"], |s| {
-        let request = s.request("POST", format!("/workspace/se/upload/{SESSION}"));
+        let request = s.request("POST", format!("/workspace/se/upload/{}", s.session));
         let request = request.header("content-type", "multipart/form-data; boundary=b");
         let part = "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"half\"\r\n\r\n";
         s.send_half(&request.bytes([part.as_bytes(), &[b'x'; 200_000]].concat()), LARGE)
     }),
     way("a session's command", &["POST /workspace/se/execute/{session_id}"], |s| {
-        let request = s.request("POST", format!("/workspace/se/execute/{SESSION}"));
+        let request = s.request("POST", format!("/workspace/se/execute/{}", s.session));
         runs(s, &request.json(&json!({ "command": "exec sleep 98769" })), "sleep 98769")
     }),
     way("a session's code", &["POST /workspace/se/execute_code/{session_id}"], |s| {
-        let request = s.request("POST", format!("/workspace/se/execute_code/{SESSION}"));
+        let request = s.request("POST", format!("/workspace/se/execute_code/{}", s.session));
         runs(s, &request.json(&json!({ "code": format!("{SLEEPS}01'])") })), "sleep 987601")
     }),
     way("a handler", &["POST /workspace/se/v2/execute_code"], |s| {
