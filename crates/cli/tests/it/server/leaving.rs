@@ -35,7 +35,6 @@ fn leave(rounds: usize) {
         ("SANDSTORM_QUOTAS_OPEN_STREAMS", seats.as_str()),
         ("SANDSTORM_QUOTAS_REQUESTS_PER_SECOND", "1000000"),
         ("SANDSTORM_QUOTAS_RUNS_PER_MINUTE", "1000000"),
-        ("SANDSTORM_QUOTAS_RUNS", "100"),
         ("SANDSTORM_QUOTAS_SANDBOXES", "100"),
     ];
     let server = Server::with(Who::Root, &settings, &[]);

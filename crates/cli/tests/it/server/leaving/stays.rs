@@ -41,6 +41,8 @@ pub struct Stays {
     /// Streams of events, and how much had come on each.
     events: Vec<(&'static str, Arc<Came>, TcpStream, usize)>,
     mcp: (Arc<Came>, TcpStream, usize),
+    /// MCP's stream of a session, on which nothing has to come.
+    session: (Arc<Came>, TcpStream),
     downloads: Vec<(&'static str, JoinHandle<usize>)>,
     uploads: Vec<(&'static str, TcpStream)>,
     over: Arc<AtomicBool>,
@@ -48,7 +50,7 @@ pub struct Stays {
 
 /// A slow transfer moves so much, so often.
 const STEP: usize = 16 << 10;
-const PAUSE: Duration = Duration::from_millis(40);
+const PAUSE: Duration = Duration::from_millis(100);
 
 fn plain(bytes: &[u8]) -> Vec<u8> {
     bytes.to_vec()
@@ -218,6 +220,9 @@ impl Stays {
             ("events", sse("GET", "/v1/events".to_owned())),
             ("events of a sandbox", sse("GET", format!("{}/events", s.sandbox))),
         ];
+        let session = sse("GET", "/mcp".to_owned()).header("mcp-session-id", &s.mcp);
+        let session = session.header("mcp-protocol-version", "2025-11-25");
+        let session = follow("MCP's stream of a session", s.open(&session));
         let events = listen.into_iter().map(|(name, request)| {
             let (came, socket) = follow(name, s.open(&request));
             (name, came, socket, 0)
@@ -244,7 +249,7 @@ impl Stays {
             (name, s.send_half(&request, LARGE))
         });
         let uploads = slow(uploads.into(), &over);
-        Self { ticking, events, mcp: (came, socket, 0), downloads, uploads, over, scene }
+        Self { ticking, events, mcp: (came, socket, 0), session, downloads, uploads, over, scene }
     }
 
     /// Every stream still brings what happens.
@@ -266,6 +271,7 @@ impl Stays {
             });
             *had = came.bytes.lock().unwrap().len();
         }
+        assert!(!self.session.0.closed.load(Ordering::SeqCst), "MCP's stream was closed");
         let (came, socket, asked) = &mut self.mcp;
         *asked += 1;
         let (id, sandbox) = (format!("\"id\":{}", 1000 + *asked), format!("sbx_{}", self.scene.bare));
@@ -304,6 +310,7 @@ impl Stays {
             let _ = socket.shutdown(Shutdown::Both);
         }
         let _ = self.mcp.1.shutdown(Shutdown::Both);
+        let _ = self.session.1.shutdown(Shutdown::Both);
         for (name, reading) in self.downloads {
             assert_eq!(reading.join().unwrap(), LARGE, "{name}");
         }

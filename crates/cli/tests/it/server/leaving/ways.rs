@@ -68,6 +68,9 @@ fn until(socket: &mut TcpStream, wanted: &str, request: &Request) {
         seen.extend_from_slice(&buffer[..read]);
         let said = String::from_utf8_lossy(&seen);
         assert!(read > 0, "{} {} says no {wanted:?}: {said}", request.method, request.target);
+        let refused =
+            ["HTTP/1.1 3", "HTTP/1.1 4", "HTTP/1.1 5"].iter().any(|status| said.starts_with(status));
+        assert!(!refused, "{} {} is refused: {said}", request.method, request.target);
     }
 }
 
