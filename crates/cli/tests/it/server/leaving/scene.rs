@@ -101,8 +101,11 @@ impl Scene {
         scene.background(FILES, false);
         scene.ticking = scene.background(TICKS, false);
         scene.reading = scene.background("cat > /dev/null", true);
-        let made = scene.post(&format!("{}/contexts", scene.sandbox), &json!({ "language": "python" }));
-        scene.context = made.expect(201)["id"].as_str().unwrap().to_owned();
+        // The older one is what E2B's side takes for its own: an interpreter runs one cell at a time.
+        for _ in 0..2 {
+            let made = scene.post(&format!("{}/contexts", scene.sandbox), &json!({ "language": "python" }));
+            scene.context = made.expect(201)["id"].as_str().unwrap().to_owned();
+        }
         let connect = format!("/v2/sandboxes/{}/connect", scene.bare);
         let opened = scene.post(&connect, &json!({ "timeout": 7200 })).expect(200);
         scene.access = opened["envdAccessToken"].as_str().unwrap().to_owned();
