@@ -258,7 +258,7 @@ pub const WAYS: &[Way] = &[
     }),
     // What E2B's clients start goes on without them, so it ends by itself.
     way("E2B's process", &["Process/Start"], |s| {
-        let config = json!({ "cmd": "/bin/sh", "args": ["-c", says("sleep 2")] });
+        let config = json!({ "cmd": "/bin/sh", "args": ["-c", says("sleep 0.5")] });
         answered(s, &connect(s, "/process.Process/Start", &json!({ "process": config })), "YmVndW4K")
     }),
     way("E2B's attached process", &["Process/Connect"], |s| {
