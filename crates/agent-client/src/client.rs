@@ -11,8 +11,8 @@ use bytes::Bytes;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use sandstorm_agent::frame::Decoder;
 use sandstorm_agent::protocol::{
-    FromAgent, Guest, Held, InputStream, PayloadWalls, Program, StartFailure, Tag, Task, TaskId, ToAgent,
-    VERSION,
+    FromAgent, Guest, Held, InputStream, OLDEST, PayloadWalls, Program, StartFailure, Tag, Task, TaskId,
+    ToAgent, VERSION,
 };
 use sandstorm_provider::Tasks;
 use serde_bytes::ByteBuf;
@@ -332,6 +332,8 @@ fn dispatch(message: FromAgent, link: &Arc<Link>) -> Result<(), AgentError> {
             }
             return Ok(());
         }
+        FromAgent::Taken { id, to: InputStream::Main, bytes } => return link.taken(id, bytes),
+        FromAgent::Taken { .. } => return Err(AgentError::Protocol("an answer without a question")),
         FromAgent::GuestReady { guest, walls } => return link.met(guest, Ok(walls)),
         FromAgent::GuestFailed { guest, failure } => return link.met(guest, Err(cut(failure))),
         FromAgent::Started { id, walls } => (id, TaskEvent::Started(walls)),
@@ -352,12 +354,13 @@ fn cut(mut failure: StartFailure) -> StartFailure {
 }
 
 fn greeted(link: &Link, version: u16, held: u32) -> Result<(), AgentError> {
-    if version != VERSION {
+    if !(OLDEST..=VERSION).contains(&version) {
         return Err(AgentError::Protocol("another version"));
     }
     if *link.state.borrow() != LinkState::Starting || held > link.most_held {
         return Err(AgentError::Protocol("a greeting that is none"));
     }
+    link.greeted(version);
     link.state.send_replace(if held == 0 { LinkState::Ready } else { LinkState::Telling(held) });
     Ok(())
 }

@@ -4,7 +4,7 @@ mod side;
 
 use bytes::Bytes;
 use sandstorm_agent::protocol::{CHUNK, InputStream, Tag, Task};
-use sandstorm_provider::{ChannelInput, ExecInput, InputFrame, Stdin, Tasks};
+use sandstorm_provider::{ChannelInput, Delivery, ExecInput, InputFrame, Stdin, Tasks};
 use tokio::sync::mpsc;
 
 use self::side::Line;
@@ -91,17 +91,72 @@ impl Feeding {
     }
 }
 
+/// Passes input on until the program takes no more. It goes on behind the end of the input, for writers who did not hear
+/// that what they wrote has arrived and ask again.
 async fn pass_on(input: TaskInput, mut frames: mpsc::Receiver<InputFrame>) {
+    let mut line = MainLine { input, sent: None };
     while let Some(frame) = frames.recv().await {
         let passed = match frame {
-            InputFrame::Data(bytes) => input.write(&bytes).await,
-            InputFrame::Close => {
-                let _ = input.close();
-                return;
-            }
+            InputFrame::Data(bytes) => line.write(&bytes).await,
+            InputFrame::Deliver(delivery) => line.deliver(delivery).await,
+            InputFrame::Close => line.input.close(),
         };
         if passed.is_err() {
             return;
         }
+    }
+}
+
+/// The way to a program's standard input.
+struct MainLine {
+    input: TaskInput,
+    /// Bytes that were sent since the program began. `None`: what an earlier host sent only the agent knows.
+    sent: Option<u64>,
+}
+
+impl MainLine {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), AgentError> {
+        self.input.write(bytes).await?;
+        self.sent = self.sent.map(|sent| sent.saturating_add(bytes.len() as u64));
+        Ok(())
+    }
+
+    /// Writes what the program has not had, and has the writer told when the agent has it. Others need not wait for that.
+    async fn deliver(&mut self, mut delivery: Delivery) -> Result<(), AgentError> {
+        if !self.input.is_counted().await? {
+            return self.deliver_uncounted(delivery).await;
+        }
+        let sent = match self.sent {
+            Some(sent) => sent,
+            None => *self.sent.insert(self.input.taken().await?),
+        };
+        // No bytes without a place ask for the count alone.
+        let end = match delivery.bytes.len() as u64 {
+            0 => delivery.end().unwrap_or(0),
+            length => delivery.end().unwrap_or(sent.saturating_add(length)),
+        };
+        if let Err(gap) = delivery.cut(sent) {
+            delivery.receipt.give(Err(gap));
+            return Ok(());
+        }
+        self.write(&delivery.bytes).await?;
+        if delivery.close {
+            self.input.close()?;
+        }
+        self.input.confirm(end, delivery.receipt)
+    }
+
+    /// An agent of an earlier version does not say what it has taken.
+    async fn deliver_uncounted(&mut self, delivery: Delivery) -> Result<(), AgentError> {
+        if let Err(error) = delivery.check_uncounted() {
+            delivery.receipt.give(Err(error));
+            return Ok(());
+        }
+        self.write(&delivery.bytes).await?;
+        if delivery.close {
+            self.input.close()?;
+        }
+        delivery.receipt.give(Ok(None));
+        Ok(())
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use sandstorm_agent::protocol::{CHUNK, InputStream, TaskId, ToAgent, WINDOW};
+use sandstorm_provider::Receipt;
 use serde_bytes::ByteBuf;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::AgentError;
-use crate::link::Link;
+use crate::link::{Asked, Link};
 
 /// Room in the agent's window for one input stream.
 #[derive(Debug)]
@@ -79,6 +80,23 @@ impl TaskInput {
         let room = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         gate.0.acquire_many(room).await.map_err(|_| AgentError::Gone)?.forget();
         Ok(ToAgent::Input { id: self.id, to: self.to, bytes: ByteBuf::from(bytes) })
+    }
+
+    /// Whether the agent tells how much input it has taken.
+    pub(crate) async fn is_counted(&self) -> Result<bool, AgentError> {
+        self.link.counts_input().await
+    }
+
+    /// How much of the main input the agent has taken, with all that was sent before this.
+    pub(crate) async fn taken(&self) -> Result<u64, AgentError> {
+        let (to, told) = oneshot::channel();
+        self.link.ask_taken(self.id, Asked::Count(to))?;
+        told.await.map_err(|_| AgentError::Gone)
+    }
+
+    /// Has the receipt given once the agent has taken its main input up to `end`, all of which was sent before this.
+    pub(crate) fn confirm(&self, end: u64, receipt: Receipt) -> Result<(), AgentError> {
+        self.link.ask_taken(self.id, Asked::Delivery { end, receipt })
     }
 
     pub fn close(&self) -> Result<(), AgentError> {

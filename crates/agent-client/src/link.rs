@@ -1,13 +1,16 @@
 //! What connects the reader of a socket with the tasks that wait for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_agent::frame;
 use sandstorm_agent::protocol::{
-    Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW, cost,
+    COUNTS_INPUT, Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW, cost,
 };
-use tokio::sync::{Semaphore, mpsc, watch};
+use sandstorm_provider::{Error, Receipt};
+use sandstorm_types::ErrorKind;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::AgentError;
 use crate::input::Gate;
@@ -44,6 +47,30 @@ pub(crate) struct Link {
     pub(crate) state: watch::Sender<LinkState>,
     /// Turns of uploads.
     pub(crate) uploads: Semaphore,
+    /// The protocol that the agent speaks, once it greeted.
+    version: AtomicU16,
+}
+
+/// Who waits for an answer of the agent about a task's input.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// How much it has taken.
+    Count(oneshot::Sender<u64>),
+    /// Whether it has taken everything up to this place.
+    Delivery { end: u64, receipt: Receipt },
+}
+
+impl Asked {
+    fn answer(self, taken: u64) {
+        match self {
+            Self::Count(to) => drop(to.send(taken)),
+            Self::Delivery { end, receipt } if taken >= end => receipt.give(Ok(Some(taken))),
+            Self::Delivery { receipt, .. } => {
+                let what = "the program takes no more input";
+                receipt.give(Err(Error::new(ErrorKind::Conflict, what)));
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,13 +100,15 @@ pub(crate) struct Slot {
     unacknowledged: [u32; 3],
     words: u32,
     gates: [Arc<Gate>; 2],
+    /// Questions about its main input, in the order in which they are answered.
+    asked: VecDeque<Asked>,
 }
 
 impl Slot {
     /// A task of which an earlier host has no credit back for this much input.
     pub(crate) fn new(events: mpsc::UnboundedSender<TaskEvent>, pending: [u32; 2]) -> Self {
         let gates = pending.map(|pending| Arc::new(Gate::new(pending)));
-        Self { events, unacknowledged: [0; 3], words: 0, gates }
+        Self { events, unacknowledged: [0; 3], words: 0, gates, asked: VecDeque::new() }
     }
 }
 
@@ -89,7 +118,37 @@ impl Link {
         let guests = watch::Sender::new(Guests::new());
         let (slots, held, outlets) = (Mutex::default(), Mutex::default(), Mutex::default());
         let uploads = Semaphore::new(UPLOADS);
-        Self { slots, held, most_held, outbox, guests, outlets, state, uploads }
+        let version = AtomicU16::new(0);
+        Self { slots, held, most_held, outbox, guests, outlets, state, uploads, version }
+    }
+
+    /// The agent greeted in this version of the protocol.
+    pub(crate) fn greeted(&self, version: u16) {
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// Whether the agent, once it is there, tells how much input it has taken.
+    pub(crate) async fn counts_input(&self) -> Result<bool, AgentError> {
+        let mut state = self.state.subscribe();
+        let met = state.wait_for(|state| *state != LinkState::Starting).await;
+        drop(met.map_err(|_| AgentError::Gone)?);
+        Ok(self.version.load(Ordering::Acquire) >= COUNTS_INPUT)
+    }
+
+    /// Asks how much of a task's main input the agent has taken.
+    pub(crate) fn ask_taken(&self, id: TaskId, asked: Asked) -> Result<(), AgentError> {
+        self.slots().get_mut(&id).ok_or(AgentError::Gone)?.asked.push_back(asked);
+        self.say(&ToAgent::AskTaken { id, to: InputStream::Main })
+    }
+
+    /// The agent's answer.
+    pub(crate) fn taken(&self, id: TaskId, bytes: u64) -> Result<(), AgentError> {
+        let asked = match self.slots().get_mut(&id) {
+            Some(slot) => slot.asked.pop_front(),
+            None => return Ok(()),
+        };
+        asked.ok_or(AgentError::Protocol("an answer without a question"))?.answer(bytes);
+        Ok(())
     }
 
     /// Sends what waits for room, until the connection is over.

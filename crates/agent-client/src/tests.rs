@@ -10,13 +10,15 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::pipe::PipeFlags;
 use sandstorm_agent::frame::{self, Decoder};
 use sandstorm_agent::protocol::{
-    Ending, FromAgent, Held, InputStream, PayloadWalls, StartFailure, Stream, Task, TaskUsage, ToAgent,
-    VERSION, WINDOW, cost,
+    Ending, FromAgent, Held, InputStream, OLDEST, PayloadWalls, StartFailure, Stream, Task, TaskUsage,
+    ToAgent, VERSION, WINDOW, cost,
 };
-use sandstorm_provider::Tasks;
+use sandstorm_provider::{ExecInput, Stdin, Tasks};
+use sandstorm_types::ErrorKind;
 use serde_bytes::ByteBuf;
+use tokio::sync::oneshot;
 
-use super::{AgentClient, AgentError, TaskEvent, TaskInput};
+use super::{AgentClient, AgentError, TaskEvent, TaskHandle, TaskInput, of_found, of_request};
 
 struct Player {
     socket: UnixStream,
@@ -190,6 +192,112 @@ async fn tasks_of_an_earlier_host_are_found_with_what_they_owe() {
         tokio::time::timeout(Duration::from_millis(100), writing).await.is_err(),
         "it wrote past the window"
     );
+}
+
+/// The caller's end of a program's standard input.
+fn input_of(handle: &TaskHandle) -> ExecInput {
+    let (input, _, feeding) = of_found(true, false);
+    feeding.feed(&handle.input, &Tasks::default());
+    input
+}
+
+/// Delivers bytes beside the test.
+fn deliver(
+    input: &ExecInput,
+    bytes: &'static str,
+) -> oneshot::Receiver<sandstorm_provider::Result<Option<u64>>> {
+    let (to, told) = oneshot::channel();
+    let input = input.clone();
+    Tasks::default().start("deliver", async move {
+        let _ = to.send(input.deliver(bytes, None).await);
+    });
+    told
+}
+
+fn taken(bytes: u64) -> FromAgent {
+    FromAgent::Taken { id: 1, to: InputStream::Main, bytes }
+}
+
+const ASKED: ToAgent = ToAgent::AskTaken { id: 1, to: InputStream::Main };
+
+fn came(bytes: &[u8]) -> ToAgent {
+    ToAgent::Input { id: 1, to: InputStream::Main, bytes: ByteBuf::from(bytes) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_is_delivered_when_the_agent_has_it_and_no_sooner() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    let handle = client.start(Task::Connect { port: 1 }, Some([1; 16])).unwrap();
+    let input = input_of(&handle);
+    assert!(matches!(player.hear(), ToAgent::Start { .. }));
+    let mut delivering = deliver(&input, "word");
+    assert_eq!(player.hear(), ASKED);
+    player.say(taken(0));
+    assert_eq!((player.hear(), player.hear()), (came(b"word"), ASKED));
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut delivering).await;
+    assert!(early.is_err(), "it was acknowledged before the agent had it: {early:?}");
+    player.say(taken(4));
+    assert_eq!(delivering.await.unwrap().unwrap(), Some(4));
+    // Others go on meanwhile, and one that the program did not take is told so.
+    let first = deliver(&input, "a");
+    assert_eq!((player.hear(), player.hear()), (came(b"a"), ASKED));
+    let second = deliver(&input, "b");
+    assert_eq!((player.hear(), player.hear()), (came(b"b"), ASKED));
+    player.say(taken(5));
+    player.say(taken(5));
+    assert_eq!(first.await.unwrap().unwrap(), Some(5));
+    assert_eq!(second.await.unwrap().unwrap_err().kind(), ErrorKind::Conflict);
+    // Nor does the end of the connection acknowledge anything.
+    let last = deliver(&input, "c");
+    assert_eq!((player.hear(), player.hear()), (came(b"c"), ASKED));
+    drop(player);
+    assert_eq!(last.await.unwrap().unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_goes_on_where_the_agent_says_an_earlier_host_stopped() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 1 });
+    player.say(held(1));
+    client.ready().await.unwrap();
+    let (_, handle) = client.take_held().pop().unwrap();
+    let input = input_of(&handle);
+    let agent = tokio::task::spawn_blocking(move || {
+        // What it has is asked once: from there on the host counts for itself.
+        assert_eq!(player.hear(), ASKED);
+        player.say(taken(6));
+        assert_eq!(player.hear(), ASKED);
+        player.say(taken(6));
+        assert_eq!((player.hear(), player.hear()), (came(b"ghi"), ASKED));
+        player.say(taken(9));
+        assert_eq!(player.hear(), ASKED);
+        player.say(taken(9));
+        player
+    });
+    let gap = input.deliver("x", Some(7)).await.unwrap_err();
+    assert_eq!(gap.kind(), ErrorKind::Conflict);
+    assert_eq!(input.deliver("", None).await.unwrap(), Some(6));
+    assert_eq!(input.deliver("efghi", Some(4)).await.unwrap(), Some(9));
+    assert_eq!(input.deliver("abc", Some(0)).await.unwrap(), Some(9));
+    let mut player = agent.await.unwrap();
+    player.say(taken(9));
+    breaks(&client, "an answer without a question").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_of_an_earlier_version_is_asked_nothing_that_it_does_not_know() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: OLDEST, held: 0 });
+    let handle = client.start(Task::Connect { port: 1 }, Some([1; 16])).unwrap();
+    let (input, _, feeding) = of_request(Stdin::Stream, false);
+    feeding.feed(&handle.input, &Tasks::default());
+    assert!(matches!(player.hear(), ToAgent::Start { .. }));
+    assert_eq!(input.deliver("word", Some(0)).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(input.deliver("word", None).await.unwrap(), None);
+    input.close().await.unwrap();
+    assert_eq!(player.hear(), came(b"word"));
+    assert_eq!(player.hear(), ToAgent::CloseInput { id: 1, to: InputStream::Main });
 }
 
 const WALLS: PayloadWalls =

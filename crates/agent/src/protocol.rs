@@ -14,6 +14,9 @@
 //! begins with [`FromAgent::Ready`], one [`FromAgent::Held`] for each such task and all that was kept, in its order.
 //! Every other task ends with the connection that started it.
 //!
+//! What the agent has taken of a main input is the program's, whoever is the host: a host that has to know how far that is
+//! asks with [`ToAgent::AskTaken`]. Agents before version 4 do not know the question.
+//!
 //! A *guest* is an interpreter that the launcher put into the sandbox and that waits there for one program. The host is
 //! told of it by [`FromAgent::GuestReady`] and may give it the program of a task instead of having a process started
 //! ([`Program::guest`]). Guests that wait end with the connection, too.
@@ -22,7 +25,13 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// Version of this protocol; the first thing that both sides compare.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
+
+/// The oldest version whose agents a host still takes over. It speaks to them as they understand.
+pub const OLDEST: u16 = 3;
+
+/// The first version that answers [`ToAgent::AskTaken`].
+pub const COUNTS_INPUT: u16 = 4;
 
 /// Bytes that may be in flight on one stream.
 pub const WINDOW: u32 = 256 * 1024;
@@ -73,6 +82,9 @@ pub enum ToAgent {
     Forget { id: TaskId },
     /// A guest that waits is not wanted any more.
     Dismiss { guest: u32 },
+    /// How much of an input stream the agent has taken, with all that was sent before this. Answered once by
+    /// [`FromAgent::Taken`], also of a task that is gone.
+    AskTaken { id: TaskId, to: InputStream },
 }
 
 /// From the agent to the host. The host treats every one of these as hostile once user code has run.
@@ -99,6 +111,9 @@ pub enum FromAgent {
     GuestReady { guest: u32, walls: PayloadWalls },
     /// A guest will not run a program: it never came to wait, or it waits no more.
     GuestFailed { guest: u32, failure: StartFailure },
+    /// Bytes of an input stream that were written to the program, or will be whoever is the host, since the task began. What
+    /// came when the program took no more does not count.
+    Taken { id: TaskId, to: InputStream, bytes: u64 },
 }
 
 /// What a host gave a lasting task to be known by.

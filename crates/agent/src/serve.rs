@@ -285,6 +285,10 @@ impl Agent {
                 Some(running) => Ok(running.input(to, &bytes)?),
                 None => Ok(()),
             },
+            ToAgent::AskTaken { id, to } => {
+                let bytes = self.tasks.get(&id).map_or(0, |running| running.taken(to));
+                self.say(&FromAgent::Taken { id, to, bytes })
+            }
             ToAgent::Commit { id } => self.with(id, |t| t.commit()),
             ToAgent::CloseInput { id, to } => self.with(id, |t| t.close_input(to)),
             ToAgent::Credit { id, stream, bytes } => self.with(id, |t| t.credit(stream, bytes)),

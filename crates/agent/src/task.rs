@@ -401,10 +401,7 @@ impl Running {
             Ok(n) => n,
             Err(Errno::AGAIN | Errno::INTR) => return,
             // The program closed its end. What is left has nowhere to go; the host gets its credit back.
-            Err(_) => {
-                input.fd = None;
-                input.pending.len()
-            }
+            Err(_) => input.lose(),
         };
         input.pending.drain(..written);
         if input.pending.is_empty() && input.closing {
@@ -428,8 +425,10 @@ impl Running {
     pub(crate) fn input(&mut self, to: InputStream, bytes: &[u8]) -> Result<(), Errno> {
         let credit = match self.inputs.iter_mut().find(|i| i.to == to && i.fd.is_some()) {
             Some(input) if to == InputStream::Side => input.stage(bytes)?,
+            // Nothing comes behind the end.
+            Some(input) if input.closing => bytes.len() as u32,
             Some(input) => {
-                input.pending.extend(bytes);
+                input.take(bytes);
                 0
             }
             // The program takes no more: nobody has to wait for that.
@@ -439,6 +438,11 @@ impl Running {
         // Most often there is room at once.
         self.write_input(to);
         Ok(())
+    }
+
+    /// Bytes of an input stream that the program has or will get.
+    pub(crate) fn taken(&self, to: InputStream) -> u64 {
+        self.inputs.iter().find(|input| input.to == to).map_or(0, |input| input.taken)
     }
 
     /// What came for the side channel is a whole message.

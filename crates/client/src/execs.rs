@@ -16,6 +16,9 @@ use crate::call::Call;
 use crate::event_stream::EventStream;
 use crate::{Client, ExecEvents, Result};
 
+/// How many bytes of input a program has had in all, as the server says it.
+const STDIN_OFFSET: &str = "stdin-offset";
+
 /// What to run: a line for the shell, or a program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -219,10 +222,27 @@ impl Client {
         Ok(self.ask::<Execs>(Call::get(url)).await?.items)
     }
 
-    /// Returns when the bytes were handed over; waits while the program does not read.
+    /// Returns when the sandbox has the bytes; waits while the program does not read.
     pub async fn write_stdin(&self, sandbox: SandboxId, exec: ExecId, bytes: Bytes) -> Result<()> {
-        let call = Call::post(self.exec_url(sandbox, exec, &["stdin"]));
-        self.tell(call.bytes("application/octet-stream", bytes.into()).without_deadline()).await
+        self.write_stdin_at(sandbox, exec, bytes, None).await.map(drop)
+    }
+
+    /// The same with the place of the first byte in the program's input: what the program has had already is left out, and
+    /// a gap is a conflict. Gives how many bytes it has had in all, if that is counted.
+    pub async fn write_stdin_at(
+        &self,
+        sandbox: SandboxId,
+        exec: ExecId,
+        bytes: Bytes,
+        at: Option<u64>,
+    ) -> Result<Option<u64>> {
+        let url = self.exec_url(sandbox, exec, &["stdin"]);
+        let url = with_query(url, &[("offset", at.map(|at| at.to_string()))]);
+        let call = Call::post(url).bytes("application/octet-stream", bytes.into()).without_deadline();
+        let response = self.send(call).await?;
+        let counted =
+            response.headers().get(STDIN_OFFSET).and_then(|value| value.to_str().ok()?.parse().ok());
+        Ok(counted)
     }
 
     /// The program reads the end of its input.

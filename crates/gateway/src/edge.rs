@@ -182,8 +182,9 @@ fn share(response: &mut Response, origin: Option<&str>) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.append(header::VARY, HeaderValue::from_static("origin"));
-    let shown =
-        HeaderValue::from_static("x-request-id, retry-after, location, etag, content-range, traceparent");
+    let shown = HeaderValue::from_static(
+        "x-request-id, retry-after, location, etag, content-range, traceparent, stdin-offset",
+    );
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, shown);
 }
 

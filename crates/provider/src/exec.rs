@@ -1,5 +1,6 @@
 //! Running a program in a sandbox: what is asked for, what comes back, how it is steered.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use sandstorm_types::{
     ByteSize, Denied, EnvMap, ErrorKind, ExecId, GuestPath, LanguageName, LimitName, LimitSet, PerStream,
     Stream, User,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{Error, Result, Usage};
 
@@ -289,10 +290,74 @@ impl ExecRequest {
 pub struct ExecInput(Option<mpsc::Sender<InputFrame>>);
 
 /// What travels to a program's standard input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum InputFrame {
     Data(Bytes),
+    /// Bytes whose writer waits until the sandbox has them. Never to descriptor 3.
+    Deliver(Delivery),
     Close,
+}
+
+/// Input whose writer hears when the sandbox has it.
+#[derive(Debug)]
+pub struct Delivery {
+    pub bytes: Bytes,
+    /// Place of the first byte in the program's input. Behind what came before unless given.
+    pub at: Option<u64>,
+    /// Whether the input ends with these bytes.
+    pub close: bool,
+    pub receipt: Receipt,
+}
+
+/// Tells a writer what became of its input. Dropped untold: the program takes no more of it.
+#[derive(Debug)]
+pub struct Receipt {
+    to: oneshot::Sender<Result<Option<u64>>>,
+    counts: bool,
+}
+
+impl Delivery {
+    /// Where the program's input ends with these bytes, if they have a place.
+    pub fn end(&self) -> Option<u64> {
+        self.at.map(|at| at.saturating_add(self.bytes.len() as u64))
+    }
+
+    /// Leaves out what is among the `had` bytes that were passed on before. Bytes behind a gap are refused.
+    pub fn cut(&mut self, had: u64) -> Result<()> {
+        let Some(at) = self.at else { return Ok(()) };
+        if at > had {
+            let what = "the input has a gap before this offset: go on where it ends";
+            return Err(Error::new(ErrorKind::Conflict, what).with("offset", at).with("ends_at", had));
+        }
+        let known = usize::try_from(had - at).unwrap_or(usize::MAX).min(self.bytes.len());
+        drop(self.bytes.split_to(known));
+        Ok(())
+    }
+
+    /// Refuses a place, for those who do not count a program's input.
+    pub fn check_uncounted(&self) -> Result<()> {
+        match self.at {
+            None => Ok(()),
+            Some(_) => {
+                let what = "the input of this program is not counted, so that it has no offsets";
+                Err(Error::new(ErrorKind::InvalidRequest, what))
+            }
+        }
+    }
+}
+
+impl Receipt {
+    /// The sandbox has the bytes for good, or why it has not. `Some`: how many bytes the program's input has had in all.
+    pub fn give(self, told: Result<Option<u64>>) {
+        let counts = self.counts;
+        // A writer that left does not want to know.
+        let _ = self.to.send(told.map(|count| count.filter(|_| counts)));
+    }
+
+    /// The same for a writer whose bytes travel in another form: what is counted below is not what it wrote.
+    pub fn without_count(self) -> Self {
+        Self { counts: false, ..self }
+    }
 }
 
 impl ExecInput {
@@ -311,23 +376,52 @@ impl ExecInput {
         self.send(InputFrame::Data(bytes.into())).await
     }
 
-    /// Ends the input. A program that has ended has no input left, which is as good.
+    /// Writes bytes and waits until the sandbox has them for good: the program gets them, also if this process ends now.
+    /// Gives how many bytes its input has had in all, where the provider counts them.
+    ///
+    /// With a place `at`, what the program's input has had already is left out and a gap is a [`ErrorKind::Conflict`], so
+    /// that whoever does not know what became of bytes can send them again. After any other error, or if the future is
+    /// dropped, the sandbox has a prefix of them.
+    pub async fn deliver(&self, bytes: impl Into<Bytes>, at: Option<u64>) -> Result<Option<u64>> {
+        self.send_delivery(bytes.into(), at, false).await
+    }
+
+    /// Ends the input, and waits until the sandbox knows. A program that has ended has no input left, which is as good.
     pub async fn close(&self) -> Result<()> {
-        match self.send(InputFrame::Close).await {
+        match self.send_delivery(Bytes::new(), None, true).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
-            other => other,
+            other => other.map(drop),
         }
     }
 
-    async fn send(&self, frame: InputFrame) -> Result<()> {
-        let Some(sender) = &self.0 else {
-            return Err(Error::new(ErrorKind::InvalidRequest, "the program was started without input"));
-        };
-        sender
-            .send(frame)
-            .await
-            .map_err(|_| Error::new(ErrorKind::Conflict, "the program takes no more input"))
+    /// Hands over the first of the frames. Dropping the future leaves it where it is.
+    pub async fn hand_over(&self, frames: &mut VecDeque<InputFrame>) -> Result<()> {
+        let room = self.sender()?.reserve().await.map_err(|_| takes_no_more())?;
+        if let Some(frame) = frames.pop_front() {
+            room.send(frame);
+        }
+        Ok(())
     }
+
+    async fn send_delivery(&self, bytes: Bytes, at: Option<u64>, close: bool) -> Result<Option<u64>> {
+        let (to, told) = oneshot::channel();
+        let receipt = Receipt { to, counts: true };
+        self.send(InputFrame::Deliver(Delivery { bytes, at, close, receipt })).await?;
+        told.await.map_err(|_| takes_no_more())?
+    }
+
+    async fn send(&self, frame: InputFrame) -> Result<()> {
+        self.sender()?.send(frame).await.map_err(|_| takes_no_more())
+    }
+
+    fn sender(&self) -> Result<&mpsc::Sender<InputFrame>> {
+        let none = || Error::new(ErrorKind::InvalidRequest, "the program was started without input");
+        self.0.as_ref().ok_or_else(none)
+    }
+}
+
+fn takes_no_more() -> Error {
+    Error::new(ErrorKind::Conflict, "the program takes no more input")
 }
 
 /// Longest message to a program's descriptor 3.
@@ -410,11 +504,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_delivery_waits_for_its_receipt_and_a_place_cuts_what_is_known() {
+        let (input, mut reader) = ExecInput::channel(1);
+        let backend = async {
+            let mut had = 4;
+            let mut passed = Vec::new();
+            while let Some(InputFrame::Deliver(mut delivery)) = reader.recv().await {
+                match delivery.cut(had) {
+                    Ok(()) => {
+                        had += delivery.bytes.len() as u64;
+                        passed.push(delivery.bytes.clone());
+                        delivery.receipt.give(Ok(Some(had)));
+                    }
+                    Err(gap) => delivery.receipt.give(Err(gap)),
+                }
+                if delivery.close {
+                    break;
+                }
+            }
+            passed
+        };
+        let writer = async {
+            assert_eq!(input.deliver("efg", None).await.unwrap(), Some(7));
+            assert_eq!(input.deliver("efghi", Some(4)).await.unwrap(), Some(9));
+            assert_eq!(input.deliver("abcd", Some(0)).await.unwrap(), Some(9));
+            let gap = input.deliver("k", Some(10)).await.unwrap_err();
+            assert_eq!(gap.kind(), ErrorKind::Conflict);
+            input.close().await.unwrap();
+        };
+        let (passed, ()) = futures_util::future::join(backend, writer).await;
+        assert_eq!(passed, ["efg", "hi", "", ""]);
+        drop(reader);
+        assert_eq!(input.deliver("late", None).await.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+
+    #[tokio::test]
     async fn messages_have_a_longest() {
         let (channel, mut messages) = ChannelInput::channel(2);
         let longest = Bytes::from(vec![0; CHANNEL_MESSAGE]);
         channel.send(longest.clone()).await.unwrap();
-        assert_eq!(messages.recv().await, Some(InputFrame::Data(longest)));
+        assert!(matches!(messages.recv().await, Some(InputFrame::Data(came)) if came == longest));
         let longer = channel.send(vec![0; CHANNEL_MESSAGE + 1]).await.unwrap_err();
         assert_eq!(longer.kind(), ErrorKind::InvalidRequest);
         drop(messages);

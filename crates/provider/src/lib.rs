@@ -31,9 +31,9 @@ pub use context::{OpContext, TraceId};
 pub use error::{Error, Result};
 pub use events::Events;
 pub use exec::{
-    AttachFrom, CHANNEL_MESSAGE, ChannelInput, Command, EndCause, Exec, ExecEnd, ExecEvent, ExecInput,
-    ExecRequest, ExecSignal, ExecStatus, InputFrame, Messages, NoMore, OUTPUT_HARD_FACTOR, Offset, Portable,
-    PortableProgram, Stdin, TtySize,
+    AttachFrom, CHANNEL_MESSAGE, ChannelInput, Command, Delivery, EndCause, Exec, ExecEnd, ExecEvent,
+    ExecInput, ExecRequest, ExecSignal, ExecStatus, InputFrame, Messages, NoMore, OUTPUT_HARD_FACTOR, Offset,
+    Portable, PortableProgram, Receipt, Stdin, TtySize,
 };
 pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored, Tails};
 pub use ext::{Collected, ProviderExt};

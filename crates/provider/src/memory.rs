@@ -69,10 +69,10 @@ impl MemoryProvider {
         Ok(())
     }
 
-    fn spawn(&self, process: Process) {
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(process.run_to_end());
+        tasks.spawn(work);
     }
 
     /// Names the operation and the provider in an error.
@@ -168,7 +168,7 @@ impl Provider for MemoryProvider {
     async fn exec(&self, cx: &OpContext, id: &SandboxId, req: ExecRequest) -> Result<Exec> {
         let work = async {
             let (process, exec) = self.prepare(id, req)?;
-            self.spawn(process);
+            self.spawn(process.run_to_end());
             Ok(exec)
         };
         self.told("exec", cx.run("exec", work).await)
@@ -351,7 +351,9 @@ impl MemoryProvider {
         let (input, stdin) = match &req.stdin {
             Stdin::Stream => {
                 let (input, frames) = ExecInput::channel(16);
-                (input, programs::Input::from(frames))
+                let (kept, to_program) = mpsc::channel(16);
+                self.spawn(programs::keep_input(frames, kept));
+                (input, programs::Input::from(to_program))
             }
             Stdin::Given(bytes) => (ExecInput::none(), programs::Input::from(bytes.clone())),
             Stdin::Empty => (ExecInput::none(), programs::Input::from(Bytes::new())),

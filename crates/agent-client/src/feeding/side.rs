@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sandstorm_provider::{ChannelInput, InputFrame, Messages, NoMore, Tasks};
+use sandstorm_provider::{ChannelInput, Delivery, InputFrame, Messages, NoMore, Tasks};
 use tokio::sync::mpsc;
 
 use crate::TaskInput;
@@ -99,7 +99,9 @@ impl Line {
             while let Some(frame) = frames.recv().await {
                 let _place = InLine(&state);
                 let passed = match frame {
-                    InputFrame::Data(message) => to.send(&message).await,
+                    InputFrame::Data(message) | InputFrame::Deliver(Delivery { bytes: message, .. }) => {
+                        to.send(&message).await
+                    }
                     InputFrame::Close => {
                         let _ = to.close();
                         return;

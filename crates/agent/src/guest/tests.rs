@@ -189,6 +189,50 @@ fn credit_is_told_before_the_host_could_run_out_of_it() {
 }
 
 #[test]
+fn what_is_taken_counts_until_the_program_takes_no_more() {
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    let mut running = task::hand_over(&mut guests, 5, Some([1; 16]), &program(false), Guest::Run(1)).unwrap();
+    played.read_job();
+    // More than a pipe holds: what waits here is the program's, too, whoever is the host.
+    let piece = vec![7; WINDOW as usize / 2];
+    running.input(InputStream::Main, &piece).unwrap();
+    assert_eq!(running.taken(InputStream::Main), piece.len() as u64);
+    assert!(running.hold().is_some());
+    assert_eq!(running.taken(InputStream::Main), piece.len() as u64, "the next host hears another count");
+    let mut stdin = std::fs::File::from(played.stdin.take().unwrap());
+    let mut read = 0;
+    while read < piece.len() {
+        read += stdin.read(&mut vec![0; piece.len()]).unwrap();
+        turn(&mut running);
+    }
+    assert_eq!(read, piece.len());
+    // Its reader goes: what still waited for it, and what comes then, nobody will ever have.
+    running.input(InputStream::Main, &piece).unwrap();
+    assert_eq!(running.taken(InputStream::Main), 2 * piece.len() as u64);
+    drop(stdin);
+    turn(&mut running);
+    assert!(running.taken(InputStream::Main) < 2 * piece.len() as u64);
+    let taken = running.taken(InputStream::Main);
+    running.input(InputStream::Main, b"more").unwrap();
+    assert_eq!(running.taken(InputStream::Main), taken);
+}
+
+#[test]
+fn nothing_is_taken_behind_the_end_of_input() {
+    let mut guests = Guests::default();
+    let mut played = Played::waiting(&mut guests, 1);
+    let mut running = run(&mut guests, 1, &program(false)).unwrap();
+    played.read_job();
+    let piece = vec![7; WINDOW as usize / 2];
+    running.input(InputStream::Main, &piece).unwrap();
+    // The end waits behind what does not fit into the pipe yet.
+    running.close_input(InputStream::Main);
+    running.input(InputStream::Main, b"more").unwrap();
+    assert_eq!(running.taken(InputStream::Main), piece.len() as u64);
+}
+
+#[test]
 fn nothing_of_the_side_channel_is_lost_or_mixed_with_the_job() {
     let mut guests = Guests::default();
     let mut played = Played::waiting(&mut guests, 1);

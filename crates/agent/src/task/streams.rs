@@ -136,6 +136,8 @@ pub(super) struct Input {
     pub(super) fd: Option<OwnedFd>,
     pub(super) pending: VecDeque<u8>,
     pub(super) closing: bool,
+    /// Bytes that the program has or will get.
+    pub(super) taken: u64,
     /// A message that is not whole yet.
     staged: Vec<u8>,
     /// Bytes that came while others were still to be written, of whole messages and of the staged one: their credit
@@ -151,10 +153,25 @@ impl Input {
             fd: Some(fd),
             pending: VecDeque::new(),
             closing: false,
+            taken: 0,
             staged: Vec::new(),
             owed: 0,
             owed_staged: 0,
         }
+    }
+
+    /// Takes bytes in.
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        self.pending.extend(bytes);
+        self.taken = self.taken.saturating_add(bytes.len() as u64);
+    }
+
+    /// The program takes no more: what waits for it will never reach it. Gives its length.
+    pub(super) fn lose(&mut self) -> usize {
+        self.fd = None;
+        let lost = self.pending.len();
+        self.taken = self.taken.saturating_sub(lost as u64);
+        lost
     }
 
     /// Takes bytes of a message in; what comes back is credit. `Err`: it is longer than any message may be.

@@ -1,5 +1,6 @@
 //! `sandstorm serve`, from outside.
 
+mod acknowledged;
 mod boundaries;
 mod client;
 mod clock;
@@ -13,6 +14,7 @@ mod fork;
 mod fronts;
 pub mod http;
 pub mod instance;
+mod leaving;
 mod lifecycle;
 mod links;
 mod memory;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use data_encoding::BASE64;
-use sandstorm_provider::{Error, ExecInput, InputFrame};
+use sandstorm_provider::{Delivery, Error, ExecInput, InputFrame};
 use sandstorm_types::ErrorKind;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -22,7 +22,7 @@ const WAITING: usize = 4;
 pub(crate) struct LineWriter {
     /// What our lines begin with.
     marker: String,
-    queue: VecDeque<Bytes>,
+    queue: VecDeque<InputFrame>,
     to: ExecInput,
     /// Standard input of user code.
     input: ExecInput,
@@ -41,7 +41,7 @@ impl LineWriter {
 
     /// Ends whatever an earlier host may have left half said.
     pub(crate) fn begin_anew(&mut self) {
-        self.queue.push_back(Bytes::from_static(b"\n"));
+        self.queue.push_back(InputFrame::Data(Bytes::from_static(b"\n")));
     }
 
     pub(crate) fn say<T: Serialize>(&mut self, message: &T) -> Result<(), WireError> {
@@ -62,17 +62,33 @@ impl LineWriter {
     }
 
     fn push(&mut self, kind: &str, payload: &[u8]) {
-        let line = format!("{}{kind}:{}\n", self.marker, BASE64.encode(payload));
-        self.queue.push_back(Bytes::from(line));
+        let line = self.line(kind, payload);
+        self.queue.push_back(InputFrame::Data(line));
+    }
+
+    fn line(&self, kind: &str, payload: &[u8]) -> Bytes {
+        Bytes::from(format!("{}{kind}:{}\n", self.marker, BASE64.encode(payload)))
+    }
+
+    /// Queues input whose writer waits until the kernel's place has all of its lines.
+    fn push_delivery(&mut self, delivery: Delivery) {
+        if let Err(error) = delivery.check_uncounted() {
+            return delivery.receipt.give(Err(error));
+        }
+        delivery.bytes.chunks(PIECE).for_each(|piece| self.push("stdin", piece));
+        // The last word goes with the receipt: what was queued before it arrives before it.
+        let bytes = if delivery.close { self.line("stdin_end", &[]) } else { Bytes::new() };
+        let receipt = delivery.receipt.without_count();
+        self.queue.push_back(InputFrame::Deliver(Delivery { bytes, at: None, close: false, receipt }));
     }
 
     /// Hands lines over for as long as it is waited for, and ends only when that is not possible. Dropping the future loses
     /// nothing.
     pub(crate) async fn work(&mut self) -> Error {
         loop {
-            while let Some(line) = self.queue.front() {
-                match self.to.write(line.clone()).await {
-                    Ok(()) => drop(self.queue.pop_front()),
+            while !self.queue.is_empty() {
+                match self.to.hand_over(&mut self.queue).await {
+                    Ok(()) => {}
                     // It has ended, of which its events tell more.
                     Err(error) if error.kind() == ErrorKind::Conflict => return std::future::pending().await,
                     Err(error) => return error,
@@ -82,6 +98,7 @@ impl LineWriter {
                 Some(InputFrame::Data(bytes)) => {
                     bytes.chunks(PIECE).for_each(|piece| self.push("stdin", piece));
                 }
+                Some(InputFrame::Deliver(delivery)) => self.push_delivery(delivery),
                 Some(InputFrame::Close) => self.push("stdin_end", &[]),
                 // Not while `input` is here.
                 None => return std::future::pending().await,
@@ -102,7 +119,15 @@ mod tests {
     async fn lines(writer: &mut LineWriter, mut written: mpsc::Receiver<InputFrame>) -> Vec<String> {
         let _ = tokio::time::timeout(std::time::Duration::from_millis(50), writer.work()).await;
         let mut all = Vec::new();
-        while let Ok(InputFrame::Data(bytes)) = written.try_recv() {
+        while let Ok(frame) = written.try_recv() {
+            let bytes = match frame {
+                InputFrame::Data(bytes) => bytes,
+                InputFrame::Deliver(delivery) => {
+                    delivery.receipt.give(Ok(Some(1)));
+                    delivery.bytes
+                }
+                InputFrame::Close => panic!("the kernel goes on"),
+            };
             all.push(String::from_utf8(bytes.into()).unwrap());
         }
         all
@@ -115,12 +140,23 @@ mod tests {
         writer.say(&1).unwrap();
         writer.interrupt();
         let input = writer.input().clone();
-        input.write("hi").await.unwrap();
-        input.close().await.unwrap();
-        let sent = lines(&mut writer, written).await;
-        let expected =
-            ["\n", "abc>message:MQ==\n", "abc>interrupt:\n", "abc>stdin:aGk=\n", "abc>stdin_end:\n"];
+        // The count of what the kernel is sent is not the writer's.
+        let typing = async {
+            assert!(input.deliver("hi", Some(0)).await.is_err());
+            assert_eq!(input.deliver("hi", None).await.unwrap(), None);
+        };
+        let (sent, ()) = futures_util::future::join(lines(&mut writer, written), typing).await;
+        let expected = ["\n", "abc>message:MQ==\n", "abc>interrupt:\n", "abc>stdin:aGk=\n", ""];
         assert_eq!(sent, expected);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_input_is_a_line_too() {
+        let (mut writer, written) = writer();
+        let input = writer.input().clone();
+        let closing = async { input.close().await.unwrap() };
+        let (sent, ()) = futures_util::future::join(lines(&mut writer, written), closing).await;
+        assert_eq!(sent, ["abc>stdin_end:\n"]);
     }
 
     #[tokio::test]

@@ -406,8 +406,8 @@ impl Control {
         }
     }
 
-    /// Resolves when the bytes were handed to the sandbox; waits while the program does not read.
-    #[tracing::instrument(skip_all, fields(%sandbox, %exec))]
+    /// Resolves when the sandbox has the bytes, so that the program gets them whatever becomes of this server; waits while the
+    /// program does not read.
     pub async fn write_stdin(
         &self,
         caller: &Caller,
@@ -415,6 +415,21 @@ impl Control {
         exec: ExecId,
         bytes: Bytes,
     ) -> Result<()> {
+        self.write_stdin_at(caller, sandbox, exec, bytes, None).await.map(drop)
+    }
+
+    /// The same with the place of the first byte in the program's input: what the program has had already is left out, and
+    /// a gap is a conflict. Gives how many bytes it has had in all, where that is counted; the cells of a context have one
+    /// input.
+    #[tracing::instrument(skip_all, fields(%sandbox, %exec))]
+    pub async fn write_stdin_at(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        exec: ExecId,
+        bytes: Bytes,
+        at: Option<u64>,
+    ) -> Result<Option<u64>> {
         let (_, execution) = self.find(caller, sandbox, exec).await?;
         let execution = execution.ok_or_else(|| conflict("the program takes no more input"))?;
         self.0.ready(caller.tenant, sandbox).await?;
@@ -430,7 +445,7 @@ impl Control {
             }
             (None, _) => return Err(conflict("the program takes no input")),
         };
-        input.write(bytes).await
+        input.deliver(bytes, at).await
     }
 
     /// An exec of the caller's sandbox: its row, and itself while it is in flight.

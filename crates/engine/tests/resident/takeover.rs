@@ -176,10 +176,8 @@ fn input_goes_on_where_it_was(place: &Place) {
         let mut request = ExecRequest::shell("cat; cat <&3 >&3");
         (request.background, request.lasting, request.channel) = (true, true, true);
         request.stdin = Stdin::Stream;
-        let mut exec = host.provider.exec(&host.cx, &sandbox, request).await.unwrap();
-        exec.input.write("first ").await.unwrap();
-        // It arrived.
-        while !matches!(exec.events.next().await.unwrap().unwrap(), ExecEvent::Output { .. }) {}
+        let exec = host.provider.exec(&host.cx, &sandbox, request).await.unwrap();
+        exec.input.deliver("first ", None).await.unwrap();
         host.tell("sandbox", sandbox);
         host.tell("exec", exec.id);
         std::mem::forget(exec);
@@ -189,7 +187,8 @@ fn input_goes_on_where_it_was(place: &Place) {
     place.live(life!(|host| {
         host.provider.adopt().await.unwrap();
         let mut found = host.provider.attach(&host.cx, &exec(host), AttachFrom::START).await.unwrap();
-        found.input.write("second").await.unwrap();
+        // As one who does not know what the program has had.
+        assert_eq!(found.input.deliver("first second", Some(0)).await.unwrap(), Some(12));
         found.input.close().await.unwrap();
         let channel = found.channel.take().unwrap();
         let long = vec![b'm'; 3 << 20];

@@ -4,8 +4,9 @@ use axum::Json as Answer;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use sandstorm_control::server::{Attached, Caller, NewExec};
 use sandstorm_provider::ExecSignal;
 use sandstorm_types::{ExecId, SandboxId};
@@ -151,14 +152,24 @@ pub(crate) async fn events(
     Ok(stream(&app, &caller, seat, attached))
 }
 
+/// How many bytes of input a program has had in all.
+pub(crate) const STDIN_OFFSET: HeaderName = HeaderName::from_static("stdin-offset");
+
 /// Writes to its standard input, as the bytes come; `close=true` ends the input after them.
+///
+/// The answer comes when the sandbox has the bytes: the program gets them even if the server is killed then. Without an
+/// answer it may have a prefix of them. `offset` says at which byte of the input they begin, so that they can be sent
+/// again: what the program has had already is left out, and a gap is refused with 409. An empty body asks where the input
+/// ends.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/stdin", tag = "execs", operation_id = "write_stdin",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
         ("exec" = String, Path, description = "Id of the exec", pattern = "^exec_[a-z2-7]{26}$"),
-        ("close" = Option<bool>, Query, description = "Whether the input ends with these bytes")),
+        ("close" = Option<bool>, Query, description = "Whether the input ends with these bytes"),
+        ("offset" = Option<u64>, Query, description = "Place of the first byte in the program's input")),
     request_body(content = String, content_type = "application/octet-stream"),
-    responses((status = 204, description = "The bytes were handed to the sandbox")))]
+    responses((status = 204, description = "The sandbox has the bytes", headers(
+        ("Stdin-Offset" = Option<u64>, description = "Bytes of input that the program has had in all, where its provider counts them")))))]
 pub(crate) async fn stdin(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -169,19 +180,30 @@ pub(crate) async fn stdin(
 ) -> ApiResult<Response> {
     body::expect_bytes(&headers, &[])?;
     let close = query.flag("close")?;
+    let mut place = query.number("offset", 0, i64::MAX as u64)?;
     query.finish()?;
     // Also an empty body must find out whether the exec is there.
     app.control.exec_view(&caller, sandbox, exec).await?;
     let mut pieces = body::stream(content);
+    let (mut count, mut written) = (None, false);
     while let Some(piece) = pieces.try_next().await? {
         if !piece.is_empty() {
-            app.control.write_stdin(&caller, sandbox, exec, piece).await?;
+            let next = place.map(|place| place.saturating_add(piece.len() as u64));
+            count = app.control.write_stdin_at(&caller, sandbox, exec, piece, place).await?;
+            (place, written) = (next, true);
         }
+    }
+    if !written && (place.is_some() || !close) {
+        count = app.control.write_stdin_at(&caller, sandbox, exec, Bytes::new(), place).await?;
     }
     if close {
         app.control.signal(&caller, sandbox, exec, ExecSignal::CloseStdin).await?;
     }
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    if let Some(count) = count {
+        response.headers_mut().insert(STDIN_OFFSET, HeaderValue::from(count));
+    }
+    Ok(response)
 }
 
 /// Sends it a signal; one that has ended takes it in silence.

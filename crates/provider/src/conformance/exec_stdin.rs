@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     case!("exec_stdin", input_streams, needs [exec, exec_stdin]),
     case!("exec_stdin", a_megabyte_goes_both_ways, needs [exec, exec_stdin]),
     case!("exec_stdin", a_signal_closes_input, needs [exec, exec_stdin]),
+    case!("exec_stdin", input_is_delivered_once, needs [exec, exec_stdin]),
     case!("exec_stdin", input_ends_with_the_program, needs [exec, exec_stdin]),
 ];
 
@@ -74,6 +75,24 @@ async fn a_signal_closes_input(t: &Trial<'_>) -> Verdict {
     let done = exec.collect().await?;
     same_bytes("the echo", done.stdout, b"last words")?;
     same("the status", done.end.status, ExecStatus::Code(0))
+}
+
+async fn input_is_delivered_once(t: &Trial<'_>) -> Verdict {
+    let id = t.sandbox().await?;
+    let exec = t.provider.exec(&t.cx, &id, cat(Stdin::Stream)).await?;
+    let counted = exec.input.deliver("one ", None).await?;
+    if let Some(count) = counted {
+        same("the count", count, 4)?;
+        // Who does not know what became of bytes sends them again.
+        same("the count", exec.input.deliver("one two ", Some(0)).await?, Some(8))?;
+        same("the count", exec.input.deliver("", None).await?, Some(8))?;
+        fails("writing behind a gap", exec.input.deliver("x", Some(9)).await, ErrorKind::Conflict)?;
+    } else {
+        same("the count", exec.input.deliver("two ", None).await?, None)?;
+        fails("writing at a place", exec.input.deliver("x", Some(0)).await, ErrorKind::InvalidRequest)?;
+    }
+    exec.input.close().await?;
+    same_bytes("the echo", exec.collect().await?.stdout, b"one two ")
 }
 
 async fn input_ends_with_the_program(t: &Trial<'_>) -> Verdict {

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use super::shell;
 use super::world::World;
-use crate::{ExecLog, ExecStatus, InputFrame, TtySize};
+use crate::{Delivery, ExecLog, ExecStatus, InputFrame, TtySize};
 
 const PIECE: usize = 16 * 1024;
 const NAMES: [&str; 11] =
@@ -229,12 +229,45 @@ impl Input {
     }
 }
 
+/// Takes input as the agent of a real sandbox does: what is here is the program's, whether it reads it now or later.
+pub(super) async fn keep_input(mut frames: mpsc::Receiver<InputFrame>, to: mpsc::Sender<InputFrame>) {
+    let mut had = 0;
+    loop {
+        let frame = tokio::select! {
+            () = to.closed() => return,
+            frame = frames.recv() => frame,
+        };
+        let (bytes, close, receipt) = match frame {
+            Some(InputFrame::Data(bytes)) => (bytes, false, None),
+            Some(InputFrame::Close) => (Bytes::new(), true, None),
+            Some(InputFrame::Deliver(mut delivery)) => match delivery.cut(had) {
+                Ok(()) => (delivery.bytes, delivery.close, Some(delivery.receipt)),
+                Err(gap) => {
+                    delivery.receipt.give(Err(gap));
+                    continue;
+                }
+            },
+            None => return,
+        };
+        had += bytes.len() as u64;
+        if !bytes.is_empty() && to.send(InputFrame::Data(bytes)).await.is_err() {
+            return;
+        }
+        if close && to.send(InputFrame::Close).await.is_err() {
+            return;
+        }
+        if let Some(receipt) = receipt {
+            receipt.give(Ok(Some(had)));
+        }
+    }
+}
+
 impl Typed {
     /// Waits for more; `false` at the end. The lock is held over the wait as one reader reads at a time.
     async fn more(&mut self) -> bool {
         let Some(frames) = &mut self.frames else { return false };
         match frames.recv().await {
-            Some(InputFrame::Data(bytes)) => {
+            Some(InputFrame::Data(bytes) | InputFrame::Deliver(Delivery { bytes, .. })) => {
                 self.waiting.extend_from_slice(&bytes);
                 true
             }

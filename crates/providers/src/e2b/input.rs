@@ -25,13 +25,27 @@ const END_OF_INPUT: &[u8] = &[4];
 pub(super) async fn feed(cloud: Arc<Cloud>, running: Arc<Running>, mut frames: mpsc::Receiver<InputFrame>) {
     let work = async {
         while let Some(frame) = frames.recv().await {
-            let close = frame == InputFrame::Close;
-            let handed = match frame {
-                InputFrame::Data(bytes) => hand_over(&cloud, &running, bytes).await,
-                InputFrame::Close => end(&cloud, &running).await,
+            let (bytes, close, receipt) = match frame {
+                InputFrame::Data(bytes) => (bytes, false, None),
+                InputFrame::Close => (Bytes::new(), true, None),
+                InputFrame::Deliver(delivery) => match delivery.check_uncounted() {
+                    Ok(()) => (delivery.bytes, delivery.close, Some(delivery.receipt)),
+                    Err(error) => {
+                        delivery.receipt.give(Err(error));
+                        continue;
+                    }
+                },
             };
+            let mut handed = hand_over(&cloud, &running, bytes).await;
+            if close && handed.is_ok() {
+                handed = end(&cloud, &running).await;
+            }
             match handed {
-                Ok(()) => {}
+                Ok(()) => {
+                    if let Some(receipt) = receipt {
+                        receipt.give(Ok(None));
+                    }
+                }
                 // The program is gone, or its sandbox, which whoever listens hears anyway.
                 Err(failure) if failure.is_not_found() => return,
                 Err(failure) if failure.refusal().is_some_and(|it| it.is_without_sandbox()) => return,

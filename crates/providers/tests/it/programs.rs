@@ -134,8 +134,27 @@ impl Drop for Programs {
 }
 
 fn feed(mut frames: mpsc::Receiver<InputFrame>, stdin: &mut impl Write) {
-    while let Some(InputFrame::Data(bytes)) = frames.blocking_recv() {
+    let mut had = 0;
+    while let Some(frame) = frames.blocking_recv() {
+        let (bytes, close, receipt) = match frame {
+            InputFrame::Data(bytes) => (bytes, false, None),
+            InputFrame::Close => return,
+            InputFrame::Deliver(mut delivery) => match delivery.cut(had) {
+                Ok(()) => (delivery.bytes, delivery.close, Some(delivery.receipt)),
+                Err(gap) => {
+                    delivery.receipt.give(Err(gap));
+                    continue;
+                }
+            },
+        };
         if stdin.write_all(&bytes).and_then(|()| stdin.flush()).is_err() {
+            return;
+        }
+        had += bytes.len() as u64;
+        if let Some(receipt) = receipt {
+            receipt.give(Ok(Some(had)));
+        }
+        if close {
             return;
         }
     }

@@ -16,10 +16,10 @@ const SESSION: &str = include_str!("../../../../dialect/session/src/router.rs");
 const MCP: &str = include_str!("../../../../dialect/mcp/src/http.rs");
 
 #[derive(Debug)]
-struct Route {
-    method: &'static str,
+pub(super) struct Route {
+    pub(super) method: &'static str,
     /// With names of parameters in braces.
-    path: String,
+    pub(super) path: String,
 }
 
 /// The routes that need a key: those before the router of what needs none.
@@ -47,7 +47,7 @@ fn routes(source: &str, prefix: &str, keyed: &str) -> Vec<Route> {
     all
 }
 
-fn all_routes() -> Vec<Route> {
+pub(super) fn all_routes() -> Vec<Route> {
     let mut all = routes(E2B, "", "pub fn routes");
     assert!(all.len() > 30, "{all:?}");
     let session = routes(SESSION, "/workspace/se", "pub fn router");

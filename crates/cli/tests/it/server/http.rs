@@ -166,6 +166,11 @@ impl Stream {
         }
     }
 
+    /// The connection below it.
+    pub fn socket(&self) -> &TcpStream {
+        self.reader.get_ref()
+    }
+
     /// The raw connection, after an upgrade.
     pub fn upgraded(self) -> BufReader<TcpStream> {
         self.reader

@@ -54,6 +54,11 @@ impl Server {
         self.place.path().join("state")
     }
 
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Memory of the server's process, by its name in `/proc`.
     pub fn memory(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
