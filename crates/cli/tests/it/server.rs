@@ -16,6 +16,7 @@ pub mod instance;
 mod lifecycle;
 mod links;
 mod memory;
+mod once;
 mod pool;
 mod postgres;
 mod providers;

@@ -26,7 +26,7 @@ use super::follower::{CellEnd, walls};
 use super::interpreter::{Awaits, Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
-use super::{Caller, Control, EventBodyView, ExecWork, Inner, NewExec};
+use super::{Caller, Claim, Control, EventBodyView, ExecWork, Inner, NewExec};
 use crate::context::{Cell, CellStatus, Context, ContextEvent};
 use crate::outcome;
 
@@ -98,9 +98,10 @@ impl Control {
         living: &Arc<Living>,
         context: ContextId,
         new: NewExec,
+        claim: Option<&Claim>,
     ) -> Result<RunResult> {
         let mut placed = self.place_cell(caller, living, context, new, Awaits::End).await?;
-        placed.told().await?;
+        Claim::while_wanted(claim, placed.told()).await?;
         let ended = placed.execution.end().ok_or_else(|| conflict("the server is stopping"))?;
         Ok(ended.result.clone())
     }
@@ -123,7 +124,9 @@ impl Control {
             Some(interpreter) => interpreter,
             None => return Err(self.0.no_interpreter(caller.tenant, living.id, context).await?),
         };
-        let id = ExecId::random();
+        // No client gives one to a cell: it is known from an idempotency key.
+        let firm = new.id.is_some() && self.0.store.is_shared();
+        let id = new.id.unwrap_or_else(ExecId::random);
         let row = new_row(caller, living.id, id, &new);
         let limits = living.row().spec.limits;
         let log = CellLog::new(id, limits.output.as_u64());
@@ -140,6 +143,7 @@ impl Control {
             code,
             timeout: new.timeout.unwrap_or(limits.wall),
             audit: Some(caller.audit("exec.cell", id)),
+            firm,
             awaits,
             told: tell,
             span: Span::current(),
