@@ -77,7 +77,10 @@ pub fn start_failure(failure: &StartFailure) -> Error {
         "fork" | "streams" | "status pipe" | "guest" => ErrorKind::Capacity,
         _ => ErrorKind::Isolation,
     };
-    Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause)
+    let error =
+        Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause);
+    // There may be room for it a little later, or elsewhere.
+    if kind == ErrorKind::Capacity { error.with_not_started() } else { error }
 }
 
 pub fn terminal_size(size: TtySize) -> TerminalSize {

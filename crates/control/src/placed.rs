@@ -91,7 +91,8 @@ impl Runner {
                 Err(error) => {
                     tried.extend_from_slice(error.attempts());
                     // That nobody else can take it is less of an answer than why the first one failed.
-                    return Err(told(failure.unwrap_or(error), tried, earlier));
+                    // Where it was begun it is not begun elsewhere, so there is no program of it.
+                    return Err(told(failure.unwrap_or(error), tried, earlier).with_not_started());
                 }
             };
             times.create = milliseconds(create_began);

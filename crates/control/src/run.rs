@@ -199,12 +199,15 @@ impl Runner {
         let mut artifact = None;
         let layer = match prepared.recipe {
             None => None,
-            Some(_) => Box::pin(self.require(cx, spec, &mut prepared, events.as_ref())).await?,
+            Some(_) => {
+                let required = Box::pin(self.require(cx, spec, &mut prepared, events.as_ref())).await;
+                required.map_err(Error::with_not_started)?
+            }
         };
         if let Some(plan) = &prepared.compile {
             let compile_began = Instant::now();
             let compiled = self.compiled(cx, &prepared, plan, enforcement, events.as_ref());
-            let compiled = Box::pin(compiled).await?;
+            let compiled = Box::pin(compiled).await.map_err(Error::with_not_started)?;
             times.compile = Some(milliseconds(compile_began));
             match compiled {
                 Compiled::Artifact(bytes) => artifact = Some(bytes),
@@ -229,7 +232,10 @@ impl Runner {
             let id = options.id;
             let again = input.again().filter(|_| turn < MOST_SANDBOXES);
             let (artifact, events) = (artifact.clone(), events.as_ref());
-            let ran = self.run_in(cx, spec, &prepared, options, artifact, input, events, &mut times).await;
+            let mut begins = false;
+            let ran =
+                self.run_in(cx, spec, &prepared, options, artifact, input, events, &mut times, &mut begins);
+            let ran = ran.await;
             times.total = milliseconds(began);
             let error = match ran {
                 Ok((mut executed, sandbox)) => {
@@ -245,6 +251,8 @@ impl Runner {
                     tracing::warn!(sandbox = %id, %error, "a sandbox was lost before its program; another one is taken");
                     (input, turn) = (same, turn + 1);
                 }
+                // Its program was never asked for.
+                None if !begins => return destroyed.and(Err(error.with_not_started())),
                 None => return destroyed.and(Err(error)),
             }
         }
@@ -277,6 +285,7 @@ impl Runner {
         input: RunInput,
         events: Option<&mpsc::Sender<RunEvent>>,
         times: &mut Times,
+        begins: &mut bool,
     ) -> Result<(Executed, sandstorm_provider::Sandbox)> {
         let provider = &*self.provider;
         let wanted = SandboxSpec {
@@ -317,6 +326,7 @@ impl Runner {
         };
         let exec_began = Instant::now();
         let spools = self.spools(events);
+        *begins = true;
         let executed = execute(provider, cx, &id, request, input, events, spools).await?;
         times.exec = milliseconds(exec_began);
         if executed.end.cause == EndCause::Sandbox {

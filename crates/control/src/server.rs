@@ -75,7 +75,9 @@ pub use events::{ControlEvent, EventBodyView, EventFilter};
 pub use execs::{Attached, ExecView, ExecWork, NewExec};
 pub use files::WrittenFile;
 pub use fork::{ForkView, NewFork};
-pub use idempotency::{Answer, Answered};
+pub use idempotency::{
+    Answer, Answered, Claim, Found, Keyed, Once, OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart,
+};
 pub use quotas::StreamGuard;
 pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;

@@ -1,14 +1,14 @@
 //! Requests that may be sent twice: `Idempotency-Key` on what creates.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use sandstorm_control::Outcome;
-use sandstorm_control::server::{Answer, Caller};
-use sandstorm_provider::Result;
+use sandstorm_control::server::{Answer, Answered, Caller, Keyed, Once};
+use sandstorm_provider::Error;
 use sandstorm_types::ErrorKind;
 use serde::Serialize;
 
@@ -29,50 +29,59 @@ pub(crate) struct Creation<'a> {
     pub(crate) status: StatusCode,
     /// The created object's address is this and its id; empty when it has none.
     pub(crate) location: &'a str,
+    /// How clients hear why it was not created.
+    pub(crate) refused: fn(Error) -> ApiError,
 }
 
-/// Does `work`, once per key. What it returns is the answer's body.
-pub(crate) async fn create<T: Serialize>(
+/// Does `work`, once per key. `shown` makes the answer's body of what it made.
+pub(crate) async fn create<W: Once, T: Serialize>(
     app: &App,
     caller: &Caller,
     headers: &HeaderMap,
     body: &Bytes,
     creation: Creation<'_>,
-    work: impl Future<Output = Result<T>> + Send,
+    work: W,
+    shown: impl FnOnce(W::Made) -> T + Send + 'static,
 ) -> ApiResult<Response> {
-    let work = async {
-        let body = json::written(&work.await?);
-        let content_type = "application/json".to_owned();
-        Ok(Answer { status: creation.status.as_u16(), content_type, body: body.into() })
+    let status = creation.status.as_u16();
+    let write = move |made| {
+        let body = json::written(&shown(made)).into();
+        Answer { status, content_type: "application/json".to_owned(), body }
     };
-    let (answer, replayed) = match key(headers)? {
-        Some(key) => {
-            let answered = app.control.idempotent(caller, creation.route, key, hash(body), work).await?;
-            (answered.answer, answered.replayed)
-        }
-        None => (work.await?, false),
+    let refused = creation.refused;
+    let Some(key) = key(headers)? else {
+        let made = Box::pin(work.make(&app.control, caller, None)).await.map_err(refused)?;
+        return respond(write(made), false, creation.location);
     };
-    respond(answer, replayed, creation.location)
+    let keyed = Keyed { route: creation.route, key, body_hash: hash(body) };
+    let answered = Box::pin(app.control.once(caller, keyed, work, write)).await;
+    let Answered { answer, replayed } = answered.map_err(refused)?;
+    match answer.map_err(refused) {
+        Ok(answer) => respond(answer, replayed, creation.location),
+        Err(problem) if replayed => Err(problem.header(REPLAYED, HeaderValue::from_static("true"))),
+        Err(problem) => Err(problem),
+    }
 }
 
 /// Does `work`, once per key. What it comes to is answered with all of its output; a repeated request hears as much of that
 /// as the record has, which is told to be truncated if it is less.
-pub(crate) async fn create_result(
+pub(crate) async fn create_result<W: Once<Made = Outcome>>(
     app: &App,
     caller: &Caller,
     headers: &HeaderMap,
     body: &Bytes,
     creation: Creation<'_>,
-    work: impl Future<Output = Result<Outcome>> + Send,
+    work: W,
 ) -> ApiResult<Response> {
-    let long: Mutex<Option<Long>> = Mutex::default();
-    let short = async {
-        let (result, whole) = Long::of(work.await?, |bare| json::written(&ResultBody::from(bare)));
-        *long.lock().unwrap_or_else(PoisonError::into_inner) = whole;
-        Ok(ResultBody::from(result))
+    let long: Arc<Mutex<Option<Long>>> = Arc::default();
+    let place = Arc::clone(&long);
+    let short = move |outcome| {
+        let (result, whole) = Long::of(outcome, |bare| json::written(&ResultBody::from(bare)));
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = whole;
+        ResultBody::from(result)
     };
-    let mut response = create(app, caller, headers, body, creation, short).await?;
-    if let Some(long) = long.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let mut response = create(app, caller, headers, body, creation, work, short).await?;
+    if let Some(long) = long.lock().unwrap_or_else(PoisonError::into_inner).take() {
         *response.body_mut() = long.into_body();
     }
     Ok(response)

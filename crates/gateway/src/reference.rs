@@ -35,7 +35,11 @@ stream ends within about a second of its key's end.
 ## Repeating a request
 
 What creates takes an `Idempotency-Key` of 1 to 255 visible characters. Within a day the same key, route and body give
-the first answer again, with `Idempotency-Replayed: true`; another body is a conflict. Streams take no key.
+the first answer again, with `Idempotency-Replayed: true`; another body is a conflict. Streams take no key. This holds
+after a timeout and after the server was killed: what began is not begun again. A request that is sent again waits for
+what is under way, and hears a problem where it was lost with the server. A run, or a program in the foreground, still
+ends with its client, and the answer is then that of the killed program; what is made to stay is made to its end. Where
+nothing began, as when a quota is used up, the key is free.
 
 ## Ports
 

@@ -21,14 +21,28 @@ const GONE: Duration = Duration::from_secs(60);
 /// What is known of a request's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begun {
-    /// Do the work, then finish or abandon.
+    /// Do the work as what was named, then finish or abandon.
     New,
+    /// It was claimed before and not answered, and whoever did it is gone: a server that ended, or an earlier request to
+    /// this one. It is the caller's now, who has to look at what became of what it makes.
+    Left(Left),
     /// It was done; this was the answer.
     Stored(StoredAnswer),
     /// The key was used with another body.
     OtherBody,
     /// Somebody who is alive is doing it.
     InFlight,
+}
+
+/// A claim that was left without an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// What its work goes by; none where an earlier version of this program wrote it.
+    pub object: Option<String>,
+    /// What the work noted on its way; see [`Store::note_idempotent`].
+    pub note: Option<String>,
+    /// When the key was claimed first.
+    pub begun_at: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +59,7 @@ struct Entry {
     body_hash: String,
     node: String,
     instance: String,
-    begun_at: Timestamp,
+    left: Left,
     answer: Option<StoredAnswer>,
 }
 
@@ -64,21 +78,28 @@ impl Entry {
             body_hash: row.get("body_hash")?,
             node: row.get("node")?,
             instance: row.get("instance")?,
-            begun_at: row.get("begun_at")?,
+            left: Left {
+                object: row.optional("object")?,
+                note: row.optional("note")?,
+                begun_at: row.get("begun_at")?,
+            },
             answer: answer.transpose()?,
         })
     }
 }
 
 impl Store {
-    /// Claims a key for 24 hours. What an earlier server of this state directory left in flight is taken over; so is
-    /// what a server elsewhere left that no longer calls [`Store::beat`].
+    /// Claims a key for 24 hours, for work that goes by `object`: on record before the work begins, so that whoever finds
+    /// the claim later can find out what became of it. What an earlier server of this state directory left is given to the
+    /// caller; so is what a server elsewhere left that no longer calls [`Store::beat`], and what this one left: of its own
+    /// requests, whoever asks makes sure that there is one at a time.
     pub async fn begin_idempotent(
         &self,
         tenant: TenantId,
         route: &str,
         key: &str,
         body_hash: &[u8],
+        object: &str,
         at: Timestamp,
     ) -> Result<Begun> {
         let body_hash = hex(body_hash);
@@ -86,7 +107,8 @@ impl Store {
         if self.beat_is_due(at, BEAT) {
             self.beat(at).await?;
         }
-        let asked = Asked { tenant, route: route.to_owned(), key: key.to_owned(), body_hash, at };
+        let (route, key, object) = (route.to_owned(), key.to_owned(), object.to_owned());
+        let asked = Asked { tenant, route, key, body_hash, object, at };
         let owner = Owner { node: self.chain().node().to_owned(), instance: self.instance().to_owned() };
         self.write(None, async move |writing| asked.begin(writing, &owner).await).await
     }
@@ -104,6 +126,34 @@ impl Store {
         let update = sql(text).bind(tenant).bind(route).bind(key).bind(self.instance());
         let update =
             update.bind(u32::from(answer.status)).bind(&*answer.content_type).bind(answer.body.to_vec());
+        self.write(None, async move |writing| Ok(Done::Keep(writing.run(update.clone()).await? == 1))).await
+    }
+
+    /// Has the work begin once more as something else, of which nothing is noted. `false`: somebody else took the key over.
+    pub async fn restart_idempotent(
+        &self,
+        tenant: TenantId,
+        route: &str,
+        key: &str,
+        object: &str,
+    ) -> Result<bool> {
+        let text = "UPDATE idempotency SET object = $5, note = NULL
+            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $4 AND status IS NULL";
+        let update = sql(text).bind(tenant).bind(route).bind(key).bind(self.instance()).bind(object);
+        self.write(None, async move |writing| Ok(Done::Keep(writing.run(update.clone()).await? == 1))).await
+    }
+
+    /// Keeps what whoever finds the claim without an answer has to know. `false`: somebody else took the key over.
+    pub async fn note_idempotent(
+        &self,
+        tenant: TenantId,
+        route: &str,
+        key: &str,
+        note: &str,
+    ) -> Result<bool> {
+        let text = "UPDATE idempotency SET note = $5
+            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $4 AND status IS NULL";
+        let update = sql(text).bind(tenant).bind(route).bind(key).bind(self.instance()).bind(note);
         self.write(None, async move |writing| Ok(Done::Keep(writing.run(update.clone()).await? == 1))).await
     }
 
@@ -131,6 +181,7 @@ struct Asked {
     route: String,
     key: String,
     body_hash: String,
+    object: String,
     at: Timestamp,
 }
 
@@ -146,45 +197,56 @@ impl Asked {
     }
 
     async fn begin(&self, writing: &mut Writing, owner: &Owner) -> Result<Done<Begun>> {
-        let claim = "INSERT INTO idempotency (tenant, route, key, body_hash, node, instance, begun_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, route, key) DO NOTHING";
+        let claim =
+            "INSERT INTO idempotency (tenant, route, key, body_hash, node, instance, begun_at, object)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant, route, key) DO NOTHING";
         let claim = self.of(claim).bind(&*self.body_hash).bind(&*owner.node).bind(&*owner.instance);
-        if writing.run(claim.bind(self.at)).await? == 1 {
+        if writing.run(claim.bind(self.at).bind(&*self.object)).await? == 1 {
             return Ok(Done::Keep(Begun::New));
         }
         let row = writing.row(self.of(ONE)).await?;
         // It was there a moment ago and is not now: its owner abandoned it, and the client may try again.
         let Some(row) = row else { return Ok(Done::Undo(Begun::InFlight)) };
         let entry = Entry::read(&row)?;
-        let expired = entry.begun_at <= self.at.before(KEPT);
+        let expired = entry.left.begun_at <= self.at.before(KEPT);
         if !expired && entry.body_hash != self.body_hash {
             return Ok(Done::Undo(Begun::OtherBody));
         }
         if let (false, Some(answer)) = (expired, entry.answer.clone()) {
             return Ok(Done::Undo(Begun::Stored(answer)));
         }
-        if entry.answer.is_none() && entry.owner_lives(writing, owner, self.at).await? {
+        if entry.answer.is_none() && entry.another_lives(writing, owner, self.at).await? {
             return Ok(Done::Undo(Begun::InFlight));
         }
+        if !expired {
+            if entry.instance == owner.instance {
+                return Ok(Done::Undo(Begun::Left(entry.left)));
+            }
+            let took = "UPDATE idempotency SET node = $4, instance = $5
+                WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $6 AND status IS NULL
+                RETURNING *";
+            let took = self.of(took).bind(&*owner.node).bind(&*owner.instance).bind(entry.instance);
+            return Ok(Done::Keep(match writing.row(took).await? {
+                Some(row) => Begun::Left(Entry::read(&row)?.left),
+                None => Begun::InFlight,
+            }));
+        }
         let took =
-            "UPDATE idempotency SET body_hash = $4, node = $5, instance = $6, begun_at = $7, status = NULL,
-            content_type = NULL, body = NULL
-            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $8 AND begun_at = $9";
+            "UPDATE idempotency SET body_hash = $4, node = $5, instance = $6, begun_at = $7, object = $8,
+            note = NULL, status = NULL, content_type = NULL, body = NULL
+            WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $9 AND begun_at = $10";
         let took = self.of(took).bind(&*self.body_hash).bind(&*owner.node).bind(&*owner.instance);
-        let took = took.bind(self.at).bind(entry.instance).bind(entry.begun_at);
-        let took = writing.run(took).await? == 1;
+        let took = took.bind(self.at).bind(&*self.object);
+        let took = writing.run(took.bind(entry.instance).bind(entry.left.begun_at)).await? == 1;
         Ok(Done::Keep(if took { Begun::New } else { Begun::InFlight }))
     }
 }
 
 impl Entry {
-    /// Whether the owner of an entry can still finish it. A state directory has one server at a time, so another
+    /// Whether a server other than this one can still finish it. A state directory has one server at a time, so another
     /// instance of our own node is gone at once.
-    async fn owner_lives(&self, writing: &mut Writing, us: &Owner, at: Timestamp) -> Result<bool> {
-        if self.instance == us.instance {
-            return Ok(true);
-        }
-        if self.node == us.node {
+    async fn another_lives(&self, writing: &mut Writing, us: &Owner, at: Timestamp) -> Result<bool> {
+        if self.instance == us.instance || self.node == us.node {
             return Ok(false);
         }
         let seen = sql("SELECT seen_at FROM instances WHERE node = $1 AND instance = $2");

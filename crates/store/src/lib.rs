@@ -42,7 +42,7 @@ pub use error::{QuotaKind, Result, StoreError};
 pub use events::EventRow;
 pub use execs::{ExecEnd, ExecRow};
 pub use files::NotedFile;
-pub use idempotency::{Begun, StoredAnswer};
+pub use idempotency::{Begun, Left, StoredAnswer};
 pub use intents::Announced;
 pub use keys::KeyRow;
 pub use ledger::{

@@ -18,6 +18,7 @@ mod leaving;
 mod lifecycle;
 mod links;
 mod memory;
+mod once;
 mod pool;
 mod postgres;
 mod providers;

@@ -49,11 +49,11 @@ impl Inner {
     pub(super) async fn give_again(
         &self,
         caller: &Caller,
+        id: RunId,
         made: &Made,
         prepared: &Prepared,
     ) -> Result<Running> {
         let began = Instant::now();
-        let id = RunId::random();
         let created_at = Timestamp::now();
         let mut result = again(made, id);
         result.metrics.total_ms = began.elapsed().as_secs_f64() * 1000.0;

@@ -27,7 +27,7 @@ use super::follower::{CellEnd, walls};
 use super::interpreter::{Awaits, Coming, Interpreter, Turn};
 use super::listener;
 use super::living::Living;
-use super::{Caller, Control, EventBodyView, ExecWork, Inner, NewExec};
+use super::{Caller, Claim, Control, EventBodyView, ExecWork, Inner, NewExec};
 use crate::context::{Cell, CellStatus, Context, ContextEvent, Interrupter, Listener};
 use crate::outcome::{self, Outcome};
 use crate::run::SANDBOX_ENDED;
@@ -137,9 +137,10 @@ impl Control {
         living: &Arc<Living>,
         context: ContextId,
         new: NewExec,
+        claim: Option<&Claim>,
     ) -> Result<Outcome> {
         let mut placed = self.place_cell(caller, living, context, new, Awaits::End).await?;
-        placed.told().await?;
+        Claim::while_wanted(claim, placed.told()).await?;
         let ended = placed.execution.end().ok_or_else(|| conflict("the server is stopping"))?;
         let mut result = ended.result.clone();
         if !result.truncated.stdout && !result.truncated.stderr {
@@ -172,7 +173,9 @@ impl Control {
             Some(interpreter) => interpreter,
             None => return Err(self.0.no_interpreter(caller.tenant, living.id, context).await?),
         };
-        let id = ExecId::random();
+        // No client gives one to a cell: it is known from an idempotency key.
+        let firm = new.id.is_some() && self.0.store.is_shared();
+        let id = new.id.unwrap_or_else(ExecId::random);
         let row = new_row(caller, living.id, id, &new);
         let limits = living.row().spec.limits;
         let log = CellLog::new(id, limits.output.as_u64(), self.0.runner.spools.clone());
@@ -192,6 +195,7 @@ impl Control {
             code,
             timeout: new.timeout.unwrap_or(limits.wall),
             audit: Some(caller.audit("exec.cell", id)),
+            firm,
             awaits,
             told: tell,
             span: Span::current(),

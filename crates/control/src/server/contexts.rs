@@ -51,6 +51,17 @@ impl Control {
         sandbox: SandboxId,
         new: NewContext,
     ) -> Result<ContextView> {
+        self.create_context_as(caller, sandbox, ContextId::random(), new).await
+    }
+
+    /// The same under an id that was chosen before.
+    pub(super) async fn create_context_as(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        id: ContextId,
+        new: NewContext,
+    ) -> Result<ContextView> {
         caller.require_inside(sandbox, Verb::Run)?;
         self.0.accepts_work()?;
         let living = self.0.ready(caller.tenant, sandbox).await?;
@@ -59,7 +70,7 @@ impl Control {
         // To the end once begun: what nobody waits for any more is listed and can be deleted.
         let creating = async move {
             let _working = working;
-            inner.create_context(&caller, &living, new).await
+            inner.create_context(&caller, &living, id, new).await
         };
         self.0.tasks.complete(creating).await
     }
@@ -159,6 +170,7 @@ impl Inner {
         self: &Arc<Self>,
         caller: &Caller,
         living: &Arc<Living>,
+        id: ContextId,
         new: NewContext,
     ) -> Result<ContextView> {
         let _alone = living.contexts.lock().await;
@@ -168,7 +180,7 @@ impl Inner {
         }
         let env: std::collections::BTreeMap<_, _> = new.env.iter().collect();
         let row = ContextRow {
-            id: ContextId::random(),
+            id,
             tenant: caller.tenant,
             sandbox: living.id,
             language: new.language.to_string(),
@@ -190,6 +202,31 @@ impl Inner {
             return Err(error);
         }
         self.context_view(row)
+    }
+
+    /// The context that was to be made under an id, if it came to be: `None` when there is no record of one, and nothing
+    /// behind a record when it never spoke; then nothing is left of it.
+    pub(super) async fn context_once_made(
+        &self,
+        tenant: TenantId,
+        sandbox: SandboxId,
+        id: ContextId,
+    ) -> Result<Option<Option<ContextView>>> {
+        let living = self.sandboxes.get(tenant, sandbox);
+        // Whoever starts one holds this until it runs or has failed.
+        let _alone = match &living {
+            Some(living) => Some(living.contexts.lock().await),
+            None => None,
+        };
+        let Some(row) = stored(self.store.context(tenant, sandbox, id).await)? else { return Ok(None) };
+        if row.position > 0 || self.interpreters.get(sandbox, id).is_some() {
+            return self.context_view(row).map(Some).map(Some);
+        }
+        if row.ended_at.is_none() {
+            self.end_interpreter(&row).await;
+            self.context_ended(tenant, id).await?;
+        }
+        Ok(Some(None))
     }
 
     /// Starts the interpreter that a row describes.

@@ -21,7 +21,7 @@ use super::failure::{conflict, invalid, not_found, stored};
 use super::listener;
 use super::living::Living;
 use super::program::{Job, compiler_of};
-use super::{Caller, Control, EventBodyView, Inner, Verb};
+use super::{Caller, Claim, Control, EventBodyView, Inner, Verb};
 use crate::outcome::Outcome;
 use crate::run::SANDBOX_ENDED;
 use crate::spool::{Collected, Collector};
@@ -173,11 +173,25 @@ impl Control {
         sandbox: SandboxId,
         new: NewExec,
     ) -> Result<Outcome> {
+        self.exec_wanted(caller, sandbox, new, None).await
+    }
+
+    /// The same; with a claim it is begun in any case, and ends when nobody waits for the answer any more.
+    pub(super) async fn exec_wanted(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        new: NewExec,
+        claim: Option<&Claim>,
+    ) -> Result<Outcome> {
         let living = self.ready_for(caller, sandbox, &new).await?;
         let _working = living.work().await?;
         match new.work {
-            ExecWork::Cell { context, .. } => self.finish_cell(caller, &living, context, new).await,
-            _ => self.finish_whole(self.start_program(caller, &living, new, false).await?).await,
+            ExecWork::Cell { context, .. } => self.finish_cell(caller, &living, context, new, claim).await,
+            _ => {
+                let attached = self.start_program(caller, &living, new, false).await?;
+                Claim::while_wanted(claim, self.finish_whole(attached)).await
+            }
         }
     }
 

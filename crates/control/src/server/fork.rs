@@ -13,8 +13,9 @@ use futures_util::stream::{self, StreamExt};
 use sandstorm_provider::{Error, ForkOptions, NotCarried, OpContext, Result, Sandbox};
 use sandstorm_store::{ContextRow, SandboxRow, UsageDelta};
 use sandstorm_types::{
-    ContextId, ErrorKind, ExecId, Labels, Lifetime, SandboxId, SandboxSpec, Timestamp, Unmet,
+    ContextId, ErrorKind, ExecId, Labels, Lifetime, Problem, SandboxId, SandboxSpec, Timestamp, Unmet,
 };
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -23,7 +24,7 @@ use super::create::Wants;
 use super::failure::{invalid, stored};
 use super::interpreter::{Coming, Interpreter};
 use super::living::Living;
-use super::{Caller, Control, Inner, SandboxView, Scope};
+use super::{Caller, Claim, Control, Inner, SandboxView, Scope};
 use crate::context::Context;
 
 /// The most copies of one request.
@@ -88,6 +89,63 @@ struct Taken {
     coming: tokio::sync::mpsc::Receiver<Coming>,
 }
 
+/// Which copies there will be. From when that is on record they are what was made, once they are ready.
+fn noted(all: &[Result<Unready>]) -> Result<String> {
+    let noted: Vec<Noted> = all.iter().map(Noted::of).collect();
+    serde_json::to_string(&noted)
+        .map_err(|error| Error::new(ErrorKind::Internal, "a fork has no JSON form").with_source(error))
+}
+
+/// A copy as it is on record with the claim of its request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Noted {
+    /// None for one that could not be made.
+    pub(super) sandbox: Option<SandboxId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    contexts: Vec<(ContextId, ContextId)>,
+    /// What, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    not_carried: Vec<(String, String)>,
+}
+
+impl Noted {
+    fn of(copy: &Result<Unready>) -> Self {
+        match copy {
+            Ok(copy) => Self {
+                sandbox: Some(copy.row.id),
+                problem: None,
+                contexts: copy.taken.iter().map(|taken| (taken.from, taken.interpreter.id)).collect(),
+                not_carried: copy
+                    .not_carried
+                    .iter()
+                    .map(|left| (left.what.clone(), left.why.clone()))
+                    .collect(),
+            },
+            Err(error) => Self {
+                sandbox: None,
+                problem: Some(Problem { code: error.kind(), detail: error.message().to_owned() }),
+                contexts: Vec::new(),
+                not_carried: Vec::new(),
+            },
+        }
+    }
+
+    pub(super) fn failure(&self) -> Error {
+        match &self.problem {
+            Some(Problem { code, detail }) => Error::new(*code, detail.clone()),
+            None => Error::new(ErrorKind::Internal, "the record of a fork is damaged"),
+        }
+    }
+
+    pub(super) fn view(&self, sandbox: SandboxView) -> ForkView {
+        let not_carried = self.not_carried.iter().cloned();
+        let not_carried = not_carried.map(|(what, why)| NotCarried { what, why }).collect();
+        ForkView { sandbox, contexts: self.contexts.clone(), not_carried }
+    }
+}
+
 impl Control {
     /// Copies of a ready sandbox, each ready when this returns. One that could not be made while others could is told in
     /// its place, and nothing of it is left; when none could, that is the answer. Dropping the future ends what it began.
@@ -97,6 +155,17 @@ impl Control {
         caller: &Caller,
         id: SandboxId,
         new: NewFork,
+    ) -> Result<Vec<Result<ForkView>>> {
+        self.fork_as(caller, id, new, None).await
+    }
+
+    /// The same; with a claim, which copies there will be is noted with it before any is ready.
+    pub(super) async fn fork_as(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        new: NewFork,
+        claim: Option<Arc<Claim>>,
     ) -> Result<Vec<Result<ForkView>>> {
         caller.require(Scope::Sandbox)?;
         self.0.accepts_work()?;
@@ -116,7 +185,7 @@ impl Control {
         self.0
             .tasks
             .complete(async move {
-                let forks = inner.fork(&order, &living, count).await?;
+                let forks = inner.fork(&order, &living, count, claim.as_deref()).await?;
                 if !gone.is_cancelled() {
                     return Ok(forks);
                 }
@@ -174,6 +243,7 @@ impl Inner {
         order: &Order,
         source: &Arc<Living>,
         count: u32,
+        claim: Option<&Claim>,
     ) -> Result<Vec<Result<ForkView>>> {
         let standing = tracing::debug_span!("stand still");
         let still = self.still(&order.cx, source, order.partial).instrument(standing).await?;
@@ -183,8 +253,20 @@ impl Inner {
         drop(still);
         source.touch();
         // None is ready before all are made: a server that dies on the way leaves none that nobody knows of.
-        let all = std::iter::once(Ok(first)).chain(more);
-        let finished = all.map(|copy| async move {
+        let all: Vec<_> = std::iter::once(Ok(first)).chain(more).collect();
+        let noted = claim.map(|_| noted(&all));
+        let kept = match (claim, noted) {
+            (Some(claim), Some(Ok(noted))) => claim.keep_note(noted).await,
+            (_, Some(Err(error))) => Err(error),
+            (_, None) | (None, _) => Ok(()),
+        };
+        if let Err(error) = kept {
+            for copy in all.into_iter().flatten() {
+                self.not_made(order.caller.tenant, copy.row.id, &error).await;
+            }
+            return Err(error);
+        }
+        let finished = all.into_iter().map(|copy| async move {
             match copy {
                 Ok(copy) => self.finish(order, copy).await,
                 Err(error) => Err(error),

@@ -68,6 +68,8 @@ pub(super) struct Turn {
     pub(super) timeout: Duration,
     /// What its beginning is recorded with, unless that was done when it began to wait.
     pub(super) audit: Option<Audit>,
+    /// Whether its beginning has to be in the database first: another server may look for it there.
+    pub(super) firm: bool,
     pub(super) awaits: Awaits,
     /// Told once, when there is what is awaited, or why there will be none.
     pub(super) told: oneshot::Sender<Result<()>>,
@@ -276,7 +278,7 @@ impl Inner {
     /// Runs one cell. `false`: the interpreter is gone.
     async fn take_turn(self: &Arc<Self>, counted: Counted<'_>, context: &mut Context, turn: Turn) -> bool {
         let interpreter = counted.0;
-        let Turn { execution, code, timeout, audit, awaits, told, .. } = turn;
+        let Turn { execution, code, timeout, audit, firm, awaits, told, .. } = turn;
         let changes = ContextChanges {
             position: Some(context.position() as i64),
             next_cell: Some(context.next_cell() as i64),
@@ -294,6 +296,7 @@ impl Inner {
         let announced = debug_span!("record_begin").in_scope(|| {
             audit
                 .as_ref()
+                .filter(|_| !firm)
                 .and_then(|audit| Some((audit, self.store.announce_cell(row, &changes, &started, audit)?)))
         });
         let (began, ended) = match awaits {

@@ -20,6 +20,8 @@ pub(super) struct Beginning {
     pub(super) row: RunRow,
     pub(super) told: Json,
     pub(super) audit: Audit,
+    /// Whether it has to be in the database first: another server may look for it there, and has not this one's file.
+    pub(super) firm: bool,
 }
 
 /// What a run cost, and attempts of it that failed.
@@ -73,7 +75,7 @@ impl Inner {
             Box::pin(self.end_run(tenant, id, &end, status)).await;
             return Ok(());
         };
-        let OnFile { beginning: Beginning { row, told, audit }, announced, tried, recorded } = on_file;
+        let OnFile { beginning: Beginning { row, told, audit, .. }, announced, tried, recorded } = on_file;
         let ended = ending(None, Some(id), status).to_vec();
         let whole = WholeRun { row, started: vec![told], audit, end, ended };
         let kept_back = match tried {
@@ -129,10 +131,11 @@ impl Inner {
         beginning: Beginning,
         recorded: Option<oneshot::Sender<()>>,
     ) -> Result<Option<OnFile>> {
-        let Beginning { row, told, audit } = &beginning;
+        let Beginning { row, told, audit, firm } = &beginning;
         let started = std::slice::from_ref(told);
         let announce = || self.store.announce_run(row, started, audit);
-        if let Some(announced) = debug_span!("record_begin").in_scope(announce) {
+        let announced = if *firm { None } else { debug_span!("record_begin").in_scope(announce) };
+        if let Some(announced) = announced {
             return Ok(Some(OnFile { beginning, announced, tried: false, recorded }));
         }
         let recording = Box::pin(self.store.insert_run(row, started, audit));
@@ -166,7 +169,9 @@ impl Inner {
     }
 
     async fn record_beginning_of_run(&self, beginning: &mut Option<OnFile>) {
-        let Some(OnFile { beginning: Beginning { row, told, audit }, tried, .. }) = beginning else { return };
+        let Some(OnFile { beginning: Beginning { row, told, audit, .. }, tried, .. }) = beginning else {
+            return;
+        };
         *tried = true;
         let mut patience = Patience::new("the beginning of a run", row.id);
         while let Err(error) = self.store.insert_run(row, std::slice::from_ref(told), audit).await {

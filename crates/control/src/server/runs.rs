@@ -90,7 +90,12 @@ impl Control {
 
     /// The same, with long output where it takes no memory.
     pub async fn run_whole(&self, caller: &Caller, spec: RunSpec) -> Result<Outcome> {
-        match self.admit_run(caller, spec).await? {
+        self.run_as(caller, spec, None).await
+    }
+
+    /// The same under an id that was chosen before.
+    pub(super) async fn run_as(&self, caller: &Caller, spec: RunSpec, id: Option<RunId>) -> Result<Outcome> {
+        match self.admit_run(caller, spec, id).await? {
             Admitted::New(shot) => one_shot::run(&self.0, shot).await,
             Admitted::Made(running) => running.result().await.map(Outcome::from),
         }
@@ -98,14 +103,14 @@ impl Control {
 
     /// Starts a run and gives its events as they happen.
     pub async fn start_run(&self, caller: &Caller, spec: RunSpec) -> Result<Running> {
-        match self.admit_run(caller, spec).await? {
+        match self.admit_run(caller, spec, None).await? {
             Admitted::New(shot) => one_shot::start(&self.0, *shot).await,
             Admitted::Made(running) => Ok(running),
         }
     }
 
     #[tracing::instrument(level = "debug", name = "begin_run", skip_all, fields(run))]
-    async fn admit_run(&self, caller: &Caller, mut spec: RunSpec) -> Result<Admitted> {
+    async fn admit_run(&self, caller: &Caller, mut spec: RunSpec, given: Option<RunId>) -> Result<Admitted> {
         caller.require(Scope::Run)?;
         self.0.accepts_work()?;
         let tenant = self.0.quotas.of(caller.tenant);
@@ -119,15 +124,15 @@ impl Control {
             self.0.check_run_routing(&spec, &limits)?;
         }
         tenant.count_run()?;
+        let id = given.unwrap_or_else(RunId::random);
         let lead = match self.0.seek_result(caller, &spec, &prepared).await? {
             Sought::Found(made) => {
-                return Box::pin(self.0.give_again(caller, &made, &prepared)).await.map(Admitted::Made);
+                return Box::pin(self.0.give_again(caller, id, &made, &prepared)).await.map(Admitted::Made);
             }
             Sought::Lead(lead) => Some(lead),
             Sought::Wait(_) | Sought::Off => None,
         };
         let max_cost = self.0.most(max_cost, &mut spec.routing);
-        let id = RunId::random();
         let opening = Opening {
             kind: EntryKind::Run,
             object: id.to_string(),
@@ -163,7 +168,8 @@ impl Control {
             entry: Some(Box::new(account.entry().clone())),
         };
         let begun = body(&EventBodyView::ExecuteStart { exec: None, run: Some(id) });
-        let beginning = Beginning { row, told: begun, audit: caller.audit("run.create", id) };
+        let firm = given.is_some() && self.0.store.is_shared();
+        let beginning = Beginning { row, told: begun, audit: caller.audit("run.create", id), firm };
         if let Some(trace) = &caller.traceparent
             // What is given to others must not depend on who asked first.
             && !spec.cache

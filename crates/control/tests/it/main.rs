@@ -11,6 +11,7 @@ mod files;
 mod fork;
 mod kernel;
 mod lifecycle;
+mod once;
 mod recovery;
 mod rest;
 mod run_cache;

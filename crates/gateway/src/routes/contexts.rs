@@ -4,7 +4,7 @@ use axum::Json as Answer;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
-use sandstorm_control::server::{Caller, NewContext};
+use sandstorm_control::server::{Caller, NewContext, OneContext};
 use sandstorm_types::{ContextId, SandboxId};
 
 use super::execs;
@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::idempotency::{self, Creation};
 use crate::ids::{Id, Ids};
 use crate::json::{self, Json};
-use crate::problem::ApiResult;
+use crate::problem::{ApiError, ApiResult};
 use crate::sse;
 use crate::wire::{ContextBody, ContextList, CreateContext, Execute, ResultBody};
 
@@ -35,10 +35,10 @@ pub(crate) async fn create(
     let new = NewContext::from(value);
     let route = format!("/v1/sandboxes/{sandbox}/contexts");
     let location = format!("{route}/");
-    let creation = Creation { route: &route, status: StatusCode::CREATED, location: &location };
-    let make =
-        Box::pin(async { app.control.create_context(&caller, sandbox, new).await.map(ContextBody::from) });
-    idempotency::create(&app, &caller, &headers, &bytes, creation, make).await
+    let creation =
+        Creation { route: &route, status: StatusCode::CREATED, location: &location, refused: ApiError::from };
+    let make = OneContext { sandbox, new };
+    idempotency::create(&app, &caller, &headers, &bytes, creation, make, ContextBody::from).await
 }
 
 /// Interpreters of a sandbox.

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use sandstorm_control::server::{Attached, Caller, NewExec};
+use sandstorm_control::server::{Attached, Caller, NewExec, OneExec, OneStart};
 use sandstorm_provider::ExecSignal;
 use sandstorm_types::{ExecId, SandboxId};
 
@@ -16,7 +16,7 @@ use crate::body;
 use crate::idempotency::{self, Creation};
 use crate::ids::{Id, Ids};
 use crate::json::Json;
-use crate::problem::ApiResult;
+use crate::problem::{ApiError, ApiResult};
 use crate::query::Query;
 use crate::sse::{self, Ends};
 use crate::wire::{ExecBody, ExecList, ResultBody, SignalRequest, StartExec};
@@ -44,19 +44,21 @@ pub(crate) async fn start(
     let route = format!("/v1/sandboxes/{sandbox}/exec");
     if background {
         let location = format!("/v1/sandboxes/{sandbox}/execs/");
-        let creation = Creation { route: &route, status: StatusCode::ACCEPTED, location: &location };
-        let begin = Box::pin(async {
-            let attached = app.control.exec(&caller, sandbox, new).await?;
-            Ok(ExecBody::from(attached.view))
-        });
-        return idempotency::create(&app, &caller, &headers, &bytes, creation, begin).await;
+        let creation = Creation {
+            route: &route,
+            status: StatusCode::ACCEPTED,
+            location: &location,
+            refused: ApiError::from,
+        };
+        let begin = OneStart { sandbox, new };
+        return idempotency::create(&app, &caller, &headers, &bytes, creation, begin, ExecBody::from).await;
     }
     if sse::wanted(&headers) {
         idempotency::refuse(&headers)?;
         return follow(&app, &caller, sandbox, new).await;
     }
-    let creation = Creation { route: &route, status: StatusCode::OK, location: "" };
-    let run = Box::pin(app.control.exec_to_end_whole(&caller, sandbox, new));
+    let creation = Creation { route: &route, status: StatusCode::OK, location: "", refused: ApiError::from };
+    let run = OneExec { sandbox, new };
     idempotency::create_result(&app, &caller, &headers, &bytes, creation, run).await
 }
 

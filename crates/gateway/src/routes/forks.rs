@@ -3,7 +3,7 @@
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use sandstorm_control::server::{Caller, NewFork};
+use sandstorm_control::server::{Caller, NewFork, OneFork};
 use sandstorm_provider::Error;
 use sandstorm_types::SandboxId;
 
@@ -30,15 +30,15 @@ pub(crate) async fn fork(
     let Json { value, bytes, room: _room } = body;
     let new = NewFork::from(value);
     let route = format!("/v1/sandboxes/{id}/fork");
-    let creation = Creation { route: &route, status: StatusCode::CREATED, location: "" };
-    let mut unable = false;
-    let make = Box::pin(async {
-        let forks = app.control.fork_sandbox(&caller, id, new).await;
-        forks.map(ForkList::from).inspect_err(|error| unable = lacks_ability(error))
-    });
-    let answer = idempotency::create(&app, &caller, &headers, &bytes, creation, make).await;
-    let status = |error: ApiError| if unable { error.status(StatusCode::NOT_IMPLEMENTED) } else { error };
-    answer.map_err(status)
+    let creation = Creation { route: &route, status: StatusCode::CREATED, location: "", refused };
+    let make = OneFork { source: id, new };
+    idempotency::create(&app, &caller, &headers, &bytes, creation, make, ForkList::from).await
+}
+
+fn refused(error: Error) -> ApiError {
+    let unable = lacks_ability(&error);
+    let refused = ApiError::from(error);
+    if unable { refused.status(StatusCode::NOT_IMPLEMENTED) } else { refused }
 }
 
 /// Whether nothing about the request would help: this server cannot fork at all.

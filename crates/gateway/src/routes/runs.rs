@@ -5,14 +5,14 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use sandstorm_control::server::{Caller, RunQuery};
+use sandstorm_control::server::{Caller, OneRun, RunQuery};
 use sandstorm_types::RunId;
 
 use crate::app::App;
 use crate::idempotency::{self, Creation};
 use crate::ids::Id;
 use crate::json::Json;
-use crate::problem::ApiResult;
+use crate::problem::{ApiError, ApiResult};
 use crate::query::Query;
 use crate::sse::{self, Ends};
 use crate::wire::{ResultBody, RunBody, RunList, StartRun};
@@ -35,9 +35,13 @@ pub(crate) async fn start(
     let Json { value, bytes, room: _room } = body;
     let spec = value.into_spec()?;
     if !sse::wanted(&headers) {
-        let creation = Creation { route: "/v1/runs", status: StatusCode::OK, location: "/v1/runs/" };
-        let run = Box::pin(app.control.run_whole(&caller, spec));
-        return idempotency::create_result(&app, &caller, &headers, &bytes, creation, run).await;
+        let creation = Creation {
+            route: "/v1/runs",
+            status: StatusCode::OK,
+            location: "/v1/runs/",
+            refused: ApiError::from,
+        };
+        return idempotency::create_result(&app, &caller, &headers, &bytes, creation, OneRun(spec)).await;
     }
     idempotency::refuse(&headers)?;
     let seat = app.control.open_stream(&caller)?;

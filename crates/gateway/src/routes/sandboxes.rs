@@ -6,7 +6,7 @@ use axum::Json as Answer;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use sandstorm_control::server::{Caller, NewSandbox, SandboxQuery};
+use sandstorm_control::server::{Caller, NewSandbox, OneSandbox, SandboxQuery};
 use sandstorm_types::{Labels, Phase, SandboxId, Timestamp};
 
 use crate::app::App;
@@ -33,10 +33,14 @@ pub(crate) async fn create(
 ) -> ApiResult<Response> {
     let Json { value, bytes, room: _room } = body;
     let new = NewSandbox::from(value);
-    let creation =
-        Creation { route: "/v1/sandboxes", status: StatusCode::CREATED, location: "/v1/sandboxes/" };
-    let make = Box::pin(async { app.control.create_sandbox(&caller, new).await.map(SandboxBody::from) });
-    idempotency::create(&app, &caller, &headers, &bytes, creation, make).await
+    let creation = Creation {
+        route: "/v1/sandboxes",
+        status: StatusCode::CREATED,
+        location: "/v1/sandboxes/",
+        refused: ApiError::from,
+    };
+    let make = OneSandbox(new);
+    idempotency::create(&app, &caller, &headers, &bytes, creation, make, SandboxBody::from).await
 }
 
 /// Sandboxes of the tenant, newest first.

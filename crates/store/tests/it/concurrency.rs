@@ -40,7 +40,7 @@ async fn busy(store: Store, tenant: TenantId, round: i64) {
     let ended =
         store.end_cell(tenant, cell.id, &end, context.id, &ContextChanges::default(), &[json!(2)]).await;
     assert!(ended.unwrap().is_some());
-    store.begin_idempotent(tenant, "r", &round.to_string(), b"", Timestamp::now()).await.unwrap();
+    store.begin_idempotent(tenant, "r", &round.to_string(), b"", "x", Timestamp::now()).await.unwrap();
     let run = run(tenant, round);
     store.insert_run(&run, &[json!(3)], &audit("run")).await.unwrap();
     let end =

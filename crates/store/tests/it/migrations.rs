@@ -3,13 +3,15 @@
 use std::fs;
 
 use sandstorm_store::testing::{VERSIONS, look, meddle, open_at_version};
-use sandstorm_store::{Begun, LedgerQuery, LedgerSum, SandboxFilter, SnapshotFilter, Store, StoreError};
+use sandstorm_store::{
+    Begun, LedgerQuery, LedgerSum, Left, SandboxFilter, SnapshotFilter, Store, StoreError,
+};
 use sandstorm_types::{ByteSize, ContextId, ExecId, RunId, SandboxId, State, TenantId, Usd};
 use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 8] = [
+const FIXTURES: [&str; 9] = [
     include_str!("fixtures/v1.sql"),
     include_str!("fixtures/v2.sql"),
     include_str!("fixtures/v3.sql"),
@@ -18,6 +20,7 @@ const FIXTURES: [&str; 8] = [
     include_str!("fixtures/v6.sql"),
     include_str!("fixtures/v7.sql"),
     include_str!("fixtures/v8.sql"),
+    include_str!("fixtures/v9.sql"),
 ];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
@@ -52,7 +55,7 @@ async fn from_version(version: i64, url: Option<String>) {
     let store = Store::open(&config).await.unwrap();
     assert_eq!(
         look(&store, "SELECT CAST(MAX(version) AS TEXT) AS value FROM schema_versions").await.unwrap(),
-        ["8"]
+        ["9"]
     );
     check_version_1(&store).await;
     if version >= 2 {
@@ -64,6 +67,9 @@ async fn from_version(version: i64, url: Option<String>) {
         check_version_3(&store).await;
         let cached = store.usage(tenant(), 19675, 19675).await.unwrap()[0].used.cached_runs;
         assert_eq!(cached, if version >= 4 { 6 } else { 0 });
+    }
+    if version >= 9 {
+        check_version_9(&store).await;
     }
     let everything = LedgerQuery::of(Some(tenant()), at(0), at(i64::MAX));
     let cost = store.ledger_sums(&everything).await.unwrap();
@@ -137,9 +143,19 @@ async fn check_version_2(store: &Store) {
         events.iter().map(|event| (event.seq, event.sandbox)).collect::<Vec<_>>(),
         [(1, Some(sandbox())), (2, None)]
     );
-    let begun =
-        store.begin_idempotent(tenant(), "POST /v1/runs", "k", b"a", at(1_700_000_000_014)).await.unwrap();
-    assert_eq!(begun, Begun::New, "whoever began it is not known to live");
+    let left = Left { object: None, note: None, begun_at: at(1_700_000_000_013) };
+    assert_eq!(claim(store, "k").await, Begun::Left(left), "whoever began it is not known to live");
+}
+
+async fn check_version_9(store: &Store) {
+    let (object, note) = (Some("what it makes".to_owned()), Some("a note".to_owned()));
+    let left = Left { object, note, begun_at: at(1_700_000_000_014) };
+    assert_eq!(claim(store, "claimed").await, Begun::Left(left));
+}
+
+async fn claim(store: &Store, key: &str) -> Begun {
+    let at = at(1_700_000_000_015);
+    store.begin_idempotent(tenant(), "POST /v1/runs", key, b"a", "x", at).await.unwrap()
 }
 
 async fn check_version_3(store: &Store) {
@@ -153,11 +169,11 @@ async fn check_version_3(store: &Store) {
 }
 
 async fn a_newer_database_is_refused(case: Case) {
-    meddle(&case.store, "INSERT INTO schema_versions VALUES (9, 'x', 'x', 0)").await.unwrap();
+    meddle(&case.store, "INSERT INTO schema_versions VALUES (10, 'x', 'x', 0)").await.unwrap();
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 8 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 8: use the newer program";
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 9 }), "{error:?}");
+    let text = "the database has version 99, this program knows versions up to 9: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 

@@ -52,7 +52,7 @@ async fn only_what_is_old_and_over_goes(case: Case) {
         attempts: Vec::new(),
     };
     store.end_run(local, ended.id, &end, &[]).await.unwrap();
-    store.begin_idempotent(local, "r", "k", b"", at(10)).await.unwrap();
+    store.begin_idempotent(local, "r", "k", b"", "x", at(10)).await.unwrap();
     store.append_event(local, None, at(1000), &json!("young")).await.unwrap();
 
     assert_eq!(store.sweep(Retention::default()).await.unwrap(), Swept::default());

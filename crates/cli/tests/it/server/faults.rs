@@ -23,7 +23,7 @@ fn killing_the_server_two_hundred_times_loses_nothing() {
 }
 
 /// Nobody is to be held up by quotas here.
-const UNHURRIED: [(&str, &str); 2] =
+pub(super) const UNHURRIED: [(&str, &str); 2] =
     [("SANDSTORM_QUOTAS_RUNS_PER_MINUTE", "1000000"), ("SANDSTORM_QUOTAS_REQUESTS_PER_SECOND", "1000000")];
 
 /// Sandboxes that live through every kill.
@@ -316,7 +316,7 @@ fn a_client_that_goes_takes_its_program_along() {
 }
 
 /// Sends a request and reads nothing.
-fn cut_off(port: u16, request: &Request) -> std::net::TcpStream {
+pub(super) fn cut_off(port: u16, request: &Request) -> std::net::TcpStream {
     use std::io::Write;
     let mut socket = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut head = format!("{} {} HTTP/1.1\r\nhost: x\r\n", request.method, request.target);

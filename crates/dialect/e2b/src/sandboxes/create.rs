@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use ring::digest::{SHA256, digest};
-use sandstorm_control::server::{Answer, Caller, NewSandbox};
+use sandstorm_control::server::{Answer, Caller, Keyed, NewSandbox, OneSandbox, SandboxView};
 use sandstorm_e2b_wire::IDEMPOTENCY_KEY;
 use sandstorm_types::{EnvMap, Labels, OnEnd, SandboxId, Template};
 use serde::Deserialize;
@@ -115,13 +115,14 @@ impl Dialect {
         new: NewSandbox,
     ) -> Result<SandboxId, Refusal> {
         let hash = digest(&SHA256, body).as_ref().try_into().expect("SHA-256 has 32 bytes");
-        let work = Box::pin(async {
-            let id = self.control.create_sandbox(caller, new).await?.id;
-            let body = Bytes::from(id.bare());
-            Ok(Answer { status: 201, content_type: "text/plain".to_owned(), body })
-        });
-        let answered = self.control.idempotent(caller, "POST /v2/sandboxes", key, hash, work).await;
-        let body = answered.map_err(|error| Refusal::from(error).hard())?.answer.body;
+        let keyed = Keyed { route: "POST /v2/sandboxes", key, body_hash: hash };
+        let write = |made: SandboxView| {
+            let body = Bytes::from(made.id.bare());
+            Answer { status: 201, content_type: "text/plain".to_owned(), body }
+        };
+        let answered = Box::pin(self.control.once(caller, keyed, OneSandbox(new), write)).await;
+        let answer = answered.and_then(|answered| answered.answer);
+        let body = answer.map_err(|error| Refusal::from(error).hard())?.body;
         let id = str::from_utf8(&body).ok().and_then(|id| SandboxId::from_bare(id).ok());
         id.ok_or_else(|| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "a kept answer cannot be read"))
     }
