@@ -25,7 +25,7 @@ pub(crate) enum Compiled {
     /// An archive of the build folder.
     Artifact(Artifact),
     /// The compiler said no, behind these walls.
-    Refused(Executed, Box<Walls>),
+    Refused(Box<Executed>, Box<Walls>),
 }
 
 /// Largest artifact that is carried over.
@@ -106,7 +106,7 @@ impl Runner {
             };
             return self.keep_artifact(archive, key).await.map(Compiled::Artifact);
         }
-        Ok(Compiled::Refused(executed, Box::new(sandbox.stated_walls())))
+        Ok(Compiled::Refused(Box::new(executed), Box::new(sandbox.stated_walls())))
     }
 
     /// Writes what the compiler made to a file, which the cache keeps where there is one.

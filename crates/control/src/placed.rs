@@ -163,7 +163,7 @@ impl Runner {
                 times.compile = Some(milliseconds(compile_began));
                 match compiled {
                     Compiled::Artifact(artifact) => self.place_artifact(cx, &sandbox.id, artifact).await?,
-                    Compiled::Refused(executed, walls) => return Ok(Ran::Refused(executed, walls)),
+                    Compiled::Refused(executed, walls) => return Ok(Ran::Refused(*executed, walls)),
                 }
             }
         }

@@ -213,7 +213,7 @@ impl Runner {
                 Compiled::Artifact(bytes) => artifact = Some(bytes),
                 Compiled::Refused(executed, walls) => {
                     times.total = milliseconds(began);
-                    let result = outcome::of_refused_compile(executed, *walls, self.provider.info(), times);
+                    let result = outcome::of_refused_compile(*executed, *walls, self.provider.info(), times);
                     return Ok(self.finished(cx, result.into(), None, layer));
                 }
             }
