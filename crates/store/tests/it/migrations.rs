@@ -191,7 +191,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 8);
+    assert_eq!(before.len(), 9);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -221,7 +221,8 @@ async fn servers_that_start_together_migrate_once() {
                 "0005_fewer_pages",
                 "0006_ledger",
                 "0007_metered",
-                "0008_snapshots"
+                "0008_snapshots",
+                "0009_claims"
             ]
         );
     }
@@ -239,5 +240,5 @@ async fn released_migrations_are_frozen() {
     }
     let frozen = include_str!("fixtures/checksums.txt").lines().collect::<Vec<_>>();
     assert!(found.iter().zip(&frozen).all(|(found, frozen)| found == frozen), "{found:#?}");
-    assert_eq!(frozen.len(), 16);
+    assert_eq!(frozen.len(), 18);
 }
