@@ -74,9 +74,7 @@ fn run(runtime: &tokio::runtime::Runtime, world: &World, name: &str, case: world
     let began = Instant::now();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         runtime.block_on(async {
-            tokio::time::timeout(longest(), case(world))
-                .await
-                .expect("the case takes too long");
+            tokio::time::timeout(longest(), case(world)).await.expect("the case takes too long");
         });
     }));
     let word = if outcome.is_ok() { "ok" } else { "FAILED" };

@@ -120,21 +120,23 @@ fn what_is_anothers_is_as_absent_for_foreign_apis_as_what_never_was() {
     let (bare, never) = (sandbox.rsplit('_').next().unwrap(), "a".repeat(26));
     let saved = server.post(&format!("/sandboxes/{bare}/snapshots"), &json!({ "name": "mine" }));
     let saved = saved.expect(201)["snapshotID"].as_str().unwrap().to_owned();
+    let unsaved = format!("{}_{never}", saved.split_once('_').unwrap().0);
     // What is looked for is there for who owns it.
-    for path in [format!("/sandboxes/{bare}"), format!("/templates/{saved}")] {
-        assert_eq!(server.get(&path).status, 200, "{path}");
-    }
+    let is_saved = || server.get("/snapshots").expect(200).to_string().contains(&saved);
+    assert!(server.get(&format!("/sandboxes/{bare}")).status == 200 && is_saved());
     let named = |route: &&Route| route.path.contains("{id}") || route.path.contains("{alias}");
     for route in routes(E2B, "", "pub fn routes").iter().filter(named) {
         // Of a snapshot too, where a template is named.
-        let real = if route.path.contains("template") { saved.as_str() } else { bare };
-        let answers = [real, never.as_str()].map(|id| {
+        let ids =
+            if route.path.contains("template") { [saved.as_str(), &unsaved] } else { [bare, never.as_str()] };
+        let answers = ids.map(|id| {
             let answer = ask(&server, route, Some(&stranger), id);
             (answer.status, answer.text().replace(id, "ID"))
         });
         assert_eq!(answers[0], answers[1], "{route:?}");
         assert!(matches!(answers[0].0, 400 | 404), "{route:?}: {answers:?}");
     }
+    assert!(is_saved(), "another one removed it");
     // Names of sessions are everybody's own: one that another has is one that never was. Those that read come first,
     // what is made is the stranger's own.
     let named = "00000000-0000-4000-8000-000000000001";
