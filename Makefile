@@ -54,7 +54,7 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	scripts/setup.sh k8s
 	$(MAKE) lint
 	scripts/kubernetes.sh build node
-	$(CARGO) test --workspace --locked -- --include-ignored
+	SANDSTORM_RACE_ROUNDS=12500 $(CARGO) test --workspace --locked -- --include-ignored
 	scripts/kernels.sh test all
 	scripts/check-docs.sh
 	scripts/fuzz-api.sh 100

@@ -23,6 +23,9 @@ const PAGE: u32 = 1000;
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Check that no record was changed, removed, added or moved
+    ///
+    /// What was recorded after the last anchored record could be cut off unseen. A server anchors every hundredth record, and
+    /// each within half a minute; how many are not anchored yet is said.
     #[command(after_help = "Exit codes: 0 the chain is whole; 1 it is not.")]
     Verify {
         /// Print JSON
@@ -41,9 +44,16 @@ pub(crate) enum AuditCommand {
 }
 
 /// `sandstorm backup`.
+///
+/// Beside the copy its audit anchor is written, as `FILE.anchor`. The anchor is taken first and then brought up to the
+/// end of the copy, so that both together verify, whatever the server wrote meanwhile.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 both were written and the audit of the copy is whole; 1 they were not written, or it \
+                        is not, which is said."
+)]
 pub(crate) struct BackupCommand {
-    /// Where to write the copy; nothing may be there yet
+    /// Where to write the copy; neither it nor `FILE.anchor` may be there yet
     file: PathBuf,
 }
 
@@ -60,21 +70,44 @@ pub(crate) fn audit(shared: &Shared, command: AuditCommand) -> anyhow::Result<Ex
 pub(crate) fn backup(shared: &Shared, command: &BackupCommand) -> anyhow::Result<ExitCode> {
     let loaded = configuration::load(shared)?;
     let database = crate::serve::database(&loaded)?;
-    match ServerUser::choose(&loaded)? {
+    let copy = Copy::at(&command.file);
+    let report = match ServerUser::choose(&loaded)? {
         None => {
             let home = Home::visit(&loaded)?;
-            opened(&home.store(database, loaded.config.database.durability)?, async |store, _| {
-                Ok(store.backup(&command.file).await?)
-            })
-            .context("the backup was not made")?;
+            let records = home.store(database, loaded.config.database.durability)?;
+            opened(&records, async |store, _| Ok(store.backup(&copy.database, &copy.anchor).await?))
+                .context("the backup was not made")?
         }
-        Some(user) => {
-            backup_as_root(&loaded, user, database, &command.file).context("the backup was not made")?
-        }
+        Some(user) => backup_as_root(&loaded, user, database, &copy).context("the backup was not made")?,
+    };
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "wrote {}", copy.database.display())?;
+    writeln!(stdout, "wrote {}", copy.anchor.display())?;
+    note(
+        "secrets/ of the state directory belongs to a backup too; keep a copy of it where fewer can read it",
+    );
+    if report.is_sound() {
+        return Ok(ExitCode::SUCCESS);
     }
-    writeln!(std::io::stdout().lock(), "wrote {}", command.file.display())?;
-    note("secrets/ and audit.anchor of the state directory belong to a backup too; copy them beside it");
-    Ok(ExitCode::SUCCESS)
+    for finding in &report.tampering {
+        note(&format!("the audit: {finding}"));
+    }
+    note("the copy is as the database is, whose audit is NOT whole");
+    Ok(ExitCode::FAILURE)
+}
+
+/// The two files of a backup.
+struct Copy {
+    database: PathBuf,
+    anchor: PathBuf,
+}
+
+impl Copy {
+    fn at(database: &Path) -> Self {
+        let mut anchor = database.as_os_str().to_owned();
+        anchor.push(".anchor");
+        Self { database: database.to_owned(), anchor: anchor.into() }
+    }
 }
 
 /// The server's user can write no file where root wants it, and root opens no database in that user's directory: the
@@ -83,24 +116,38 @@ fn backup_as_root(
     loaded: &Loaded,
     user: ServerUser,
     database: Option<String>,
-    to: &Path,
-) -> anyhow::Result<()> {
+    to: &Copy,
+) -> anyhow::Result<AuditReport> {
     let home = Home::open(loaded, Some(user))?;
-    let draft = home.draft();
-    let mut content = user.act(|| {
+    let draft = Copy::at(&home.draft());
+    let (report, mut content, mut anchor) = user.act(|| {
         let records = home.store(database, loaded.config.database.durability)?;
-        let made = opened(&records, async |store, _| Ok(store.backup(&draft).await?));
-        let content = made.and_then(|()| File::open(&draft).context("could not read the draft"));
-        let _ = std::fs::remove_file(&draft);
-        content
+        let made =
+            opened(&records, async |store, _| Ok(store.backup(&draft.database, &draft.anchor).await?));
+        let read = |path: &Path| File::open(path).context("could not read the draft");
+        let made = made.and_then(|report| Ok((report, read(&draft.database)?, read(&draft.anchor)?)));
+        let _ = std::fs::remove_file(&draft.database);
+        let _ = std::fs::remove_file(&draft.anchor);
+        made
     })?;
+    // The anchor first: where the copy is, its anchor is too.
+    hand_over(&mut anchor, &to.anchor)?;
+    if let Err(error) = hand_over(&mut content, &to.database) {
+        let _ = std::fs::remove_file(&to.anchor);
+        return Err(error);
+    }
+    Ok(report)
+}
+
+/// Copies what root was handed to where root wants it, which nothing is yet.
+fn hand_over(content: &mut File, to: &Path) -> anyhow::Result<()> {
     let mut name = to.as_os_str().to_owned();
     name.push(format!(".{}.partial", std::process::id()));
     let partial = PathBuf::from(name);
     let failed = || format!("could not write {}", to.display());
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
-    let written = std::io::copy(&mut content, &mut file)
+    let written = std::io::copy(content, &mut file)
         .and_then(|_| file.sync_all())
         // A link, unlike a rename, does not replace what is there.
         .and_then(|()| std::fs::hard_link(&partial, to));
@@ -138,14 +185,19 @@ fn show_report(report: &AuditReport, json: bool) -> anyhow::Result<ExitCode> {
     let whole = report.is_sound();
     if json {
         let findings: Vec<String> = report.tampering.iter().map(ToString::to_string).collect();
-        let told = serde_json::json!({ "whole": whole, "records": report.records, "findings": findings });
+        let told = serde_json::json!({ "whole": whole, "records": report.records,
+            "not_anchored": report.unanchored, "findings": findings });
         writeln!(stdout, "{told}")?;
     } else {
         for finding in &report.tampering {
             writeln!(stdout, "{}", safe(&finding.to_string()))?;
         }
         let word = if whole { "the chain is whole" } else { "the chain is NOT whole" };
-        writeln!(stdout, "{} records: {word}", report.records)?;
+        writeln!(
+            stdout,
+            "{} records, {} of them not anchored yet: {word}",
+            report.records, report.unanchored
+        )?;
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

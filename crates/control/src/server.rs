@@ -133,6 +133,8 @@ pub struct Settings {
     /// The longest lifetime that may be asked for.
     pub longest_lifetime: Duration,
     pub retention: Retention,
+    /// How often what the audit newly has is anchored: for so long somebody who can write the database could cut it off unseen.
+    pub anchor_every: Duration,
     pub run_cache: RunCacheLimits,
     /// What one tenant may keep of saved sandboxes.
     pub snapshots: SnapshotLimits,

@@ -5,9 +5,14 @@
 //! every so many records a checkpoint is signed with a key that is not in the database and appended to the anchor, a
 //! file beside it whose lines form a signed chain too. Whoever copies that file elsewhere can also tell when database
 //! *and* anchor were put back together to an earlier day; on one machine alone nothing can.
+//!
+//! What was recorded after the last anchored record is held by nothing outside the database: whoever can write that can
+//! change those records, or cut them off, unseen. The window is bounded by number (`checkpoint_every`) and, where
+//! [`Store::anchor_recent`] is called again and again, by time; a report says how many records are in it.
 
 mod anchor;
 mod chain;
+mod copying;
 mod diagnosis;
 #[cfg(feature = "testing")]
 pub(crate) mod forge;
@@ -108,6 +113,17 @@ impl Store {
         let seq = self.write(None, async |writing| writing.checkpoint().await.map(Done::Keep)).await?;
         self.chain().anchor().await;
         Ok(seq)
+    }
+
+    /// Signs and anchors where the chain is now, if there are records that no checkpoint speaks of. Whoever does this from
+    /// time to time bounds by time, too, what somebody with the database could cut off unseen.
+    pub async fn anchor_recent(&self) -> Result<()> {
+        if self.chain().has_recent() {
+            return self.checkpoint_audit().await.map(drop);
+        }
+        // What could not be written to the anchor before.
+        self.chain().anchor().await;
+        Ok(())
     }
 
     /// Checks every record of the key's node against the chain, the signed checkpoints and the anchor file.

@@ -87,13 +87,19 @@ impl Database {
         }
     }
 
-    pub(crate) async fn backup(&self, to: &Path) -> Result<()> {
+    /// A consistent copy in a new file with mode 0600.
+    pub(crate) async fn copy_to(&self, to: &Path) -> Result<()> {
         match self {
-            Self::Sqlite(readers) => readers.backup(to).await,
+            Self::Sqlite(readers) => readers.copy_to(to).await,
             Self::Postgres(_) => Err(StoreError::Unsupported {
-                what: "this store is a PostgreSQL database: back it up with pg_dump",
+                what: "this store is a PostgreSQL database: copy audit.anchor first, then run pg_dump",
             }),
         }
+    }
+
+    /// A SQLite file that belongs to nobody else, to be read.
+    pub(crate) fn of_file(path: &Path) -> Self {
+        Self::Sqlite(Arc::new(sqlite::Readers::new(path.to_owned(), 1)))
     }
 
     /// Ends what reads.

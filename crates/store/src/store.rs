@@ -1,6 +1,5 @@
 //! The handle: opening, health, backup, closing.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -56,11 +55,6 @@ impl Store {
     /// Whether the database answers.
     pub async fn health(&self) -> Result<()> {
         self.database().row(sql("SELECT id FROM tenants LIMIT 1")).await.map(drop)
-    }
-
-    /// A consistent copy in a new file with mode 0600, while others go on. SQLite only.
-    pub async fn backup(&self, to: &Path) -> Result<()> {
-        self.settled().await?.backup(to).await
     }
 
     /// Anchors the audit and closes all connections.

@@ -24,6 +24,9 @@ use crate::mcp;
 /// What the kernel says of this machine's memory.
 const MEMINFO: &str = "/proc/meminfo";
 
+/// For so long at most what the audit newly has is held by the database alone.
+const ANCHOR_EVERY: Duration = Duration::from_secs(30);
+
 pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Settings> {
     let config = &loaded.config;
     let (quotas, admission, sandbox) = (&config.quotas, &config.admission, &config.sandbox);
@@ -53,6 +56,7 @@ pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Setting
             audit: config.retention.audit,
             ledger: config.retention.ledger,
         },
+        anchor_every: ANCHOR_EVERY,
         run_cache: RunCacheLimits {
             max_bytes: config.run_cache.max_bytes.as_u64(),
             max_age: config.run_cache.max_age,

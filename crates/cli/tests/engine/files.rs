@@ -245,11 +245,48 @@ fn archive(name: &str, mode: u32, size: u64) -> Vec<u8> {
     header
 }
 
+/// Rounds of the race that the ordinary tests take, and the number of swaps below which it was none. The long run is asked
+/// for by `SANDSTORM_RACE_ROUNDS`.
+const ROUNDS: usize = 400;
+const SWAPS: u64 = 100_000;
+/// Operations at the same time.
+const AT_ONCE: usize = 8;
+
+/// Swaps folders and links as fast as it can, makes what others removed, and counts.
+const SWAP: &str = r"
+import ctypes, os
+libc = ctypes.CDLL(None)
+def make(folder, link, target):
+    try: os.makedirs(folder)
+    except OSError: pass
+    try: os.symlink(target, link)
+    except OSError: pass
+def run(pairs):
+    swaps = 0
+    while True:
+        for _ in range(500):
+            for folder, link, target in pairs:
+                if libc.renameat2(-100, folder, -100, link, 2) == 0: swaps += 1
+                else: make(folder, link, target)
+        with open('/tmp/n', 'w') as count: count.write(str(swaps))
+        os.rename('/tmp/n', '/tmp/swaps')
+";
+
+/// The guest swaps a folder and a link as fast as it can, while every operation that changes something goes through that
+/// name: one link is to a folder of the host that the sandbox does not have, one to a folder of the sandbox that was not
+/// named.
 async fn swapped_folders_never_lead_out(world: &World) {
-    let swap = "import ctypes, os\nlibc = ctypes.CDLL(None)\nos.makedirs('real', exist_ok=True)\n\
-                open('real/file', 'w').write('inside')\nos.symlink('/etc', 'link')\n\
-                while True: libc.renameat2(-100, b'real', -100, b'link', 2)\n";
-    let sandbox = world.sandbox(&[]).await;
+    let rounds = std::env::var("SANDSTORM_RACE_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let host = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(host.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let canary = host.path().join("file");
+    std::fs::write(&canary, "canary of the host").unwrap();
+    std::fs::set_permissions(&canary, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let sandbox = world.prepared("mkdir beside; echo 'canary beside' > beside/kept").await;
+    let swap = format!(
+        "{SWAP}pairs = [(b'real', b'link', {:?}), (b'tree/in', b'tree/way', '/workspace/beside')]\nrun(pairs)\n",
+        host.path()
+    );
     world
         .provider
         .write_file(&world.cx, &sandbox, &path("/tmp/swap.py"), Bytes::from(swap).into())
@@ -258,22 +295,55 @@ async fn swapped_folders_never_lead_out(world: &World) {
     let mut swapper = ExecRequest::program(["/usr/bin/python3", "/tmp/swap.py"]);
     swapper.background = true;
     let exec = world.provider.exec(&world.cx, &sandbox, swapper).await.unwrap();
-    let began = std::time::Instant::now();
-    let mut reads = 0;
-    while began.elapsed() < Duration::from_secs(4) || reads <= 20 {
-        // Whatever comes is the sandbox's own, or nothing: `/etc/file` does not exist, and neither is the host's.
-        if let Ok(content) = world.read(&sandbox, "real/file").await {
-            let content = String::from_utf8_lossy(&content).into_owned();
-            assert!(["inside", "written", ""].contains(&content.as_str()), "{content}");
-        }
-        let _ = world.write(&sandbox, "real/file", "written").await;
-        let remove = FileOp::Remove { path: path("real/file"), recursive: false };
-        let _ = world.operate(&sandbox, remove).await;
-        reads += 1;
+    let swaps = async || {
+        let count = world.read(&sandbox, "/tmp/swaps").await.unwrap_or_default();
+        String::from_utf8_lossy(&count).parse::<u64>().unwrap_or(0)
+    };
+    let give_up = std::time::Instant::now() + PATIENCE;
+    while swaps().await == 0 {
+        assert!(std::time::Instant::now() < give_up, "nothing is swapped");
     }
-    assert!(!std::path::Path::new("/etc/file").exists(), "a file was written to the host");
+    let round = async |_: usize| {
+        let mut hits = [0_usize; 2];
+        // What comes is what was written here, or nothing.
+        if let Ok(content) = world.read(&sandbox, "real/file").await {
+            assert_eq!(String::from_utf8_lossy(&content), "written");
+        }
+        let wrote = world.write(&sandbox, "real/file", "written").await;
+        hits[usize::from(wrote.is_err())] += 1;
+        let operations = [
+            FileOp::SetMode { path: path("real/file"), mode: 0o600 },
+            FileOp::Move { from: path("real/file"), to: path("real/other") },
+            FileOp::Remove { path: path("real/file"), recursive: false },
+            // What is unpacked or removed as a tree is what was named, never what a link in it leads to.
+            FileOp::Unpack { path: path("tree"), archive: Bytes::from(archive("in/kept", 0o644, 4)).into() },
+            FileOp::Remove { path: path("tree/in"), recursive: true },
+            FileOp::MakeDir { path: path("tree/in") },
+        ];
+        for operation in operations {
+            let _ = world.operate(&sandbox, operation).await;
+        }
+        hits
+    };
+    let began = swaps().await;
+    let hits = futures_util::stream::iter(0..rounds).map(round).buffer_unordered(AT_ONCE);
+    let hits = hits.fold([0, 0], async |sum, hit| [sum[0] + hit[0], sum[1] + hit[1]]).await;
+    let give_up = std::time::Instant::now() + PATIENCE;
+    while swaps().await < began + SWAPS {
+        assert!(std::time::Instant::now() < give_up, "{} swaps are no race", swaps().await - began);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("  {} swaps; {} writes met the folder, {} the link", swaps().await - began, hits[0], hits[1]);
+    assert!(hits.iter().all(|count| *count > 0), "one of the two was never met: {hits:?}");
     drop(exec);
+    let beside = world.shell(&sandbox, "cat beside/kept").await;
+    assert_eq!(beside, "canary beside\n", "a tree that was not named was changed");
     world.destroy(sandbox).await;
+    let names: Vec<_> = std::fs::read_dir(host.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"], "a file came to the host");
+    assert_eq!(std::fs::read_to_string(&canary).unwrap(), "canary of the host");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&canary).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o666);
 }
 
 async fn a_deep_tree_with_locked_folders_is_removed(world: &World) {

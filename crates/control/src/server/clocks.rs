@@ -118,6 +118,15 @@ impl Inner {
             }
         });
         let inner = Arc::clone(self);
+        self.tasks.start("anchor", async move {
+            loop {
+                tokio::time::sleep(inner.settings.anchor_every).await;
+                if let Err(error) = inner.store.anchor_recent().await {
+                    tracing::warn!(%error, "the latest records of the audit could not be anchored");
+                }
+            }
+        });
+        let inner = Arc::clone(self);
         self.tasks.start("retention", async move {
             tokio::time::sleep(FIRST_SWEEP).await;
             loop {

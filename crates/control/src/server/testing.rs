@@ -37,6 +37,7 @@ pub fn settings() -> Settings {
         paused_for: DAY,
         longest_lifetime: DAY,
         retention: Retention { runs: DAY, events: DAY, audit: DAY, ledger: DAY },
+        anchor_every: DAY,
         reconcile_every: Duration::from_secs(300),
         price_age: DAY * 90,
         keyless: true,

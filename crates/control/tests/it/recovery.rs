@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandstorm_control::server::NewExec;
+use sandstorm_control::server::{NewExec, Settings};
 use sandstorm_provider::{CreateOptions, ListFilter, OpContext};
-use sandstorm_store::{Audit, Decision, RunRow, SandboxRow};
+use sandstorm_store::{Audit, AuditKey, Decision, RunRow, SandboxRow, StoreConfig, Tampering};
 use sandstorm_types::{
     Enforcement, EventBody, Phase, RunId, SandboxId, SandboxSpec, State, Status, TenantId, Timestamp,
 };
 
-use crate::world::{World, all, eventually, plain, shell};
+use crate::world::{World, all, eventually, plain, settings, shell};
 
 fn audit() -> Audit {
     Audit {
@@ -136,4 +136,43 @@ async fn timers_are_armed_again() {
         world.control.sandbox(&caller, id).await.unwrap().phase == Phase::Paused
     })
     .await;
+}
+
+/// Whoever can write the database can cut off what no anchor covers yet: so the server anchors what is new by the clock,
+/// however few records come.
+#[tokio::test]
+async fn the_latest_records_of_the_audit_are_anchored_by_the_clock() {
+    let settings = Settings { anchor_every: Duration::from_millis(50), ..settings() };
+    let world = World::with(settings).await;
+    let config = StoreConfig::in_directory(world.dir.path(), None, AuditKey::from_bytes([5; 32]));
+    let verify = || world.store.verify_audit(&config.audit_key, &config.audit_anchor);
+    for _ in 0..3 {
+        let before = verify().await.unwrap().last;
+        world.store.record_audit(&audit()).await.unwrap();
+        eventually("it is anchored", async || {
+            let report = verify().await.unwrap();
+            assert_eq!(report.tampering, []);
+            report.last > before && report.unanchored == 0
+        })
+        .await;
+    }
+    // What has been anchored is not anchored again.
+    let lines = || std::fs::read_to_string(&config.audit_anchor).unwrap().lines().count();
+    let before = lines();
+    for _ in 0..5 {
+        world.store.anchor_recent().await.unwrap();
+    }
+    assert_eq!(lines(), before);
+    // And what is cut off now is missed.
+    let last = verify().await.unwrap().last;
+    let cut = format!("DELETE FROM audit WHERE seq = {last}");
+    let head = format!(
+        "UPDATE audit_heads SET seq = {0}, hash = (SELECT hash FROM audit WHERE seq = {0})",
+        last - 1
+    );
+    for statement in [&*cut, "DELETE FROM audit_checkpoints", &head] {
+        sandstorm_store::testing::meddle(&world.store, statement).await.unwrap();
+    }
+    let missed = Tampering::TruncatedTail { last: last - 1, expected: last };
+    assert_eq!(verify().await.unwrap().tampering, [missed]);
 }

@@ -1,5 +1,6 @@
 //! A guest stands behind the same walls as a program that the agent started.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,13 @@ use sandstorm_agent::protocol::{Ending, FromAgent, InputStream, ToAgent};
 use sandstorm_jail::Tree;
 
 use crate::Case;
-use crate::host::{Host, PYTHON, children, zygotes};
+use crate::host::{Host, PYTHON, children, eventually, zygotes};
 
 pub(crate) const CASES: &[Case] = &[
     ("walls of a guest equal those of a program", same_walls),
     ("a guest holds no descriptor of the zygote", descriptors),
     ("zygotes of two owners have different layouts", layouts),
+    ("what ran a program runs no other, in no jail of its owner either", once),
     ("the zygote has few rights and no way out of its root", zygote_rights),
     ("a guest is charged to its jail", charges),
     ("the process limit counts guests", process_limit),
@@ -123,6 +125,99 @@ fn layouts(host: &mut Host) {
     assert_eq!((&found[0], &found[2]), (&found[1], &found[3]));
     assert_ne!(found[0], found[2]);
     assert_eq!(zygotes(host.launcher()).len(), 2);
+}
+
+/// Leaves something wherever a program can, and then tells what of it was there before.
+const LITTER: &str = r#"
+import builtins, ctypes, os, socket, sys
+found = []
+def left(name, was, leave):
+    try:
+        if was(): found.append(name)
+    except OSError: pass
+    try: leave()
+    except OSError: pass
+left('module', lambda: hasattr(builtins, 'litter'), lambda: setattr(builtins, 'litter', 1))
+left('environment', lambda: 'LITTER' in os.environ, lambda: os.environ.update(LITTER='1'))
+left('import', lambda: 'this' in sys.modules or '/litter' in sys.path, lambda: sys.path.append('/litter'))
+for place in ('/tmp', '/workspace', '/home/user', '/dev/shm'):
+    left(place, lambda: os.path.exists(place + '/litter'), lambda: open(place + '/litter', 'w').close())
+libc = ctypes.CDLL(None, use_errno=True)
+left('shared memory', lambda: libc.shmget(4711, 4096, 0) >= 0, lambda: libc.shmget(4711, 4096, 0o1666))
+left('queue', lambda: libc.msgget(4711, 0) >= 0, lambda: libc.msgget(4711, 0o1666))
+kept = socket.socket(socket.AF_UNIX)
+def listens():
+    with socket.socket(socket.AF_UNIX) as other:
+        try: other.connect('\0litter')
+        except OSError: return False
+        return True
+left('socket', listens, lambda: (kept.bind('\0litter'), kept.listen()))
+left('processes', lambda: len([pid for pid in os.listdir('/proc') if pid.isdigit()]) > 2, lambda: None)
+print(sorted(found), flush=True)
+"#;
+
+/// One guest is one process, which runs one program. A second one is refused it while the first runs and when it is over,
+/// and so is another jail of the same owner; and a fork for that jail finds nothing of what the first one left.
+fn once(host: &mut Host) {
+    host.launch("one");
+    host.launch("two");
+    let used = host.guest("one", "owner");
+    let running = host.start("one", Some(used), &format!("{LITTER}import sys\nsys.stdin.read()\n"));
+    let output = host.from_agent("one", |said| match said {
+        FromAgent::Output { id, bytes, .. } if *id == running => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
+        _ => None,
+    });
+    assert_eq!(output, "[]\n");
+    let [zygote] = zygotes(host.launcher())[..] else { panic!("there is one zygote") };
+    let in_one = processes(host, "one");
+    assert_eq!(in_one.len(), 2, "PID 1 and the guest");
+    refused(host, "one", used, "while it runs");
+    // The same owner's other jail, while the first one's program is there.
+    let fresh = host.guest("two", "owner");
+    assert_eq!(zygotes(host.launcher()), [zygote], "forks of one process");
+    assert!(in_one.is_disjoint(&processes(host, "two")), "a process is in both jails");
+    let ran = host.python("two", Some(fresh), LITTER);
+    assert_eq!((ran.stdout.as_str(), ran.ending), ("[]\n", Ending::Code(0)), "{}", ran.stderr);
+    // A guest ends with its program, so there is nothing that could serve again.
+    host.say("one", &ToAgent::CloseInput { id: running, to: InputStream::Main });
+    assert_eq!(host.ran("one", running).ending, Ending::Code(0));
+    eventually("what ran is gone", || processes(host, "one").len() == 1 && processes(host, "two").len() == 1);
+    refused(host, "one", used, "when it is over");
+    refused(host, "two", fresh, "when it is over");
+    // And a third one in the first jail finds what is the jail's, and nothing of what is a process's.
+    let third = host.guest("one", "owner");
+    let ran = host.python("one", Some(third), LITTER);
+    for gone in ["module", "environment", "import", "socket", "processes"] {
+        assert!(!ran.stdout.contains(gone), "{gone}: {}", ran.stdout);
+    }
+    assert!(ran.stdout.contains("/workspace"), "the same jail has its files: {}", ran.stdout);
+}
+
+/// What is in a jail, as the host sees it: numbers with the moments at which they began.
+fn processes(host: &Host, jail: &str) -> BTreeSet<(i32, String)> {
+    let inside = |pid: &i32| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        groups.lines().any(|line| line.ends_with(&format!("/{jail}")))
+    };
+    let began = |pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        (pid, after_name.split_whitespace().nth(19).unwrap_or_default().to_owned())
+    };
+    children(host.launcher()).into_iter().filter(inside).map(began).collect()
+}
+
+/// A program for that guest does not start.
+fn refused(host: &mut Host, jail: &str, guest: u32, when: &str) {
+    let task = host.start(jail, Some(guest), "print('again')");
+    let failed = host.from_agent(jail, |said| match said {
+        FromAgent::Failed { id, .. } if *id == task => Some(true),
+        FromAgent::Started { id, .. } if *id == task => Some(false),
+        _ => None,
+    });
+    assert!(failed, "guest {guest} ran a program for {jail} {when}");
 }
 
 fn zygote_rights(host: &mut Host) {

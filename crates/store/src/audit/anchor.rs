@@ -47,6 +47,25 @@ fn append_lines(path: &Path, key: &AuditKey, node: &str, checkpoints: &[Checkpoi
     file.sync_data()
 }
 
+/// Copies the whole lines that are there into a new file that nobody else may read. Without an anchor the copy is empty.
+pub(super) fn copy(path: &Path, to: &Path) -> Result<()> {
+    let text = match File::open(path).and_then(read_locked) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        text => text.map_err(StoreError::file("read", path))?,
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    let written = written.and_then(|mut file| file.write_all(&text[..whole]).and_then(|()| file.sync_all()));
+    written.map_err(StoreError::file("write", to))
+}
+
+fn read_locked(mut file: File) -> io::Result<Vec<u8>> {
+    file.lock_shared()?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// Writes the line that comes before every record, unless there is a line.
 pub(super) fn begin(path: &Path, key: &AuditKey, node: &str) -> Result<()> {
     let begun = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -25,6 +26,9 @@ pub(crate) struct Chain {
     log: Option<PathBuf>,
     every: u64,
     opened: Instant,
+    /// The last record that was committed here, and the last that a checkpoint speaks of.
+    last: AtomicU64,
+    marked: AtomicU64,
     /// Checkpoints that are not anchored yet, in their order.
     pending: Mutex<Vec<Checkpoint>>,
     /// Held while they are written, so that one writes at a time.
@@ -90,6 +94,8 @@ impl Chain {
             log: config.url.is_none().then(|| log.into()),
             every: u64::from(config.checkpoint_every.max(1)),
             opened: Instant::now(),
+            last: AtomicU64::new(0),
+            marked: AtomicU64::new(0),
             pending: Mutex::default(),
             anchoring: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
@@ -101,11 +107,18 @@ impl Chain {
         &self.node
     }
 
+    pub(super) fn key(&self) -> &AuditKey {
+        &self.key
+    }
+
+    pub(super) fn anchor_file(&self) -> &Path {
+        &self.anchor
+    }
+
     /// Makes the node known, and anchors what a crash between commit and anchor left out.
     pub(crate) async fn start(&self, connection: &mut Connection) -> Result<()> {
         connection.begin().await?;
-        let newest = self.newest(connection).await;
-        let newest = match newest {
+        let newest = match self.newest(connection).await {
             Ok(newest) => connection.commit().await.map(|()| newest)?,
             Err(error) => {
                 connection.rollback().await;
@@ -114,6 +127,9 @@ impl Chain {
         };
         let Some((checkpoint, mac)) = newest else { return Ok(()) };
         let ours = self.key.signed(&checkpoint.text(&self.node), &mac);
+        if ours {
+            self.marked.fetch_max(checkpoint.seq, Ordering::Relaxed);
+        }
         // A missing anchor is made only with the first checkpoint: later it did not go missing by a crash.
         let anchored = anchor::newest(&self.anchor, &self.node)?;
         let behind = anchored.map_or(checkpoint.seq == 1, |seq| seq < checkpoint.seq);
@@ -131,6 +147,8 @@ impl Chain {
         if connection.run(sql(head).bind(&*self.node).bind(genesis(&self.node))).await? == 1 {
             return Ok(None);
         }
+        // What came before and was never signed is for the first look at what is recent.
+        self.last.fetch_max(self.head(connection).await?.seq, Ordering::Relaxed);
         let last = "SELECT * FROM audit_checkpoints WHERE node = $1 ORDER BY seq DESC LIMIT 1";
         let row = connection.row(sql(last).bind(&*self.node)).await?;
         row.as_ref().map(Checkpoint::read).transpose()
@@ -239,9 +257,24 @@ impl Chain {
         Ok(())
     }
 
+    /// A transaction with these checkpoints was committed, after which the chain ends here.
+    pub(crate) fn committed(self: &Arc<Self>, head: Option<&Head>, checkpoints: Vec<Checkpoint>) {
+        if let Some(head) = head {
+            self.last.fetch_max(head.seq, Ordering::Relaxed);
+        }
+        let marked = checkpoints.iter().map(Checkpoint::seq).max().unwrap_or(0);
+        self.marked.fetch_max(marked, Ordering::Relaxed);
+        self.anchor_soon(checkpoints);
+    }
+
+    /// Whether there are records that no checkpoint speaks of.
+    pub(crate) fn has_recent(&self) -> bool {
+        self.last.load(Ordering::Relaxed) > self.marked.load(Ordering::Relaxed)
+    }
+
     /// Has the checkpoints of what was committed anchored, which nobody has to wait for: what a crash leaves out is made
     /// up for at the next start, and until then the report counts the records as not anchored.
-    pub(crate) fn anchor_soon(self: &Arc<Self>, checkpoints: Vec<Checkpoint>) {
+    fn anchor_soon(self: &Arc<Self>, checkpoints: Vec<Checkpoint>) {
         if checkpoints.is_empty() {
             return;
         }

@@ -198,7 +198,7 @@ pub(super) async fn batch(connection: &mut Connection, node: &str, after: i64) -
     rows.iter().map(Record::read).collect()
 }
 
-async fn head(connection: &mut Connection, node: &str) -> Result<Option<(u64, String)>> {
+pub(super) async fn head(connection: &mut Connection, node: &str) -> Result<Option<(u64, String)>> {
     let row = connection.row(sql("SELECT seq, hash FROM audit_heads WHERE node = $1").bind(node)).await?;
     row.map(|row| Ok((row.get("seq")?, row.get("hash")?))).transpose()
 }

@@ -216,7 +216,7 @@ impl Writing {
         self.commits.fetch_add(1, Ordering::Relaxed);
         let checkpoints = std::mem::take(&mut self.known.checkpoints);
         self.audit_begun |= self.known.head.as_ref().is_some_and(Head::is_begun);
-        self.chain.anchor_soon(checkpoints);
+        self.chain.committed(self.known.head.as_ref(), checkpoints);
         Ok(())
     }
 }

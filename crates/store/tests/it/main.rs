@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod audit;
+mod backups;
 mod batches;
 mod callers;
 mod concurrency;

@@ -1,9 +1,7 @@
-//! Forgetting what is old, and backups.
-
-use std::os::unix::fs::PermissionsExt;
+//! Forgetting what is old.
 
 use sandstorm_store::testing::look;
-use sandstorm_store::{Retention, RunEnd, SampleRow, Store, StoreConfig, StoreError, Swept};
+use sandstorm_store::{Retention, RunEnd, SampleRow, Swept};
 use sandstorm_types::{Step, TenantId, Timestamp};
 use serde_json::json;
 
@@ -14,8 +12,7 @@ on_both!(
     more_than_one_batch_goes,
     numbers_outlive_the_last_event,
     old_runs_go_whatever_came_before_them,
-    the_cut_audit_still_holds,
-    a_backup_is_a_whole_store
+    the_cut_audit_still_holds
 );
 
 async fn only_what_is_old_and_over_goes(case: Case) {
@@ -160,32 +157,4 @@ async fn the_cut_audit_still_holds(case: Case) {
     case.store.record_audit(&audit("later")).await.unwrap();
     let report = verify().await.unwrap();
     assert_eq!((report.tampering, report.first), (vec![], 33));
-}
-
-async fn a_backup_is_a_whole_store(case: Case) {
-    let tenant = case.new_tenant("kept").await;
-    let to = case.path("backup.db");
-    let result = case.store.backup(&to).await;
-    if !case.is_sqlite() {
-        let error = result.unwrap_err();
-        assert!(
-            matches!(error, StoreError::Unsupported { .. }) && error.to_string().contains("pg_dump"),
-            "{error}"
-        );
-        return;
-    }
-    result.unwrap();
-    assert_eq!(std::fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
-    let error = case.store.backup(&to).await.expect_err("a backup replaces nothing");
-    assert!(matches!(error, StoreError::File { .. }), "{error:?}");
-    let left = std::fs::read_dir(case.directory.path()).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().contains("partial")), "{left:?}");
-
-    let config = StoreConfig { path: to, audit_anchor: case.path("copy.anchor"), ..case.config.clone() };
-    let copy = Store::open(&config).await.unwrap();
-    assert_eq!(copy.tenant(tenant).await.unwrap().unwrap().name, "kept");
-    // With the anchor of the original it is sound as well.
-    let report = copy.verify_audit(&case.config.audit_key, &case.config.audit_anchor).await.unwrap();
-    assert_eq!(report.tampering, []);
 }

@@ -16,6 +16,7 @@ on_both!(
     a_record_appended_by_hand_is_named,
     reordered_records_are_named,
     a_cut_tail_is_seen_by_the_head_or_the_anchor,
+    the_newest_records_are_held_by_the_next_anchor_at_the_latest,
     a_tail_that_was_cut_and_continued_is_seen,
     a_tail_written_anew_by_hand_is_seen,
     a_chain_written_anew_from_its_beginning_is_seen,
@@ -162,6 +163,40 @@ async fn a_cut_tail_is_seen_by_the_head_or_the_anchor(case: Case) {
     assert_eq!(verify(&case).await.tampering, [Tampering::TruncatedTail { last: 0, expected: 30 }]);
 }
 
+/// What no anchor covers is held by the head alone, which is in the database: whoever rewrites that too is not seen, and
+/// the report says before how many records that goes for. From the next anchor on it is seen, by change or cut.
+async fn the_newest_records_are_held_by_the_next_anchor_at_the_latest(case: Case) {
+    fill(&case).await;
+    assert_eq!(verify(&case).await.unanchored, 5, "31 to 35");
+    run(&case, &["UPDATE audit SET object = 'x' WHERE seq = 33"]).await;
+    assert_eq!(verify(&case).await.tampering, [Tampering::Modified { seq: 33 }]);
+    rechain(&case.store, 33, 35, false).await.unwrap();
+    assert_eq!(verify(&case).await.tampering, [Tampering::Modified { seq: 35 }], "the head has another");
+    run(&case, &["DELETE FROM audit WHERE seq > 33"]).await;
+    assert_eq!(verify(&case).await.tampering, [Tampering::TruncatedTail { last: 33, expected: 35 }]);
+    // The window: with the head it is a shorter trail, of which no more than that can be missing.
+    run(&case, &["UPDATE audit_heads SET seq = 33, hash = (SELECT hash FROM audit WHERE seq = 33)"]).await;
+    let report = verify(&case).await;
+    assert_eq!((report.tampering, report.last, report.unanchored), (vec![], 33, 3));
+    // It closes without another hundred records.
+    let store = case.reopen().await;
+    store.anchor_recent().await.unwrap();
+    assert_eq!(verify(&case).await.unanchored, 0);
+    run(&case, &["UPDATE audit SET object = 'y' WHERE seq = 32", "DELETE FROM audit_checkpoints"]).await;
+    rechain(&case.store, 32, 33, true).await.unwrap();
+    let wanted = Tampering::TruncatedAndContinued { after: 30 };
+    assert_eq!(verify(&case).await.tampering, [wanted]);
+    run(
+        &case,
+        &[
+            "DELETE FROM audit WHERE seq > 31",
+            "UPDATE audit_heads SET seq = 31, hash = (SELECT hash FROM audit WHERE seq = 31)",
+        ],
+    )
+    .await;
+    assert_eq!(verify(&case).await.tampering, [Tampering::TruncatedTail { last: 31, expected: 33 }]);
+}
+
 async fn a_tail_that_was_cut_and_continued_is_seen(case: Case) {
     fill(&case).await;
     run(&case, &CUT).await;
@@ -200,7 +235,7 @@ async fn two_histories_of_one_node_are_named() {
     let case = Case::sqlite().await;
     fill(&case).await;
     let copy = case.path("copy.db");
-    case.store.backup(&copy).await.unwrap();
+    case.store.backup(&copy, &case.path("copy.anchor")).await.unwrap();
     let fork = Store::open(&StoreConfig { path: copy, ..case.config.clone() }).await.unwrap();
     for (store, action) in [(&case.store, "here"), (&fork, "there")] {
         for _ in 0..5 {

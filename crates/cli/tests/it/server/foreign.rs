@@ -64,7 +64,7 @@ fn ask(server: &Server, route: &Route, key: Option<&str>, name: &str) -> Answer 
     let mut path = String::new();
     for part in route.path.split('/').skip(1) {
         let value = match part {
-            "{id}" | "{session_id}" => name,
+            "{id}" | "{alias}" | "{session_id}" => name,
             "{tool}" => "sandbox_list",
             part if part.starts_with('{') => "x",
             part => part,
@@ -118,26 +118,94 @@ fn what_is_anothers_is_as_absent_for_foreign_apis_as_what_never_was() {
     let (_, stranger) = new_key(&server, &["--tenant", "stranger"]);
     let sandbox = server.sandbox(&json!({}));
     let (bare, never) = (sandbox.rsplit('_').next().unwrap(), "a".repeat(26));
-    for route in routes(E2B, "", "pub fn routes").iter().filter(|route| route.path.contains("{id}")) {
-        let answers = [bare, never.as_str()].map(|id| {
+    let saved = server.post(&format!("/sandboxes/{bare}/snapshots"), &json!({ "name": "mine" }));
+    let saved = saved.expect(201)["snapshotID"].as_str().unwrap().to_owned();
+    let unsaved = format!("{}_{never}", saved.split_once('_').unwrap().0);
+    // What is looked for is there for who owns it.
+    let is_saved = || server.get("/snapshots").expect(200).to_string().contains(&saved);
+    assert!(server.get(&format!("/sandboxes/{bare}")).status == 200 && is_saved());
+    let named = |route: &&Route| route.path.contains("{id}") || route.path.contains("{alias}");
+    for route in routes(E2B, "", "pub fn routes").iter().filter(named) {
+        // Of a snapshot too, where a template is named.
+        let ids =
+            if route.path.contains("template") { [saved.as_str(), &unsaved] } else { [bare, never.as_str()] };
+        let answers = ids.map(|id| {
             let answer = ask(&server, route, Some(&stranger), id);
             (answer.status, answer.text().replace(id, "ID"))
         });
         assert_eq!(answers[0], answers[1], "{route:?}");
         assert!(matches!(answers[0].0, 400 | 404), "{route:?}: {answers:?}");
     }
+    assert!(is_saved(), "another one removed it");
+    // Names of sessions are everybody's own: one that another has is one that never was. Those that read come first,
+    // what is made is the stranger's own.
+    let named = "00000000-0000-4000-8000-000000000001";
+    let unused = "00000000-0000-4000-8000-000000000002";
+    let file = json!({ "content": "secret of mine", "filename": "x" });
+    server.post(&format!("/workspace/se/create/{named}"), &file).expect(200);
+    let session_routes = routes(SESSION, "/workspace/se", "pub fn router");
+    let mut of_session: Vec<_> =
+        session_routes.iter().filter(|route| route.path.contains("{session_id}")).collect();
+    of_session.sort_by_key(|route| (route.method != "GET", route.method == "DELETE"));
+    assert!(of_session.len() > 10, "{of_session:?}");
+    for route in of_session {
+        let answers = [named, unused].map(|name| {
+            let answer = ask(&server, route, Some(&stranger), name);
+            (answer.status, answer.text().replace(name, "NAME"))
+        });
+        assert!(!answers[0].1.contains("secret of mine"), "{route:?}: {}", answers[0].1);
+        // What they make has times and sizes of its own.
+        if route.method == "GET" {
+            assert_eq!(answers[0], answers[1], "{route:?}");
+        } else {
+            assert_eq!(answers[0].0, answers[1].0, "{route:?}: {answers:?}");
+        }
+    }
+    let kept = server.get(&format!("/workspace/se/download/{named}/x"));
+    assert_eq!((kept.status, kept.text()), (200, "secret of mine".to_owned()));
     let theirs = session(&server, &stranger);
-    let (mine, none) = (tools(&server, bare), tools(&server, &never));
+    let context = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
+    let sleeps = json!({ "command": "sleep 600", "background": true });
+    let exec = server.post(&format!("{sandbox}/exec"), &sleeps).expect(202);
+    let [exec, context] = [&exec, &context].map(|made| made["id"].as_str().unwrap());
+    let (absent_exec, absent_context) = (format!("exec_{never}"), format!("ctx_{never}"));
+    let mine = tools(&server, bare, exec, context);
+    let none = tools(&server, &never, &absent_exec, &absent_context);
+    // In a sandbox of the stranger's own, too.
+    let own =
+        server.send(&Request::new("POST", "/v1/sandboxes").json(&json!({})).header("x-api-key", &stranger));
+    let own = own.expect(201)["id"].as_str().unwrap().rsplit('_').next().unwrap().to_owned();
+    for ((tool, foreign), (_, absent)) in
+        tools(&server, &own, exec, context).iter().zip(&tools(&server, &own, &absent_exec, &absent_context))
+    {
+        if !(foreign.get("exec_id").is_some() || foreign.get("context_id").is_some()) {
+            continue;
+        }
+        let said = [foreign, absent].map(|arguments| {
+            let answer = message(&post(&server, &stranger, Some(&theirs), &call(tool, arguments)));
+            [exec, context, &absent_exec, &absent_context]
+                .iter()
+                .fold(answer.to_string(), |text, id| text.replace(*id, "ID"))
+        });
+        assert_eq!(said[0], said[1], "{tool}");
+        assert!(said[0].contains("not_found"), "{tool}: {}", said[0]);
+    }
     assert!(mine.len() >= 10, "{mine:?}");
     for ((tool, foreign), (_, absent)) in mine.iter().zip(&none) {
         let said = [(foreign, bare), (absent, never.as_str())].map(|(arguments, id)| {
             let answer = message(&post(&server, &stranger, Some(&theirs), &call(tool, arguments)));
-            (answer["result"]["isError"] == true, answer.to_string().replace(id, "ID"))
+            let mut text = answer.to_string().replace(id, "ID");
+            for inside in [exec, context, &absent_exec, &absent_context] {
+                text = text.replace(inside, "ID");
+            }
+            (answer["result"]["isError"] == true, text)
         });
         assert_eq!(said[0], said[1], "{tool}");
         assert!(said[0].0 && said[0].1.contains("not_found"), "{tool}: {}", said[0].1);
     }
-    assert_eq!(server.get(&sandbox).expect(200)["state"], "ready");
+    assert_eq!(server.get(&sandbox).expect(200)["state"], "running");
+    assert!(server.get(&format!("{sandbox}/execs/{exec}")).expect(200)["ended_at"].is_null());
+    assert_eq!(server.get(&format!("{sandbox}/contexts/{context}")).status, 200);
 }
 
 /// A way to make a sandbox, and whether it made one.
@@ -219,17 +287,19 @@ fn open_streams_are_one_quota_for_all_apis() {
     eventually("a place is free", || asked(&ways[0]).0 == 101);
 }
 
-/// Each tool that takes a sandbox, with arguments that fit and this one.
-fn tools(server: &Server, bare: &str) -> Vec<(String, Value)> {
+/// Each tool that takes a sandbox, with arguments that fit and this one, and what is in it.
+fn tools(server: &Server, bare: &str, exec: &str, context: &str) -> Vec<(String, Value)> {
     let mine = session(server, &server.key);
     let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
     let listed = message(&post(server, &server.key, Some(&mine), &list));
     let takes = |tool: &&Value| tool["inputSchema"]["properties"].get("sandbox_id").is_some();
     let tools = listed["result"]["tools"].as_array().unwrap().iter().filter(takes);
-    tools.map(|tool| (tool["name"].as_str().unwrap().to_owned(), arguments(tool, bare))).collect()
+    tools
+        .map(|tool| (tool["name"].as_str().unwrap().to_owned(), arguments(tool, bare, exec, context)))
+        .collect()
 }
 
-fn arguments(tool: &Value, bare: &str) -> Value {
+fn arguments(tool: &Value, bare: &str, exec: &str, context: &str) -> Value {
     let schema = &tool["inputSchema"];
     let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut wanted: BTreeSet<&str> = required.iter().filter_map(Value::as_str).collect();
@@ -239,8 +309,8 @@ fn arguments(tool: &Value, bare: &str) -> Value {
         let kind = &schema["properties"][name]["type"];
         let value = match name {
             "sandbox_id" => json!(format!("sbx_{bare}")),
-            "exec_id" => json!(format!("exec_{}", "a".repeat(26))),
-            "context_id" => json!(format!("ctx_{}", "a".repeat(26))),
+            "exec_id" => json!(exec),
+            "context_id" => json!(context),
             "port" => json!(80),
             "signal" => json!("kill"),
             "path" | "from" | "to" => json!("/workspace/x"),

@@ -1,9 +1,12 @@
 //! What happens to a sandbox by itself: its lifetime, its idle time, what is told of it, what is kept.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 
 use super::instance::Server;
-use crate::support::{Place, Who, eventually, run, stderr};
+use crate::support::{Place, Who, eventually, run, stderr, stdout};
 
 fn state(server: &Server, sandbox: &str) -> String {
     server.get(sandbox).expect(200)["state"].as_str().unwrap().to_owned()
@@ -117,27 +120,68 @@ fn a_sandbox_is_measured_while_it_lives() {
     });
 }
 
-#[test]
-fn a_backup_of_a_running_server_can_be_served() {
-    let server = Server::start(Who::Root);
-    let ran = server.post("/v1/runs", &json!({ "language": "bash", "code": "echo kept" })).expect(200);
-    let state = server.state();
-    let file = server.place.path().join("backup.db");
-    let args = ["backup", file.to_str().unwrap(), "--state-dir", state.to_str().unwrap()];
-    let made = run(Who::Root, &args);
-    assert!(made.status.success(), "{}", stderr(&made));
-    let again = run(Who::Root, &args);
-    assert!(!again.status.success() && stderr(&again).contains("exist"), "{}", stderr(&again));
-    // As the guide on operating says: secrets and anchor belong to it, and all is given to the server's user.
+/// A backup as the guide on operating says: the copy, its anchor and the secrets, all given to the server's user.
+fn restored(server: &Server, copy: &Path) -> Place {
     let place = Place::new();
-    let script = "mkdir $1/state && cp $2 $1/state/sandstorm.db && cp -r $3/secrets $3/audit.anchor $1/state && \
-                  chown -R --reference=$3 $1/state";
-    let arguments = [place.path(), &file, &state];
+    let script = "mkdir $1/state && cp $2 $1/state/sandstorm.db && cp $2.anchor $1/state/audit.anchor && \
+                  cp -r $3/secrets $1/state && chown -R --reference=$3 $1/state";
+    let arguments = [place.path(), copy, &server.state()];
     let restored = std::process::Command::new("sh").args(["-c", script, "sh"]).args(arguments).status();
     assert!(restored.unwrap().success());
-    let restored = Server::on(Who::Root, place, &server.key);
-    let view = restored.get(&format!("/v1/runs/{}", ran["id"].as_str().unwrap())).expect(200);
-    assert_eq!(view["result"]["stdout"], "kept\n");
+    place
+}
+
+/// While others run programs as fast as they can, so that the audit grows between the anchor and the copy, and after both.
+#[test]
+fn backups_of_a_running_server_verify_and_can_be_served() {
+    let server = Server::start(Who::Root);
+    let echo = |word: &str| json!({ "language": "bash", "code": format!("echo {word}") });
+    let ran = server.post("/v1/runs", &echo("kept")).expect(200);
+    let kept = format!("/v1/runs/{}", ran["id"].as_str().unwrap());
+    let state = server.state();
+    let backup = |file: &Path| {
+        run(Who::Root, &["backup", file.to_str().unwrap(), "--state-dir", state.to_str().unwrap()])
+    };
+    let copy = |number: usize| server.place.path().join(format!("backup-{number}.db"));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    server.post("/v1/runs", &echo("more")).expect(200);
+                }
+            });
+        }
+        let made: Vec<_> = (0..20).map(|number| backup(&copy(number))).collect();
+        over.store(true, Ordering::Relaxed);
+        for made in made {
+            assert!(made.status.success(), "{}", stderr(&made));
+        }
+    });
+    let again = backup(&copy(0));
+    assert!(!again.status.success() && stderr(&again).contains("exist"), "{}", stderr(&again));
+    let mut records = Vec::new();
+    for number in 0..20 {
+        let place = restored(&server, &copy(number));
+        let at = place.path().join("state");
+        let verify = || run(Who::Root, &["audit", "verify", "--json", "--state-dir", at.to_str().unwrap()]);
+        let verified = verify();
+        assert!(verified.status.success(), "{number}: {}", stdout(&verified));
+        let report: Value = serde_json::from_str(&stdout(&verified)).unwrap();
+        assert_eq!((&report["whole"], &report["not_anchored"]), (&json!(true), &json!(0)), "{number}");
+        records.push(report["records"].as_u64().unwrap());
+        // One with the anchor that is there now: it speaks of records that came later.
+        if number == 0 {
+            let ours = std::fs::read(at.join("audit.anchor")).unwrap();
+            std::fs::copy(state.join("audit.anchor"), at.join("audit.anchor")).unwrap();
+            let late = verify();
+            assert!(!late.status.success() && stdout(&late).contains("cut off"), "{}", stdout(&late));
+            std::fs::write(at.join("audit.anchor"), ours).unwrap();
+        }
+        let serving = Server::on(Who::Root, place, &server.key);
+        assert_eq!(serving.get(&kept).expect(200)["result"]["stdout"], "kept\n", "{number}");
+    }
+    assert!(records.is_sorted() && records[19] > records[0] + 5, "hardly anything was recorded: {records:?}");
 }
 
 /// A trace that a caller began reaches the program inside, and comes back in the answer.

@@ -56,8 +56,10 @@ fn what_root_owns_stays_roots() {
     let copy = server.place.path().join("copy.db");
     let told = as_root(&server, &["backup", copy.to_str().unwrap()]);
     assert!(told.status.success(), "{told:?}");
-    let found = fs::metadata(&copy).unwrap();
-    assert_eq!((found.uid(), found.mode() & 0o777), (0, 0o600));
+    for path in [copy.clone(), copy.with_extension("db.anchor")] {
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (0, 0o600), "{}", path.display());
+    }
     assert!(!as_root(&server, &["backup", copy.to_str().unwrap()]).status.success(), "it was written over");
     for name in ["sandstorm.db", "audit.anchor", "secrets/pepper"] {
         assert_eq!(fs::metadata(state.join(name)).unwrap().uid(), user, "{name}");

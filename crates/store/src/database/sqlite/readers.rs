@@ -1,6 +1,5 @@
 //! The connections that read.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +24,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf, count: u32) -> Self {
+    pub(crate) fn new(path: PathBuf, count: u32) -> Self {
         let count = count.max(1);
         Self { path, idle: Arc::default(), seats: Arc::new(Semaphore::new(count as usize)), count }
     }
@@ -68,17 +67,14 @@ impl Readers {
         }
     }
 
-    pub(crate) async fn backup(&self, to: &Path) -> Result<()> {
+    pub(crate) async fn copy_to(&self, to: &Path) -> Result<()> {
         let to = to.to_owned();
         self.with_session(move |session| {
-            let partial = partial_name(&to);
-            create_private(&partial).map_err(StoreError::file("create", &partial))?;
-            let copied = copy_into(session, &partial, &to);
-            // Gone already under this name when the copy was finished; what is left otherwise is half a copy.
-            if let Err(error) = fs::remove_file(&partial) {
-                tracing::warn!(path = %partial.display(), %error, "a temporary file of a backup stays behind");
-            }
-            copied
+            create_private(&to).map_err(StoreError::file("create", &to))?;
+            let name = to.to_str().ok_or_else(|| StoreError::Invalid {
+                what: "the path of a backup must be valid UTF-8".to_owned(),
+            })?;
+            session.run(sql("VACUUM INTO $1").bind(name)).map(drop)
         })
         .await
     }
@@ -90,21 +86,4 @@ impl Readers {
         drop(all);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
-}
-
-fn copy_into(session: &Session, partial: &Path, to: &Path) -> Result<()> {
-    let name = partial
-        .to_str()
-        .ok_or_else(|| StoreError::Invalid { what: "the path of a backup must be valid UTF-8".to_owned() })?;
-    session.run(sql("VACUUM INTO $1").bind(name))?;
-    let synced = File::open(partial).and_then(|file| file.sync_all());
-    synced.map_err(StoreError::file("write", partial))?;
-    // A link, unlike a rename, does not replace what is there.
-    fs::hard_link(partial, to).map_err(StoreError::file("create", to))
-}
-
-fn partial_name(to: &Path) -> PathBuf {
-    let mut name = to.as_os_str().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    name.into()
 }
