@@ -26,7 +26,7 @@ macro_rules! migration {
 }
 
 /// Once released, a migration is never edited: databases remember its checksum.
-const MIGRATIONS: [Migration; 8] = [
+const MIGRATIONS: [Migration; 9] = [
     migration!(1, "0001_core"),
     migration!(2, "0002_work"),
     migration!(3, "0003_tracking"),
@@ -35,6 +35,7 @@ const MIGRATIONS: [Migration; 8] = [
     migration!(6, "0006_ledger"),
     migration!(7, "0007_metered"),
     migration!(8, "0008_snapshots"),
+    migration!(9, "0009_leases"),
 ];
 
 /// The version that this program works with.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 8] = [
+const FIXTURES: [&str; 9] = [
     include_str!("fixtures/v1.sql"),
     include_str!("fixtures/v2.sql"),
     include_str!("fixtures/v3.sql"),
@@ -18,6 +18,7 @@ const FIXTURES: [&str; 8] = [
     include_str!("fixtures/v6.sql"),
     include_str!("fixtures/v7.sql"),
     include_str!("fixtures/v8.sql"),
+    include_str!("fixtures/v9.sql"),
 ];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
@@ -52,7 +53,7 @@ async fn from_version(version: i64, url: Option<String>) {
     let store = Store::open(&config).await.unwrap();
     assert_eq!(
         look(&store, "SELECT CAST(MAX(version) AS TEXT) AS value FROM schema_versions").await.unwrap(),
-        ["8"]
+        ["9"]
     );
     check_version_1(&store).await;
     if version >= 2 {
@@ -75,6 +76,11 @@ async fn from_version(version: i64, url: Option<String>) {
         .unwrap();
     let kept: Vec<_> = kept.iter().map(|row| (row.sandbox, row.name.as_deref(), row.size_bytes)).collect();
     assert_eq!(kept, if version >= 8 { vec![(sandbox(), Some("golden"), 4096)] } else { Vec::new() });
+    let lease = store.own_lease().await.unwrap();
+    assert!(lease.is_none(), "another server's lease is not this one's");
+    let others = store.other_leases().await.unwrap();
+    let others: Vec<_> = others.iter().map(|lease| (&*lease.node, lease.beats)).collect();
+    assert_eq!(others, if version >= 9 { vec![("node_elsewhere", 7)] } else { Vec::new() });
     // What was there before was measured where it was.
     let estimated: u64 = cost.iter().map(|sum| sum.estimated).sum();
     assert_eq!(estimated, u64::from(version >= 7));
@@ -153,11 +159,11 @@ async fn check_version_3(store: &Store) {
 }
 
 async fn a_newer_database_is_refused(case: Case) {
-    meddle(&case.store, "INSERT INTO schema_versions VALUES (9, 'x', 'x', 0)").await.unwrap();
+    meddle(&case.store, "INSERT INTO schema_versions VALUES (10, 'x', 'x', 0)").await.unwrap();
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 8 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 8: use the newer program";
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 9 }), "{error:?}");
+    let text = "the database has version 99, this program knows versions up to 9: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 
@@ -175,7 +181,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 8);
+    assert_eq!(before.len(), 9);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -205,7 +211,8 @@ async fn servers_that_start_together_migrate_once() {
                 "0005_fewer_pages",
                 "0006_ledger",
                 "0007_metered",
-                "0008_snapshots"
+                "0008_snapshots",
+                "0009_leases"
             ]
         );
     }
@@ -223,5 +230,5 @@ async fn released_migrations_are_frozen() {
     }
     let frozen = include_str!("fixtures/checksums.txt").lines().collect::<Vec<_>>();
     assert!(found.iter().zip(&frozen).all(|(found, frozen)| found == frozen), "{found:#?}");
-    assert_eq!(frozen.len(), 16);
+    assert_eq!(frozen.len(), 18);
 }
