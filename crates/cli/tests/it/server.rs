@@ -23,5 +23,6 @@ mod routing;
 pub mod socket;
 mod starting;
 pub mod tenants;
+mod together;
 mod upstream;
 mod walk;
