@@ -56,6 +56,9 @@ const LAST_THREADS: Duration = Duration::from_secs(1);
 const LOST: &str =
     "the launcher is gone for good, so the server cannot go on; started again, it makes a new one";
 
+/// For a server whose records are another's by now.
+const SUPERSEDED: &str = "another server has taken over the records of this one; started again, it ends what is left of its sandboxes";
+
 pub(crate) fn serve(shared: &Shared, command: &ServeCommand) -> anyhow::Result<ExitCode> {
     // Each client and each sandbox needs some, and what a shell allows is little.
     sandstorm_jail::launcher::allow_descriptors();
@@ -118,7 +121,8 @@ async fn run_server(
     let Ability { enforcement, notices } = Ability::find(&*provider, config, around).await?;
     notices.iter().for_each(|notice| warn(notice));
     local::keep_ready(config, enforcement, &provider);
-    let records = home.store(plan.database, config.database.durability)?;
+    let mut records = home.store(plan.database, config.database.durability)?;
+    records.lease = config.database.lease;
     let store = Store::open(&records).await.context("the database could not be opened")?;
     let runner = Runner::new(Tools {
         provider: Arc::clone(&provider) as Arc<_>,
@@ -203,7 +207,15 @@ async fn run_server(
     announce(&listeners.describe(), first_key.as_deref(), command)?;
     let ending = Ending {
         stop,
-        lost: Box::pin(provider.lost()),
+        lost: {
+            let (engine, records) = (provider.lost(), control.superseded());
+            Box::pin(async move {
+                tokio::select! {
+                    why = engine => why,
+                    () = records => SUPERSEDED.to_owned(),
+                }
+            })
+        },
         control: control.clone(),
         closing: stopping,
         giving_up,
@@ -234,9 +246,14 @@ async fn run_server(
     if tokio::time::timeout(how.last_steps(), last_steps).await.is_err() {
         tracing::error!(?how, "the server ends though somebody is still waited for");
     }
+    if how != How::Lost
+        && let Err(error) = store.part().await
+    {
+        tracing::debug!(%error, "the store could not be told that this server stops");
+    }
     store.close().await;
     if how == How::Lost {
-        bail!("{LOST}");
+        bail!("{}", if control.is_superseded() { SUPERSEDED } else { LOST });
     }
     elsewhere.stop().await;
     drop(control);

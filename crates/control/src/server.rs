@@ -28,6 +28,7 @@ mod fork;
 mod idempotency;
 mod interpreter;
 pub mod keys;
+mod leases;
 mod listener;
 mod living;
 mod names;
@@ -215,6 +216,7 @@ struct Inner {
     /// How the one provider looks beside others, where there is no fleet; made when somebody asks.
     alone: OnceLock<Arc<Fleet>>,
     draining: CancellationToken,
+    leases: leases::Leases,
     /// `None`: nothing is kept on a disk.
     space: Option<Arc<Space>>,
 }
@@ -230,7 +232,7 @@ const REPLACED: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
     pub ready: bool,
-    /// Why not: `draining`, `disk`, `store`, `provider`.
+    /// Why not: `draining`, `disk`, `lease`, `store`, `provider`.
     pub reason: Option<&'static str>,
 }
 
@@ -267,6 +269,7 @@ impl Control {
             toolchains: OnceLock::new(),
             alone: OnceLock::new(),
             draining: CancellationToken::new(),
+            leases: leases::Leases::default(),
             space: runner.spools.dir().map(|dir| Arc::new(Space::of(dir))),
             store,
             provider,
@@ -274,6 +277,9 @@ impl Control {
             settings,
         });
         let events = inner.provider.events();
+        inner.take_lease().await?;
+        let keeping = Arc::clone(&inner);
+        inner.tasks.start("keep the lease", keeping.keep_lease());
         inner.recover().await?;
         inner.hear_provider(events);
         let settling = Arc::clone(&inner);
@@ -307,6 +313,9 @@ impl Control {
         }
         if self.0.is_full() {
             return not("disk");
+        }
+        if self.0.is_lapsed() {
+            return not("lease");
         }
         if !matches!(tokio::time::timeout(HEALTH, self.0.store.health()).await, Ok(Ok(()))) {
             return not("store");
@@ -352,6 +361,17 @@ impl Control {
         }
     }
 
+    /// Resolves when another server has taken over what this one had on record. It can do nothing more for its callers; started
+    /// again, it finds out what became of that and ends what is left of it.
+    pub fn superseded(&self) -> impl Future<Output = ()> + Send + use<> {
+        let inner = Arc::clone(&self.0);
+        async move { inner.leases.superseded().await }
+    }
+
+    pub fn is_superseded(&self) -> bool {
+        self.0.leases.is_superseded()
+    }
+
     /// Writes what is not written yet and ends everything that happens by itself.
     pub async fn stop(&self) {
         self.0.write_batches().await;
@@ -376,10 +396,11 @@ impl Control {
 impl Inner {
     /// `Capacity` while the server is being replaced, or its disk is full.
     fn accepts_work(&self) -> Result<()> {
-        let why = match (self.draining.is_cancelled(), self.is_full()) {
-            (true, _) => "the server is stopping",
-            (false, true) => "the disk of the server is full",
-            (false, false) => return Ok(()),
+        let why = match (self.draining.is_cancelled(), self.is_full(), self.is_lapsed()) {
+            (true, ..) => "the server is stopping",
+            (_, true, _) => "the disk of the server is full",
+            (.., true) => "the server could not renew its lease on its records",
+            (false, false, false) => return Ok(()),
         };
         Err(Error::new(ErrorKind::Capacity, why).with_retry_after(REPLACED))
     }

@@ -1,9 +1,14 @@
 //! Where the store is and how it signs its audit.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::AuditKey;
+
+/// Longer than it takes to start a server again.
+const LEASE: Duration = Duration::from_secs(60);
 
 /// What [`crate::Store::open`] needs.
 #[derive(Clone)]
@@ -23,6 +28,10 @@ pub struct StoreConfig {
     /// Connections that read, or all connections with PostgreSQL.
     pub connections: u32,
     pub durability: Durability,
+    /// Where the state directory is, as nobody else on this machine has it; `None` if that cannot be told.
+    pub place: Option<String>,
+    /// How long this server's records stay its own when it is not heard of any more, where several share a database.
+    pub lease: Duration,
 }
 
 /// What a call that returned survives.
@@ -49,8 +58,18 @@ impl StoreConfig {
             checkpoint_every: 100,
             connections: 8,
             durability: Durability::default(),
+            place: place_of(state),
+            lease: LEASE,
         }
     }
+}
+
+/// A directory of a machine that is running: a copy of it is another place, and so is the same one after a start of the
+/// machine, since nothing tells a machine from its copy.
+fn place_of(state: &Path) -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let directory = std::fs::metadata(state).ok()?;
+    Some(format!("{} {}:{}", boot.trim(), directory.dev(), directory.ino()))
 }
 
 /// The address of a database carries its password, so it is not shown.

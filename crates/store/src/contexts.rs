@@ -102,9 +102,10 @@ impl ContextChanges {
             "UPDATE contexts SET exec = COALESCE($3, exec), position = COALESCE($4, position),
             next_cell = COALESCE($5, next_cell), cell_exec = CASE WHEN $6 = 1 THEN $7 ELSE cell_exec END,
             execution_count = COALESCE($8, execution_count)";
-        const WHICH: &str = "WHERE tenant = $1 AND id = $2 RETURNING *";
+        const WHICH: &str = "WHERE tenant = $1 AND id = $2";
         let ended = if self.ended_at.is_some() { ", ended_at = COALESCE(ended_at, $9)" } else { "" };
-        let text = format!("{CHANGES}{ended} {WHICH}");
+        let ours = if writing.is_fenced() { writing.in_ours("contexts.sandbox") } else { String::new() };
+        let text = format!("{CHANGES}{ended} {WHICH}{ours} RETURNING *");
         let update = sql(text)
             .bind(tenant)
             .bind(id)
@@ -180,11 +181,20 @@ impl Store {
         rows.iter().map(ContextRow::read).collect()
     }
 
-    /// Of all tenants, those that have not ended: for recovery.
+    /// Of all tenants, those in this server's sandboxes that have not ended: for recovery.
     pub async fn living_contexts(&self) -> Result<Vec<ContextRow>> {
-        let rows =
-            self.database().rows(sql("SELECT * FROM contexts WHERE ended_at IS NULL ORDER BY id")).await?;
-        rows.iter().map(ContextRow::read).collect()
+        self.living_contexts_of(self.fence().own_node()).await
+    }
+
+    pub(crate) async fn living_contexts_of(&self, node: Option<&str>) -> Result<Vec<ContextRow>> {
+        let query = match node {
+            Some(node) => sql("SELECT c.* FROM contexts c
+                JOIN sandboxes s ON s.tenant = c.tenant AND s.id = c.sandbox
+                WHERE c.ended_at IS NULL AND s.node = $1 ORDER BY c.id")
+            .bind(node),
+            None => sql("SELECT * FROM contexts WHERE ended_at IS NULL ORDER BY id"),
+        };
+        self.database().rows(query).await?.iter().map(ContextRow::read).collect()
     }
 
     /// The exec row of a cell and what it changes of its context (`cell.context`), in one transaction.

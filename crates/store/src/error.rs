@@ -35,6 +35,12 @@ pub enum StoreError {
         "the database has version {found}, this program knows versions up to {known}: use the newer program"
     )]
     Newer { found: i64, known: i64 },
+    /// Another server has taken over what this one had, or serves under its name.
+    #[error("another server has taken over the records of this one")]
+    Superseded,
+    /// The record belongs to another server that lives.
+    #[error("the record belongs to another server ({node})")]
+    Elsewhere { node: String },
     /// A value that cannot be stored.
     #[error("{what}")]
     Invalid { what: String },
@@ -84,6 +90,7 @@ impl StoreError {
             Self::Full { .. } => Self::Full { source: source() },
             Self::Corrupt { what, .. } => Self::Corrupt { what: what.clone(), source: Some(source()) },
             Self::Refused { .. } => Self::Refused { source: source() },
+            Self::Superseded => Self::Superseded,
             _ => Self::Unavailable { source: source() },
         }
     }

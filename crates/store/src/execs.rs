@@ -118,7 +118,12 @@ impl ExecEnd {
         events: &[Json],
     ) -> Result<Option<Vec<u64>>> {
         // The sandbox of the events, read before the tenant is held and the row changed.
-        let running = sql("SELECT sandbox FROM execs WHERE tenant = $1 AND id = $2 AND ended_at IS NULL");
+        let mut running =
+            "SELECT sandbox FROM execs WHERE tenant = $1 AND id = $2 AND ended_at IS NULL".to_owned();
+        if writing.is_fenced() {
+            running += &writing.in_ours("execs.sandbox");
+        }
+        let running = sql(running);
         let Some(row) = writing.row(running.bind(tenant).bind(id)).await? else { return Ok(None) };
         let seqs = writing.events(tenant, Some(row.get("sandbox")?), self.at, events).await?;
         let end = "UPDATE execs SET ended_at = $3, status = $4, result = $5
@@ -180,10 +185,20 @@ impl Store {
         rows.iter().map(ExecRow::read).collect()
     }
 
-    /// Of all tenants, for recovery.
+    /// Of all tenants, in this server's sandboxes: for recovery.
     pub async fn running_execs(&self) -> Result<Vec<ExecRow>> {
-        let rows =
-            self.database().rows(sql("SELECT * FROM execs WHERE ended_at IS NULL ORDER BY id")).await?;
-        rows.iter().map(ExecRow::read).collect()
+        self.running_execs_of(self.fence().own_node()).await
+    }
+
+    pub(crate) async fn running_execs_of(&self, node: Option<&str>) -> Result<Vec<ExecRow>> {
+        let query = match node {
+            Some(node) => {
+                sql("SELECT e.* FROM execs e JOIN sandboxes s ON s.tenant = e.tenant AND s.id = e.sandbox
+                WHERE e.ended_at IS NULL AND s.node = $1 ORDER BY e.id")
+                .bind(node)
+            }
+            None => sql("SELECT * FROM execs WHERE ended_at IS NULL ORDER BY id"),
+        };
+        self.database().rows(query).await?.iter().map(ExecRow::read).collect()
     }
 }

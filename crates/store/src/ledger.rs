@@ -223,10 +223,22 @@ impl Store {
         !self.database().is_sqlite()
     }
 
-    /// Everything that has no bill yet, with its labels; for recovery.
+    /// Everything of this server that has no bill yet, with its labels; for recovery.
     pub async fn open_entries(&self) -> Result<Vec<OpenEntry>> {
-        let open = "SELECT * FROM ledger WHERE ended_at IS NULL AND part = 0 ORDER BY object";
-        let rows = self.settled().await?.rows(sql(open)).await?;
+        self.open_entries_of(self.fence().own_node()).await
+    }
+
+    pub(crate) async fn open_entries_of(&self, node: Option<&str>) -> Result<Vec<OpenEntry>> {
+        let open = match node {
+            Some(node) => sql("SELECT * FROM ledger WHERE ended_at IS NULL AND part = 0 AND (
+                EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = ledger.object AND s.node = $1)
+                OR EXISTS (SELECT 1 FROM runs r
+                    WHERE r.tenant = ledger.tenant AND r.id = ledger.object AND r.node = $1))
+                ORDER BY object")
+            .bind(node),
+            None => sql("SELECT * FROM ledger WHERE ended_at IS NULL AND part = 0 ORDER BY object"),
+        };
+        let rows = self.settled().await?.rows(open).await?;
         let mut entries = rows.iter().map(OpenEntry::read).collect::<Result<Vec<_>>>()?;
         let labels = "SELECT l.tenant, l.object, l.name, l.value FROM ledger_labels l JOIN ledger e
             ON e.tenant = l.tenant AND e.object = l.object WHERE e.ended_at IS NULL AND e.part = 0";

@@ -20,6 +20,7 @@ mod files;
 mod idempotency;
 mod intents;
 mod keys;
+mod leases;
 mod ledger;
 mod names;
 mod retention;
@@ -45,6 +46,7 @@ pub use files::NotedFile;
 pub use idempotency::{Begun, Left, StoredAnswer};
 pub use intents::Announced;
 pub use keys::KeyRow;
+pub use leases::{Estate, Lease};
 pub use ledger::{
     EntryKind, GroupBy, LedgerBill, LedgerEntry, LedgerQuery, LedgerSum, NoGroup, OpenEntry, PartBill, Spent,
     SpentBy,

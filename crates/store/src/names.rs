@@ -30,12 +30,14 @@ impl Store {
         name: &str,
         id: SandboxId,
     ) -> Result<Claimed> {
-        let claim = "INSERT INTO names (tenant, kind, name, sandbox) VALUES ($1, $2, $3, $4)
+        let claim = "INSERT INTO names (tenant, kind, name, sandbox, node) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (tenant, kind, name) DO NOTHING";
         loop {
             let claim = sql(claim).bind(tenant).bind(kind).bind(name).bind(id);
-            let claimed =
-                self.write(None, async move |writing| Ok(Done::Keep(writing.run(claim.clone()).await? == 1)));
+            let claimed = self.write(None, async move |writing| {
+                let claim = claim.clone().bind(writing.owner());
+                Ok(Done::Keep(writing.run(claim).await? == 1))
+            });
             if claimed.await? {
                 return Ok(Claimed::Claimed);
             }
@@ -63,6 +65,29 @@ impl Store {
         let release = sql("DELETE FROM names WHERE tenant = $1 AND kind = $2 AND name = $3 AND sandbox = $4");
         let release = release.bind(tenant).bind(kind).bind(name).bind(id);
         self.write(None, async move |writing| Ok(Done::Keep(writing.run(release.clone()).await? == 1))).await
+    }
+
+    /// The same for a name whose sandbox is not on record. It is left alone if a server that lives has claimed it, which
+    /// may be about to make the sandbox.
+    pub async fn release_unmade(
+        &self,
+        tenant: TenantId,
+        kind: &str,
+        name: &str,
+        id: SandboxId,
+    ) -> Result<bool> {
+        let release = "DELETE FROM names WHERE tenant = $1 AND kind = $2 AND name = $3 AND sandbox = $4";
+        let values = sql(release).bind(tenant).bind(kind).bind(name).bind(id);
+        self.write(None, async move |writing| {
+            let release = match writing.is_fenced() {
+                true => values
+                    .clone()
+                    .and(format!(" AND ({} OR node NOT IN (SELECT node FROM leases))", writing.ours("node"))),
+                false => values.clone(),
+            };
+            Ok(Done::Keep(writing.run(release).await? == 1))
+        })
+        .await
     }
 
     /// By name.

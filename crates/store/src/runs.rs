@@ -74,8 +74,8 @@ impl RunRow {
         events: &[Json],
         end: Option<(&RunEnd, &[Json])>,
     ) -> Result<Vec<u64>> {
-        let text = "INSERT INTO runs (tenant, id, language, created_at, ended_at, status, result, problem, request_hash)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        let text = "INSERT INTO runs (tenant, id, language, created_at, ended_at, status, result, problem, request_hash,
+            node) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         let insert = sql(text).bind(self.tenant).bind(self.id).bind(&*self.language).bind(self.created_at);
         let insert = match end {
             Some((RunEnd { status, result, problem, at, .. }, _)) => {
@@ -91,7 +91,7 @@ impl RunRow {
         if let Some((end, events)) = end {
             seqs.extend(writing.events(self.tenant, None, end.at, events).await?);
         }
-        writing.run(insert.bind(self.request_hash.clone())).await?;
+        writing.run(insert.bind(self.request_hash.clone()).bind(writing.owner())).await?;
         if let Some(entry) = &self.entry {
             let bill = end.and_then(|(end, _)| end.bill.as_ref());
             writing.ledger_entry(self.tenant, entry, bill.or(entry.bill.as_ref())).await?;
@@ -114,7 +114,8 @@ impl RunEnd {
     ) -> Result<Option<Vec<u64>>> {
         let text = "UPDATE runs SET ended_at = $3, status = $4, result = $5, problem = $6
             WHERE tenant = $1 AND id = $2 AND ended_at IS NULL";
-        let update = sql(text)
+        let ours = if writing.is_fenced() { format!(" AND {}", writing.ours("node")) } else { String::new() };
+        let update = sql(format!("{text}{ours}"))
             .bind(tenant)
             .bind(id)
             .bind(self.at)
@@ -207,9 +208,26 @@ impl Store {
         self.settled().await?.rows(query).await?.iter().map(RunRow::read).collect()
     }
 
-    /// Of all tenants, for recovery.
+    /// The other server that carries out a run which has not ended.
+    pub async fn run_elsewhere(&self, tenant: TenantId, id: RunId) -> Result<Option<String>> {
+        let Some(node) = self.fence().own_node() else { return Ok(None) };
+        let text = "SELECT node FROM runs WHERE tenant = $1 AND id = $2 AND ended_at IS NULL AND node <> $3";
+        let row = self.database().row(sql(text).bind(tenant).bind(id).bind(node)).await?;
+        row.map(|row| row.get("node")).transpose()
+    }
+
+    /// Of all tenants, this server's: for recovery.
     pub async fn unfinished_runs(&self) -> Result<Vec<RunRow>> {
-        let rows = self.database().rows(sql("SELECT * FROM runs WHERE ended_at IS NULL ORDER BY id")).await?;
-        rows.iter().map(RunRow::read).collect()
+        self.unfinished_runs_of(self.fence().own_node()).await
+    }
+
+    pub(crate) async fn unfinished_runs_of(&self, node: Option<&str>) -> Result<Vec<RunRow>> {
+        let query = match node {
+            Some(node) => {
+                sql("SELECT * FROM runs WHERE ended_at IS NULL AND node = $1 ORDER BY id").bind(node)
+            }
+            None => sql("SELECT * FROM runs WHERE ended_at IS NULL ORDER BY id"),
+        };
+        self.database().rows(query).await?.iter().map(RunRow::read).collect()
     }
 }

@@ -167,6 +167,7 @@ impl Store {
             let Some(mut row) = find(writing, tenant, id).await? else {
                 return Ok(Done::Undo(StepOutcome::Missing));
             };
+            keep_off(writing, id).await?;
             if row.revision != expected_revision {
                 return Ok(Done::Undo(StepOutcome::Lost));
             }
@@ -200,11 +201,19 @@ impl Store {
         row.as_ref().map(SandboxRow::read).transpose()
     }
 
-    /// Of all tenants, those that have not ended: for recovery and clocks.
+    /// Of all tenants, this server's that have not ended: for recovery and clocks.
     pub async fn living_sandboxes(&self) -> Result<Vec<SandboxRow>> {
-        let rows =
-            self.database().rows(sql("SELECT * FROM sandboxes WHERE ended_at IS NULL ORDER BY id")).await?;
-        rows.iter().map(SandboxRow::read).collect()
+        self.living_sandboxes_of(self.fence().own_node()).await
+    }
+
+    pub(crate) async fn living_sandboxes_of(&self, node: Option<&str>) -> Result<Vec<SandboxRow>> {
+        let query = match node {
+            Some(node) => {
+                sql("SELECT * FROM sandboxes WHERE ended_at IS NULL AND node = $1 ORDER BY id").bind(node)
+            }
+            None => sql("SELECT * FROM sandboxes WHERE ended_at IS NULL ORDER BY id"),
+        };
+        self.database().rows(query).await?.iter().map(SandboxRow::read).collect()
     }
 
     /// Never moves the moment of last use back; changes no revision.
@@ -237,6 +246,7 @@ impl Store {
         self.write(Some(tenant), async move |writing| {
             loop {
                 let Some(mut row) = find(writing, tenant, id).await? else { return Ok(Done::Undo(None)) };
+                keep_off(writing, id).await?;
                 row.apply(changes.clone());
                 // Another server stepped in between: apply the change to what is there now.
                 if !save(writing, &mut row).await? {
@@ -281,11 +291,26 @@ async fn find(writing: &mut Writing, tenant: TenantId, id: SandboxId) -> Result<
     row.as_ref().map(SandboxRow::read).transpose()
 }
 
+/// Refuses what belongs to another server. What has ended nobody changes any more, which whoever asks finds out.
+async fn keep_off(writing: &mut Writing, id: SandboxId) -> Result<()> {
+    if !writing.is_fenced() {
+        return Ok(());
+    }
+    let text = format!(
+        "SELECT node FROM sandboxes WHERE id = $1 AND ended_at IS NULL AND NOT {}",
+        writing.ours("node")
+    );
+    match writing.row(sql(text).bind(id)).await? {
+        Some(row) => Err(StoreError::Elsewhere { node: row.get("node")? }),
+        None => Ok(()),
+    }
+}
+
 async fn insert(writing: &mut Writing, row: &SandboxRow) -> Result<()> {
     let text =
         "INSERT INTO sandboxes (tenant, id, spec, state, reason, idle_timeout_ms, walls, provider, cpu_milli,
-        memory_bytes, created_at, expires_at, ended_at, last_used_at, revision)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+        memory_bytes, created_at, expires_at, ended_at, last_used_at, revision, node)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     let insert = sql(text)
         .bind(row.tenant)
         .bind(row.id)
@@ -301,7 +326,8 @@ async fn insert(writing: &mut Writing, row: &SandboxRow) -> Result<()> {
         .bind(row.expires_at)
         .bind(row.ended_at)
         .bind(row.last_used_at)
-        .bind(row.revision);
+        .bind(row.revision)
+        .bind(writing.owner());
     writing.run(insert).await.map(drop)
 }
 

@@ -103,8 +103,8 @@ impl Store {
             what: "the spec of a snapshot cannot be written".to_owned(),
         })?;
         let text =
-            "INSERT INTO snapshots (tenant, id, sandbox, name, provider, spec, state, size_bytes, created_at, key, charged_until)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+            "INSERT INTO snapshots (tenant, id, sandbox, name, provider, spec, state, size_bytes, created_at, key, charged_until,
+            node) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         let insert = sql(text)
             .bind(row.tenant)
             .bind(row.id)
@@ -120,7 +120,7 @@ impl Store {
         let (tenant, audit) = (row.tenant, audit.clone());
         self.write(Some(tenant), async move |writing| {
             let left = room.check(writing, tenant).await?;
-            writing.run(insert.clone()).await?;
+            writing.run(insert.clone().bind(writing.owner())).await?;
             writing.audit(&audit).await?;
             Ok(Done::Keep(left))
         })
@@ -172,6 +172,7 @@ impl Store {
             hold(writing, tenant).await?;
             let Some(row) = writing.row(find.clone()).await? else { return Ok(Done::Undo(None)) };
             let row = SnapshotRow::read(&row)?;
+            keep_off(writing, tenant, id).await?;
             if row.state == SnapshotState::Making {
                 return Ok(Done::Undo(Some(row)));
             }
@@ -255,11 +256,43 @@ impl Store {
         self.database().rows(query).await?.iter().map(SnapshotRow::read).collect()
     }
 
-    /// Of all tenants, those that are not ready and were begun before this: something of them may be left.
+    /// Of all tenants, this server's that are not ready and were begun before this: something of them may be left.
     pub async fn unsettled_snapshots(&self, before: Timestamp) -> Result<Vec<SnapshotRow>> {
-        let query =
-            sql("SELECT * FROM snapshots WHERE state <> 'ready' AND created_at < $1 ORDER BY created_at");
-        self.database().rows(query.bind(before)).await?.iter().map(SnapshotRow::read).collect()
+        let query = match self.fence().own_node() {
+            Some(node) => sql("SELECT * FROM snapshots WHERE state <> 'ready' AND created_at < $1
+                AND node = $2 ORDER BY created_at")
+            .bind(before)
+            .bind(node),
+            None => {
+                sql("SELECT * FROM snapshots WHERE state <> 'ready' AND created_at < $1 ORDER BY created_at")
+                    .bind(before)
+            }
+        };
+        self.database().rows(query).await?.iter().map(SnapshotRow::read).collect()
+    }
+
+    /// The other server that keeps a snapshot, whether it lives or not.
+    pub async fn keeper_of_snapshot(&self, tenant: TenantId, id: SnapshotId) -> Result<Option<String>> {
+        let Some(node) = self.fence().own_node() else { return Ok(None) };
+        let text = "SELECT node FROM snapshots WHERE tenant = $1 AND id = $2 AND node <> $3";
+        let row = self.database().row(sql(text).bind(tenant).bind(id).bind(node)).await?;
+        row.map(|row| row.get("node")).transpose()
+    }
+}
+
+/// Refuses what another server keeps that lives.
+async fn keep_off(writing: &mut Writing, tenant: TenantId, id: SnapshotId) -> Result<()> {
+    if !writing.is_fenced() {
+        return Ok(());
+    }
+    let text = format!(
+        "SELECT node FROM snapshots WHERE tenant = $1 AND id = $2 AND node IN (SELECT node FROM leases)
+            AND NOT {}",
+        writing.ours("node")
+    );
+    match writing.row(sql(text).bind(tenant).bind(id)).await? {
+        Some(row) => Err(StoreError::Elsewhere { node: row.get("node")? }),
+        None => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use sandstorm_types::Timestamp;
 use crate::audit::{Chain, random_name};
 use crate::database::{Database, NEWEST, sql};
 use crate::intents::Intents;
+use crate::leases::Fence;
 use crate::writing::Writer;
 use crate::{Result, StoreConfig};
 
@@ -25,8 +26,10 @@ struct Inner {
     chain: Arc<Chain>,
     writer: Writer,
     intents: Arc<Intents>,
-    /// Tells this opening from all others; see the idempotency keys.
-    instance: String,
+    /// Who writes: this opening is told from all others by its instance.
+    fence: Arc<Fence>,
+    place: Option<String>,
+    lease: Duration,
     /// When this server last said that it lives, in milliseconds.
     last_beat: AtomicI64,
 }
@@ -41,13 +44,16 @@ impl Store {
     pub(crate) async fn open_at(config: &StoreConfig, version: i64) -> Result<Self> {
         let (database, connection) = Database::connect(config).await?;
         let chain = Arc::new(Chain::new(config));
-        let writer = Writer::start(connection, Arc::clone(&chain), version).await?;
+        let fence = Arc::new(Fence::new(chain.node().to_owned(), random_name()));
+        let writer = Writer::start(connection, Arc::clone(&chain), Arc::clone(&fence), version).await?;
         Ok(Self(Arc::new(Inner {
             database,
             chain,
             writer,
             intents: Intents::new(config),
-            instance: random_name(),
+            fence,
+            place: config.place.clone(),
+            lease: config.lease,
             last_beat: AtomicI64::new(i64::MIN),
         })))
     }
@@ -94,6 +100,19 @@ impl Store {
     }
 
     pub(crate) fn instance(&self) -> &str {
-        &self.0.instance
+        self.0.fence.instance()
+    }
+
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.0.fence
+    }
+
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.0.place.as_deref()
+    }
+
+    /// How long its records stay this server's own when it is not heard of.
+    pub fn lease_span(&self) -> Duration {
+        self.0.lease
     }
 }

@@ -25,6 +25,7 @@ use queue::Hand;
 
 use crate::audit::{Chain, Checkpoint, Head};
 use crate::database::{Connection, Row, Statement, sql};
+use crate::leases::Fence;
 use crate::{Audit, Json, Result, Store, StoreError};
 
 /// The transaction under way, as one call sees it.
@@ -34,6 +35,7 @@ use crate::{Audit, Json, Result, Store, StoreError};
 #[derive(Debug)]
 pub(crate) struct Writing {
     chain: Arc<Chain>,
+    fence: Arc<Fence>,
     connection: Connection,
     /// How many transactions were committed.
     commits: Arc<AtomicU64>,
@@ -101,9 +103,18 @@ impl Store {
 }
 
 impl Writing {
-    fn new(chain: Arc<Chain>, connection: Connection, commits: Arc<AtomicU64>) -> Self {
+    fn new(chain: Arc<Chain>, fence: Arc<Fence>, connection: Connection, commits: Arc<AtomicU64>) -> Self {
         let known = Known::default();
-        Self { chain, connection, commits, hand: Hand::Thread, audit_begun: false, known, version: None }
+        Self {
+            chain,
+            fence,
+            connection,
+            commits,
+            hand: Hand::Thread,
+            audit_begun: false,
+            known,
+            version: None,
+        }
     }
 
     /// Whether a caller can write without being made to wait: for a network, a disk, or the first line of the anchor.
@@ -114,6 +125,41 @@ impl Writing {
     /// Undoes a transaction that nobody ended.
     fn abandon(&mut self) {
         self.connection.abandon();
+    }
+
+    /// Whose a new record is. `None` where there is one server only.
+    pub(crate) fn owner(&self) -> Option<String> {
+        (self.fence.is_up() || self.connection.is_shared()).then(|| self.fence.node().to_owned())
+    }
+
+    /// Ends a `WHERE`: that a record, whose server is in this column, is this server's to change.
+    pub(crate) fn ours(&self, column: &str) -> String {
+        self.fence.ours(column)
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fence.is_up()
+    }
+
+    /// At the beginning of a transaction: whether this server still may write. Whoever takes over waits for its end.
+    async fn check_fence(&mut self) -> Result<()> {
+        if !self.fence.is_up() {
+            return Ok(());
+        }
+        let text = format!(
+            "SELECT node FROM leases WHERE node = $1 AND instance = $2{}",
+            self.connection.for_share()
+        );
+        let held = sql(text).bind(self.fence.node()).bind(self.fence.instance());
+        match self.connection.row(held).await? {
+            Some(_) => Ok(()),
+            None => Err(StoreError::Superseded),
+        }
+    }
+
+    /// Takes whatever is locked as not there.
+    pub(crate) fn skipping_locked(&self) -> &'static str {
+        self.connection.skipping_locked()
     }
 
     pub(crate) async fn run(&mut self, statement: Statement) -> Result<u64> {

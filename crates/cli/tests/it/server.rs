@@ -28,5 +28,6 @@ pub mod socket;
 mod space;
 mod starting;
 pub mod tenants;
+mod together;
 mod upstream;
 mod walk;

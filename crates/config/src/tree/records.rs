@@ -9,7 +9,7 @@ use crate::form;
 use crate::secret::SecretRef;
 
 /// Where a server keeps its records.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Database {
     /// Where the address of a PostgreSQL database is kept, since it may hold a password: `env:NAME` or `file:/path`,
@@ -18,6 +18,16 @@ pub struct Database {
     pub url: Option<SecretRef>,
     /// What an answer survives: `normal` the end of the server however it comes, `full` a loss of power too.
     pub durability: Durability,
+    /// With PostgreSQL: how long nothing is heard of a server before others that share the database end what it left.
+    #[serde(with = "form::span")]
+    #[schemars(with = "form::Span")]
+    pub lease: Duration,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self { url: None, durability: Durability::default(), lease: Duration::from_secs(60) }
+    }
 }
 
 /// What the record of something survives once it was answered.

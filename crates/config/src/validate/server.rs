@@ -94,6 +94,7 @@ impl Check<'_> {
             snapshots.space_per_tenant,
             ByteSize::default()..=ByteSize::gib(1024 * 1024),
         );
+        self.span("database.lease", config.database.lease, 2 * SECOND..=HOUR);
         self.retention(retention);
         self.telemetry(telemetry);
 

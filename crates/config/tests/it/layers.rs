@@ -127,6 +127,7 @@ fn every_setting_has_a_variable_that_works() {
         ("serve.metrics_auth", "true"),
         ("database.url", "env:DATABASE"),
         ("database.durability", "full"),
+        ("database.lease", "90s"),
         ("retention.runs", "1d"),
         ("retention.events", "2d"),
         ("retention.audit", "3d"),

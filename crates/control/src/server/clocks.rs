@@ -170,6 +170,12 @@ impl Inner {
 
     async fn act(self: &Arc<Self>, living: &Arc<Living>, due: Due) {
         let (tenant, id) = (living.tenant, living.id);
+        if self.is_lapsed() {
+            // It may be another server's to end by now.
+            living.try_again_after(AGAIN);
+            self.clock.arm(living, self.settings.paused_for);
+            return;
+        }
         let audit = |action: &str| Audit {
             tenant,
             principal: "<clock>".to_owned(),

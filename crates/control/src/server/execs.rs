@@ -339,6 +339,9 @@ impl Control {
             }
             None => {
                 let ended = row.result.clone().and_then(Ended::from_json);
+                if ended.is_none() {
+                    self.0.keep_off(sandbox).await?;
+                }
                 let ended = ended.ok_or_else(|| conflict("this exec is not in the hands of this server"))?;
                 let view = self.0.exec_view_of(&row, Some(&ended));
                 let events = match self.0.ended_cells.get(exec) {
@@ -394,7 +397,9 @@ impl Control {
         if matches!(signal, ExecSignal::Forget { .. }) && row.kind != STREAM {
             return Err(invalid("only what is not kept for replay can be forgotten"));
         }
-        let Some(execution) = execution else { return Ok(()) };
+        let Some(execution) = execution else {
+            return if row.ended_at.is_none() { self.0.keep_off(sandbox).await } else { Ok(()) };
+        };
         execution.living.touch();
         let ends = matches!(signal, ExecSignal::Kill | ExecSignal::Terminate | ExecSignal::Interrupt);
         if execution.cell.is_some() {
@@ -444,7 +449,10 @@ impl Control {
         bytes: Bytes,
         at: Option<u64>,
     ) -> Result<Option<u64>> {
-        let (_, execution) = self.find(caller, sandbox, exec).await?;
+        let (row, execution) = self.find(caller, sandbox, exec).await?;
+        if execution.is_none() && row.ended_at.is_none() {
+            self.0.keep_off(sandbox).await?;
+        }
         let execution = execution.ok_or_else(|| conflict("the program takes no more input"))?;
         self.0.ready(caller.tenant, sandbox).await?;
         if execution.cell.is_none() {

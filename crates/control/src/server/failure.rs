@@ -27,6 +27,12 @@ pub(super) fn of_store(error: StoreError) -> Error {
         StoreError::Conflict { .. } => {
             Error::new(ErrorKind::Conflict, "something of that name exists already").with_source(error)
         }
+        StoreError::Elsewhere { node } => elsewhere("record", node),
+        StoreError::Superseded => {
+            Error::new(ErrorKind::Capacity, "another server has taken over the records of this one")
+                .with_retry_after(QUOTA_RETRY)
+                .with_source(error)
+        }
         StoreError::Invalid { what } => Error::new(ErrorKind::InvalidRequest, what.clone()),
         transient if transient.is_transient() => {
             Error::new(ErrorKind::Capacity, "the store is not available")
@@ -40,6 +46,11 @@ pub(super) fn of_store(error: StoreError) -> Error {
 /// What absent and foreign things are answered with alike.
 pub(super) fn not_found(what: &'static str) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no such {what}"))
+}
+
+/// What another server holds that shares the database: only that one can do anything about it.
+pub(super) fn elsewhere(what: &'static str, node: &str) -> Error {
+    conflict(format!("another server holds this {what}: ask there")).with("server", node)
 }
 
 pub(super) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

@@ -118,8 +118,14 @@ impl Control {
                 tokio::time::sleep(LOOK).await;
                 Ok(None)
             }
-            Some(_) | None => {
+            Some(_) => {
                 stored(self.0.store.release_name(caller.tenant, kind, name, id).await)?;
+                Ok(None)
+            }
+            None => {
+                if !stored(self.0.store.release_unmade(caller.tenant, kind, name, id).await)? {
+                    tokio::time::sleep(LOOK).await;
+                }
                 Ok(None)
             }
         }

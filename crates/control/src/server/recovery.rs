@@ -37,6 +37,7 @@ impl Inner {
         }
         self.spending.begin(&self.store).await?;
         let mut open = self.open_accounts().await?;
+        self.claim_unowned().await?;
         let own = self.own_names();
         let rows = stored(self.store.living_sandboxes().await)?;
         // Of a store that several servers share, the others' are the others'.
@@ -78,6 +79,14 @@ impl Inner {
         let strangers = present.len();
         stream::iter(present.into_keys())
             .for_each_concurrent(AT_ONCE, |id| async move {
+                match self.store.held_elsewhere(id).await {
+                    Ok(None) => {}
+                    Ok(Some(_)) => return,
+                    Err(error) => {
+                        tracing::error!(sandbox = %id, %error, "whose a sandbox is could not be looked up");
+                        return;
+                    }
+                }
                 let cx = OpContext::new(sandstorm_types::TenantId::LOCAL);
                 if let Err(error) = self.provider.destroy(&cx, &id).await {
                     tracing::error!(sandbox = %id, %error, "a sandbox that nobody knows could not be ended");
@@ -88,6 +97,21 @@ impl Inner {
         let millis = began.elapsed().as_millis() as u64;
         if known + strangers > 0 {
             tracing::info!(known, adopted, strangers, millis, "took over what an earlier server left");
+        }
+        Ok(())
+    }
+
+    /// Records from before they belonged to a server.
+    async fn claim_unowned(&self) -> Result<()> {
+        if !self.store.is_shared() {
+            return Ok(());
+        }
+        // What is in this server's own hands is its own, whoever else there is.
+        let (present, _) = self.present_or_silent().await?;
+        let present: Vec<SandboxId> = present.into_iter().map(|sandbox| sandbox.id).collect();
+        let claimed = stored(self.store.claim_unowned(&present, Timestamp::now()).await)?;
+        if claimed > 0 {
+            tracing::info!(claimed, "sandboxes from before records had a server are this server's now");
         }
         Ok(())
     }
@@ -253,7 +277,7 @@ impl Inner {
     }
 
     /// Ends the records of execs that are gone with their sandbox.
-    async fn end_execs(&self, sandbox: &SandboxRow, execs: Vec<ExecRow>, reason: Option<&str>) {
+    pub(super) async fn end_execs(&self, sandbox: &SandboxRow, execs: Vec<ExecRow>, reason: Option<&str>) {
         let walls: Option<Walls> = sandbox.walls.clone().and_then(|walls| serde_json::from_value(walls).ok());
         for row in execs {
             let (info, walls) = (self.holder(sandbox), walls.clone().unwrap_or_default());
@@ -296,7 +320,7 @@ impl Inner {
     }
 }
 
-fn as_estimated(entry: &LedgerEntry) -> LedgerBill {
+pub(super) fn as_estimated(entry: &LedgerEntry) -> LedgerBill {
     LedgerBill {
         provider: entry.provider.clone(),
         region: entry.region.clone(),

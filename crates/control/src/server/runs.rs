@@ -17,7 +17,7 @@ use super::create::within_ceiling;
 use super::cursor::{self, List, Place};
 use super::events::body;
 
-use super::failure::{conflict, not_found, stored};
+use super::failure::{conflict, elsewhere, not_found, stored};
 use super::one_shot::{self, OneShot};
 use super::run_cache::Sought;
 use super::run_record::Beginning;
@@ -222,6 +222,9 @@ impl Control {
         let seen = self.run_view(caller, id).await?;
         if seen.ended_at.is_some() {
             return Ok(seen);
+        }
+        if let Some(node) = stored(self.0.store.run_elsewhere(caller.tenant, id).await)? {
+            return Err(elsewhere("run", &node));
         }
         stored(self.0.store.record_audit(&caller.audit("run.cancel", id)).await)?;
         if let Some(run) = self.0.runs.get(caller.tenant, id) {

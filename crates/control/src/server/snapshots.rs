@@ -15,7 +15,7 @@ use sandstorm_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::cursor::{self, List, Place};
-use super::failure::{conflict, invalid, not_found, stored};
+use super::failure::{conflict, elsewhere, invalid, not_found, stored};
 use super::sandboxes::{LARGEST_PAGE, PAGE};
 use super::{Caller, Control, Inner, NewSandbox, Page, Scope};
 
@@ -168,6 +168,10 @@ impl Control {
                 if row.state == SnapshotState::Making {
                     return Err(conflict("the snapshot is still being made"));
                 }
+                if stored(inner.store.keeper_of_snapshot(tenant, id).await)?.is_some() {
+                    // That server is gone. Should it come back, it removes what it has of it.
+                    return Ok(());
+                }
                 // One that could not be removed before was charged for then.
                 if row.state == SnapshotState::Ready {
                     inner.charge_for(&row, Timestamp::now()).await;
@@ -253,6 +257,9 @@ impl Inner {
     pub(super) async fn start_from(&self, tenant: TenantId, new: &mut NewSandbox) -> Result<Option<String>> {
         let Template::Snapshot(id) = new.template else { return Ok(None) };
         let row = self.snapshot(tenant, id).await?;
+        if let Some(node) = stored(self.store.keeper_of_snapshot(tenant, id).await)? {
+            return Err(elsewhere("snapshot", &node));
+        }
         if new.requirements.is_empty() {
             // What was saved may need the packages that were at hand then.
             new.requirements = row.spec.requirements;

@@ -53,7 +53,10 @@ impl Inner {
             }
             Some(living) => Err(in_the_way(&living.row().state)),
             None => match stored(self.store.sandbox(tenant, id).await)? {
-                Some(row) => Err(in_the_way(&row.state)),
+                Some(row) => {
+                    self.keep_off(id).await?;
+                    Err(in_the_way(&row.state))
+                }
                 None => Err(not_found("sandbox")),
             },
         }

@@ -10,6 +10,7 @@ mod faults;
 mod files;
 mod fork;
 mod kernel;
+mod leases;
 mod lifecycle;
 mod once;
 mod recovery;

@@ -16,7 +16,7 @@ use super::walls::Tier;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Health)]
 pub(crate) struct HealthBody {
-    /// `ok`, or why not: `draining`, `disk`, `store`, `provider`.
+    /// `ok`, or why not: `draining`, `disk`, `lease`, `store`, `provider`.
     pub(crate) status: &'static str,
 }
 

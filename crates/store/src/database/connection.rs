@@ -135,6 +135,22 @@ impl Connection {
         }
     }
 
+    /// Ends a query: what it read stays as it is until the end of the transaction.
+    pub(crate) fn for_share(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "",
+            Self::Postgres { .. } => " FOR SHARE",
+        }
+    }
+
+    /// The same as [`Connection::for_update`], but for rows that somebody else holds.
+    pub(crate) fn skipping_locked(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "",
+            Self::Postgres { .. } => " FOR UPDATE SKIP LOCKED",
+        }
+    }
+
     async fn command(&mut self, text: &'static str) -> Result<()> {
         match self {
             Self::Sqlite(session) => session.command(text),

@@ -26,7 +26,7 @@ macro_rules! migration {
 }
 
 /// Once released, a migration is never edited: databases remember its checksum.
-const MIGRATIONS: [Migration; 9] = [
+const MIGRATIONS: [Migration; 10] = [
     migration!(1, "0001_core"),
     migration!(2, "0002_work"),
     migration!(3, "0003_tracking"),
@@ -36,6 +36,7 @@ const MIGRATIONS: [Migration; 9] = [
     migration!(7, "0007_metered"),
     migration!(8, "0008_snapshots"),
     migration!(9, "0009_claims"),
+    migration!(10, "0010_leases"),
 ];
 
 /// The version that this program works with.

@@ -24,7 +24,12 @@ pub(super) async fn connect(url: &str, connections: u32, durability: Durability)
         .application_name("sandstorm")
         .statement_cache_capacity(256)
         // A server that hangs must not hang us: no statement of ours takes this long.
-        .options([("statement_timeout", "60s"), ("lock_timeout", "20s")]);
+        // Nor must what a server held that was lost in the middle of something: the others wait for it.
+        .options([
+            ("statement_timeout", "60s"),
+            ("lock_timeout", "20s"),
+            ("idle_in_transaction_session_timeout", "60s"),
+        ]);
     let mut pool = PgPoolOptions::new().max_connections(connections.max(2)).acquire_timeout(ACQUIRE);
     if durability == Durability::Full {
         pool = pool.after_connect(|connection, _| {

@@ -37,6 +37,12 @@ impl Statement {
         self.values.push(value.into());
         self
     }
+
+    /// The same statement with more text.
+    pub(crate) fn and(mut self, text: impl AsRef<str>) -> Self {
+        self.text.to_mut().push_str(text.as_ref());
+        self
+    }
 }
 
 pub(super) fn bound<'q, DB>(statement: Statement) -> Result<Query<'q, DB, <DB as Database>::Arguments>>

@@ -183,6 +183,10 @@ impl Writing {
                 self.known = Known::default();
             }
             self.version = version;
+            if let Err(error) = self.check_fence().await {
+                self.rollback().await;
+                return Err(error);
+            }
         }
         Ok(begun)
     }

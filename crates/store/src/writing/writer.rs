@@ -17,6 +17,7 @@ use super::queue::{Queue, closed};
 use crate::audit::Chain;
 use crate::database::{Connection, migrate};
 use crate::intents::Announced;
+use crate::leases::Fence;
 use crate::{Result, StoreError};
 
 /// Calls that may wait; more wait to get in.
@@ -35,11 +36,16 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Brings the database to a version, then serves.
-    pub(crate) async fn start(connection: Connection, chain: Arc<Chain>, version: i64) -> Result<Self> {
+    pub(crate) async fn start(
+        connection: Connection,
+        chain: Arc<Chain>,
+        fence: Arc<Fence>,
+        version: i64,
+    ) -> Result<Self> {
         let unavailable = |error| StoreError::Unavailable { source: error };
         let (ready, started) = oneshot::channel();
         let commits = Arc::new(AtomicU64::new(0));
-        let mut writing = Writing::new(chain, connection, Arc::clone(&commits));
+        let mut writing = Writing::new(chain, fence, connection, Arc::clone(&commits));
         let runtime = Handle::current();
         // Made on the thread that drives it: what it does need not be able to move to another.
         let work = async move || {

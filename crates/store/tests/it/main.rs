@@ -16,6 +16,7 @@ mod faults;
 mod idempotency;
 mod intents;
 mod keys;
+mod leases;
 mod ledger;
 mod migrations;
 mod names;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::{Case, at, audit, config, on_both, server};
 
-const FIXTURES: [&str; 9] = [
+const FIXTURES: [&str; 10] = [
     include_str!("fixtures/v1.sql"),
     include_str!("fixtures/v2.sql"),
     include_str!("fixtures/v3.sql"),
@@ -21,6 +21,7 @@ const FIXTURES: [&str; 9] = [
     include_str!("fixtures/v7.sql"),
     include_str!("fixtures/v8.sql"),
     include_str!("fixtures/v9.sql"),
+    include_str!("fixtures/v10.sql"),
 ];
 
 on_both!(a_newer_database_is_refused, a_changed_migration_is_refused, opening_twice_changes_nothing);
@@ -81,6 +82,11 @@ async fn from_version(version: i64, url: Option<String>) {
         .unwrap();
     let kept: Vec<_> = kept.iter().map(|row| (row.sandbox, row.name.as_deref(), row.size_bytes)).collect();
     assert_eq!(kept, if version >= 8 { vec![(sandbox(), Some("golden"), 4096)] } else { Vec::new() });
+    let lease = store.own_lease().await.unwrap();
+    assert!(lease.is_none(), "another server's lease is not this one's");
+    let others = store.other_leases().await.unwrap();
+    let others: Vec<_> = others.iter().map(|lease| (&*lease.node, lease.beats)).collect();
+    assert_eq!(others, if version >= 10 { vec![("node_elsewhere", 7)] } else { Vec::new() });
     // What was there before was measured where it was.
     let estimated: u64 = cost.iter().map(|sum| sum.estimated).sum();
     assert_eq!(estimated, u64::from(version >= 7));
@@ -173,7 +179,7 @@ async fn a_newer_database_is_refused(case: Case) {
     meddle(&case.store, "INSERT INTO schema_versions VALUES (99, 'x', 'x', 0)").await.unwrap();
     let error = Store::open(&case.config).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { found: 99, known: 9 }), "{error:?}");
-    let text = "the database has version 99, this program knows versions up to 9: use the newer program";
+    let text = "the database has version 99, this program knows versions up to 10: use the newer program";
     assert_eq!(error.to_string(), text);
 }
 
@@ -191,7 +197,7 @@ async fn a_changed_migration_is_refused(case: Case) {
 async fn opening_twice_changes_nothing(case: Case) {
     let versions = "SELECT CAST(applied_at AS TEXT) AS value FROM schema_versions ORDER BY version";
     let before = look(&case.store, versions).await.unwrap();
-    assert_eq!(before.len(), 9);
+    assert_eq!(before.len(), 10);
     assert_eq!(look(&case.reopen().await, versions).await.unwrap(), before);
 }
 
@@ -222,7 +228,8 @@ async fn servers_that_start_together_migrate_once() {
                 "0006_ledger",
                 "0007_metered",
                 "0008_snapshots",
-                "0009_claims"
+                "0009_claims",
+                "0010_leases"
             ]
         );
     }

@@ -64,10 +64,10 @@ fn kill_the_server(times: u32) {
 }
 
 /// A sandbox that lives through it all: a program that counts, and an interpreter that remembers.
-struct Resident {
-    path: String,
-    context: String,
-    exec: String,
+pub(super) struct Resident {
+    pub(super) path: String,
+    pub(super) context: String,
+    pub(super) exec: String,
     /// Cells whose end we were told.
     cells: u64,
     /// The exec of a cell that may be cut by a kill.
@@ -75,7 +75,7 @@ struct Resident {
 }
 
 impl Resident {
-    fn move_in(server: &Server) -> Self {
+    pub(super) fn move_in(server: &Server) -> Self {
         let path = server.sandbox(&json!({ "lifetime": "2h", "limits": { "output": "64M", "wall": "2h" } }));
         let made = server.post(&format!("{path}/contexts"), &json!({ "language": "python" })).expect(201);
         let context = format!("{path}/contexts/{}", made["id"].as_str().unwrap());
@@ -89,7 +89,7 @@ impl Resident {
         Self { path, context, exec, cells: 0, under_way: None }
     }
 
-    fn is_as_it_was(&mut self, server: &Server, round: u32) {
+    pub(super) fn is_as_it_was(&mut self, server: &Server, round: u32) {
         let view = server.get(&self.path).expect(200);
         assert_eq!(view["state"], "running", "round {round}: {view:#}");
         let cell =
@@ -116,7 +116,7 @@ impl Resident {
     }
 
     /// Every number once, in order, from the first.
-    fn wrote_everything_once(&mut self, server: &Server) {
+    pub(super) fn wrote_everything_once(&mut self, server: &Server) {
         let events = server.stream(server.request("GET", format!("{}/events", self.exec)));
         let (mut text, began) = (String::new(), Instant::now());
         // It counts on; some seconds of listening bring us to what it writes now.
