@@ -10,6 +10,8 @@ import urllib.request
 
 A, A_V6, B, NAME_SERVER, PRIVATE, HOST, PORT = sys.argv[1:8]
 TRUST = ssl.create_default_context(cafile="ca.pem")
+# What a client of plain HTTP hears of a connection that the policy does not let through. No server outside answers so.
+REFUSED = 403
 outcomes = {}
 
 
@@ -24,7 +26,10 @@ def get(host, path="/", tls=False):
     kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
     connection = kind(host, timeout=10, **({"context": TRUST} if tls else {}))
     connection.request("GET", path)
-    return connection.getresponse().read().decode()
+    answer = connection.getresponse()
+    if answer.status == REFUSED:
+        raise PermissionError(answer.status)
+    return answer.read().decode()
 
 
 def say(host, port, *texts, patience=10):
@@ -35,6 +40,8 @@ def say(host, port, *texts, patience=10):
             answer = stream.recv(1000)
             if not answer:
                 raise ConnectionError("no answer")
+            if answer.startswith(b"HTTP/1.1 %d " % REFUSED):
+                raise PermissionError(REFUSED)
         return answer.split(b"\r\n")[0]
 
 

@@ -20,6 +20,7 @@ fn no_sandbox_reaches_the_server() {
     addresses.extend(["localhost".to_owned(), "0.0.0.0".to_owned(), outside]);
     addresses.push(rustix::system::uname().nodename().to_string_lossy().into_owned());
     let ports = [server.port, operators.port()];
+    // A request that the sandbox's own network refuses is answered with 403; the server answers this page with 200.
     let code = format!(
         "import socket\n\
          def reached(connect):\n    try:\n        s = connect()\n        s.sendall(b'GET /healthz HTTP/1.0\\r\\n\\r\\n')\n\
