@@ -143,16 +143,6 @@ fn memory_is_that_of_the_whole_sandbox() {
             ..OUT_OF_MEMORY
         },
         Case {
-            name: "files in memory",
-            code: "f = open('/tmp/f', 'wb')\nfor i in range(200): f.write(bytes(1 << 20))",
-            ..OUT_OF_MEMORY
-        },
-        Case {
-            name: "shared memory",
-            code: "f = open('/dev/shm/f', 'wb')\nfor i in range(200): f.write(bytes(1 << 20))",
-            ..OUT_OF_MEMORY
-        },
-        Case {
             name: "a child, while the program sleeps",
             language: "bash",
             code: "python3 -c 'x = bytearray(200 << 20)' & sleep 600",
@@ -168,6 +158,31 @@ fn memory_is_that_of_the_whole_sandbox() {
             name: "many children, each within the limit",
             language: "bash",
             code: "for i in 1 2 3 4 5 6 7 8; do python3 -c 'import time; x = bytearray(b\"x\") * (20 << 20); time.sleep(600)' & done; wait",
+            ..OUT_OF_MEMORY
+        },
+    ] {
+        case.check(Who::Root);
+    }
+}
+
+/// Files lie in memory too, but have a limit of their own: what is written ends nobody.
+#[test]
+fn what_is_written_is_no_memory_of_programs() {
+    let written = Case { language: "python", flags: OUT_OF_MEMORY.flags, ..CASE };
+    for case in [
+        Case {
+            name: "files",
+            code: "f = open('/tmp/f', 'wb')\nfor i in range(200): f.write(bytes(1 << 20))",
+            ..written
+        },
+        Case {
+            name: "shared memory that has a name",
+            code: "f = open('/dev/shm/f', 'wb')\nfor i in range(200): f.write(bytes(1 << 20))",
+            ..written
+        },
+        Case {
+            name: "both, and a program that takes too much beside it",
+            code: "for d in '/tmp', '/dev/shm':\n  f = open(d + '/f', 'wb')\n  for i in range(100): f.write(bytes(1 << 20))\nx = bytearray(200 << 20)",
             ..OUT_OF_MEMORY
         },
     ] {

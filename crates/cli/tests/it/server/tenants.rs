@@ -359,8 +359,8 @@ fn a_burst_past_the_memory_waits_or_is_refused() {
         ];
         Server::with(Who::Root, &settings, &[])
     };
-    let wish = json!({ "limits": { "memory": "128M" } });
-    // A sandbox in which something runs has its whole limit; one that rests has what it uses.
+    let wish = json!({ "limits": { "memory": "96M", "disk": "32M" } });
+    // A sandbox in which something runs has its whole limits, of which two fit; one that rests has what it uses.
     let busy = |server: &Server| {
         let id = server.sandbox(&wish);
         let work = json!({ "command": "sleep 1000", "background": true });
