@@ -1,16 +1,16 @@
 //! What is sent twice with an idempotency key is done once, whatever the client and the server live to see.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use sandstorm_control::server::{
     Answer, Answered, Caller, Claim, Control, ExecWork, Found, Keyed, NewContext, NewExec, NewFork, Once,
     OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart, RunQuery, SandboxQuery,
 };
-use sandstorm_provider::{Error, Result};
+use sandstorm_provider::{Error, ReadRange, Result};
 use sandstorm_store::testing::{look, meddle};
 use sandstorm_types::{
     EnvMap, ErrorKind, ExecId, LimitsPatch, RunId, SandboxId, Status, TenantId, Timestamp,
@@ -75,25 +75,21 @@ async fn claim(world: &World, bits: u128) {
     world.store.begin_idempotent(TenantId::LOCAL, ROUTE, "key", &[1; 32], &object, at).await.unwrap();
 }
 
-/// A file outside of every sandbox, where programs leave marks.
-struct Marks(PathBuf);
+/// A file of a sandbox in which its programs leave marks.
+struct Marks(SandboxId);
 
 impl Marks {
-    fn of(world: &World) -> Self {
-        Self(world.dir.path().join("marks"))
-    }
-
     fn leave(&self, and_then: &str) -> NewExec {
-        shell(&format!("echo mark >> {}; {and_then}", self.0.display()))
+        shell(&format!("echo mark >> /workspace/marks; {and_then}"))
     }
 
-    fn count(&self) -> usize {
-        count(&self.0)
+    async fn count(&self, world: &World) -> usize {
+        let path = "/workspace/marks".parse().unwrap();
+        let read = world.control.read_file(&world.caller(), self.0, &path, ReadRange::default()).await;
+        let Ok((_, pieces)) = read else { return 0 };
+        let pieces: Vec<_> = pieces.map(Result::unwrap).collect().await;
+        pieces.iter().map(|piece| piece.iter().filter(|byte| **byte == b'\n').count()).sum()
     }
-}
-
-fn count(path: &Path) -> usize {
-    std::fs::read_to_string(path).unwrap_or_default().lines().count()
 }
 
 #[tokio::test]
@@ -147,51 +143,50 @@ async fn what_began_nothing_can_be_tried_again() {
 async fn a_program_whose_client_left_is_not_started_again() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
-    let marks = Marks::of(&world);
+    let marks = Marks(sandbox);
     let work = || OneExec { sandbox, new: marks.leave("sleep 300") };
     let said = |outcome: sandstorm_control::Outcome| format!("{:?}", outcome.result.status);
     {
         let mut asking = Box::pin(ask(&world, work(), said));
         tokio::select! {
             _ = &mut asking => panic!("it sleeps"),
-            () = eventually("the program runs", || async { marks.count() == 1 }) => {}
+            () = eventually("the program runs", || async { marks.count(&world).await == 1 }) => {}
         }
     }
     let again = tokio::time::timeout(PATIENCE, ask(&world, work(), said)).await.unwrap();
     assert!(again.replayed);
     assert_eq!(text(&again), "Killed");
     assert_eq!(text(&ask(&world, work(), said).await), "Killed");
-    assert_eq!(marks.count(), 1);
+    assert_eq!(marks.count(&world).await, 1);
 }
 
 #[tokio::test]
 async fn a_program_that_is_to_be_kept_is_waited_for() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
-    let marks = Marks::of(&world);
-    let go_on = world.dir.path().join("go-on");
-    let line = format!("while [ ! -e {} ]; do sleep 0.05; done; echo done", go_on.display());
-    let work = || OneExec { sandbox, new: NewExec { keep_on_disconnect: true, ..marks.leave(&line) } };
+    let marks = Marks(sandbox);
+    let work = || {
+        let program = marks.leave("sleep 1; echo done");
+        OneExec { sandbox, new: NewExec { keep_on_disconnect: true, ..program } }
+    };
     let said = |outcome: sandstorm_control::Outcome| outcome.result.stdout;
     {
         let mut asking = Box::pin(ask(&world, work(), said));
         tokio::select! {
             _ = &mut asking => panic!("it waits"),
-            () = eventually("the program runs", || async { marks.count() == 1 }) => {}
+            () = eventually("the program runs", || async { marks.count(&world).await == 1 }) => {}
         }
     }
-    let mut again = Box::pin(ask(&world, work(), said));
-    assert!(futures_util::poll!(&mut again).is_pending());
-    std::fs::write(go_on, "").unwrap();
-    assert_eq!(text(&tokio::time::timeout(PATIENCE, again).await.unwrap()), "done\n");
-    assert_eq!(marks.count(), 1);
+    let again = tokio::time::timeout(PATIENCE, ask(&world, work(), said)).await.unwrap();
+    assert_eq!((text(&again), again.replayed), ("done\n", true));
+    assert_eq!(marks.count(&world).await, 1);
 }
 
 #[tokio::test]
 async fn a_program_is_not_started_again_by_the_next_server() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
-    let marks = Marks::of(&world);
+    let marks = Marks(sandbox);
     let work = |marks: &Marks| OneExec { sandbox, new: marks.leave("echo done") };
     let said =
         |outcome: sandstorm_control::Outcome| format!("{} {}", outcome.result.id, outcome.result.stdout);
@@ -202,34 +197,34 @@ async fn a_program_is_not_started_again_by_the_next_server() {
     let again = ask(&world, work(&marks), said).await;
     assert!(again.replayed);
     assert_eq!(text(&again), first);
-    assert_eq!(marks.count(), 1);
+    assert_eq!(marks.count(&world).await, 1);
 }
 
 #[tokio::test]
 async fn a_background_program_is_not_started_again_by_the_next_server() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
-    let marks = Marks::of(&world);
+    let marks = Marks(sandbox);
     let work =
         |marks: &Marks| OneStart { sandbox, new: NewExec { background: true, ..marks.leave("sleep 300") } };
     let said = |view: sandstorm_control::server::ExecView| format!("{} {:?}", view.id, view.status);
     let first = ask(&world, work(&marks), said).await;
     let first = text(&first).to_owned();
     assert!(first.ends_with("None"), "{first}");
-    eventually("the program runs", || async { marks.count() == 1 }).await;
+    eventually("the program runs", || async { marks.count(&world).await == 1 }).await;
     forget_the_answer(&world).await;
     let world = world.crashed().await;
     let again = ask(&world, work(&marks), said).await;
     assert!(again.replayed);
     assert_eq!(text(&again), first, "it runs on");
-    assert_eq!(marks.count(), 1);
+    assert_eq!(marks.count(&world).await, 1);
 }
 
 #[tokio::test]
 async fn a_program_that_was_lost_with_its_server_is_told_to_be() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
-    let marks = Marks::of(&world);
+    let marks = Marks(sandbox);
     // Begun on record, and unknown to whoever has the sandbox: as far as the next server can tell it ran.
     let (known, lost) = (ExecId::random(), ExecId::from_bits(77));
     let new = NewExec { id: Some(known), ..shell("true") };
@@ -249,14 +244,14 @@ async fn a_program_that_was_lost_with_its_server_is_told_to_be() {
         assert_eq!(problem.kind(), ErrorKind::Provider);
         assert!(problem.message().contains("lost with the server"), "{problem}");
     }
-    assert_eq!(marks.count(), 0);
+    assert_eq!(marks.count(&world).await, 0);
 }
 
 #[tokio::test]
 async fn what_was_claimed_and_never_began_is_done_as_what_was_claimed() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
-    let marks = Marks::of(&world);
+    let marks = Marks(sandbox);
     let bits = RunId::random().bits();
     claim(&world, bits).await;
     let world = world.crashed().await;
@@ -264,7 +259,7 @@ async fn what_was_claimed_and_never_began_is_done_as_what_was_claimed() {
     let done = ask(&world, work, |outcome| outcome.result.id).await;
     assert!(!done.replayed);
     assert_eq!(text(&done), ExecId::from_bits(bits).to_string());
-    assert_eq!(marks.count(), 1);
+    assert_eq!(marks.count(&world).await, 1);
 }
 
 #[tokio::test]
@@ -339,7 +334,15 @@ async fn a_run_whose_client_left_is_answered_with_its_end() {
         let again = tokio::time::timeout(PATIENCE, asked(key.as_str())).await.unwrap();
         let runs = world.control.runs(&world.caller(), RunQuery::default()).await.unwrap().items;
         assert_eq!(runs.len(), round + 1);
-        assert_eq!(text(&again), runs[0].id.to_string());
+        assert!(runs[0].ended_at.is_some());
+        // It ended with its client, maybe before there was a result.
+        match &again.answer {
+            Ok(_) => assert_eq!(text(&again), runs[0].id.to_string()),
+            Err(problem) => {
+                assert_eq!((problem.kind(), again.replayed), (ErrorKind::Cancelled, true), "{problem}");
+                assert_eq!(runs[0].problem.as_deref(), Some(problem.message()));
+            }
+        }
     }
 }
 

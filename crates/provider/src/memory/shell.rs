@@ -1,9 +1,9 @@
-//! As much of `sh -c` as combines the programs here: `;`, `&&`, `||`, quotes, variables, `>`, `<` and
-//! descriptors 1, 2, 3. What is not known is a syntax error, not a guess.
+//! As much of `sh -c` as combines the programs here: `;`, `&&`, `||`, quotes, variables, `>`, `>>`, `<`
+//! and descriptors 1, 2, 3. What is not known is a syntax error, not a guess.
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::Mutex;
 
 use super::programs::{Input, Program, Sink};
@@ -12,11 +12,11 @@ use crate::ExecStatus;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
     Word(String),
-    /// `;`, `&&`, `||`, `<`, `>`, `<&`, `>&`.
+    /// `;`, `&&`, `||`, `<`, `>`, `>>`, `<&`, `>&`.
     Operator(&'static str),
 }
 
-const OPERATORS: [&str; 8] = ["&&", "||", ">&", "<&", ";", "\n", ">", "<"];
+const OPERATORS: [&str; 9] = ["&&", "||", ">&", "<&", ">>", ";", "\n", ">", "<"];
 
 pub(super) async fn run(program: &mut Program, script: &str) -> ExecStatus {
     let mut status = ExecStatus::Code(0);
@@ -75,9 +75,11 @@ async fn run_command(program: &mut Program, tokens: Vec<Token>) -> Result<Flow, 
             (">&", "2") => child.stdout = program.stderr.clone(),
             (">&", "3") => child.stdout = Sink::Channel(program.channel.clone().ok_or_else(no_descriptor)?),
             ("<&", "3") => child.stdin = Input::Channel(program.channel.clone().ok_or_else(no_descriptor)?),
-            (">", path) => {
+            (">" | ">>", path) => {
                 let path = program.resolve(path).ok_or_else(|| format!("{path}: cannot create"))?;
-                let content = Arc::new(Mutex::new(BytesMut::new()));
+                let read = || program.world.read_tree(&program.sandbox, |tree| tree.read(&path)).ok()?.ok();
+                let before = if operator == ">>" { read().unwrap_or_default() } else { Bytes::new() };
+                let content = Arc::new(Mutex::new(BytesMut::from(before)));
                 child.stdout = Sink::File(content.clone());
                 file = Some((path, content));
             }
@@ -135,7 +137,7 @@ fn next_command<'a>(program: &Program, script: &'a str, last: ExecStatus) -> Res
             rest = &rest[operator.len()..];
             tokens.extend(word.take().map(Token::Word));
             match operator {
-                ">" | "<" | ">&" | "<&" => tokens.push(Token::Operator(operator)),
+                ">" | ">>" | "<" | ">&" | "<&" => tokens.push(Token::Operator(operator)),
                 _ => return Ok((tokens, Some(operator), rest)),
             }
             continue;
