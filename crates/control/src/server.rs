@@ -61,7 +61,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sandstorm_fleet::Fleet;
-use sandstorm_provider::{Error, ExecSignal, HostMount, OpContext, Provider, Result, Tasks};
+use sandstorm_provider::{Error, ExecSignal, OpContext, Provider, Result, Tasks};
 use sandstorm_store::Store;
 use sandstorm_types::{ByteSize, Capabilities, Enforcement, ErrorKind, Limits, TenantId};
 use tokio_util::sync::CancellationToken;
@@ -211,8 +211,6 @@ struct Inner {
     ledger: usage::Ledger,
     spending: Arc<costs::Spending>,
     in_flight: Arc<idempotency::InFlight>,
-    /// Toolchains outside the host's own trees, looked for once.
-    toolchains: OnceLock<Vec<HostMount>>,
     /// How the one provider looks beside others, where there is no fleet; made when somebody asks.
     alone: OnceLock<Arc<Fleet>>,
     draining: CancellationToken,
@@ -266,7 +264,6 @@ impl Control {
             ledger: usage::Ledger::default(),
             spending: costs::Spending::new(&settings.costs, &provider.info().name, runner.fleet.clone()),
             in_flight: Arc::default(),
-            toolchains: OnceLock::new(),
             alone: OnceLock::new(),
             draining: CancellationToken::new(),
             leases: leases::Leases::default(),

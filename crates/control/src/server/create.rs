@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandstorm_fleet::Trees;
-use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
 use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
@@ -463,15 +462,8 @@ impl Inner {
 
     /// What toolchains outside the host's own trees need, whichever will be used.
     fn toolchain_mounts(&self) -> Vec<HostMount> {
-        let find = || {
-            let detect = |language: &Language| language.detect(&self.runner.toolchains.roots).ok();
-            let found = Catalogue::embedded().iter().filter_map(detect);
-            let mut paths: Vec<_> = found.flat_map(|toolchain| toolchain.mounts).collect();
-            paths.sort();
-            paths.dedup();
-            paths.into_iter().map(|path| HostMount { source: path.clone(), target: path }).collect()
-        };
-        self.toolchains.get_or_init(find).clone()
+        let paths = self.runner.toolchains.mounts();
+        paths.into_iter().map(|path| HostMount { source: path.clone(), target: path }).collect()
     }
 }
 
