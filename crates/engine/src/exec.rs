@@ -11,8 +11,8 @@ mod space;
 mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant};
 
 use sandstorm_agent::protocol::{Tag, ToAgent};
 use sandstorm_agent_client::program::terminal_size;
@@ -147,9 +147,10 @@ impl Followed {
     }
 }
 
-/// Seconds since 1970.
+/// Seconds by a clock that nobody sets. There is room before its beginning for what ended under an earlier host.
 fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    (1 << 32) + BEGAN.elapsed().as_secs()
 }
 
 /// Which signals callers sent: one of them ending the program was the caller's doing.

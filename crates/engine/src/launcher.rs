@@ -420,3 +420,32 @@ impl Shared {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_jail::packet;
+    use sandstorm_types::ErrorKind;
+
+    use super::*;
+
+    /// One that is stopped, or at work for ever: its socket takes what is said, and nothing comes from there.
+    #[tokio::test]
+    async fn who_asks_a_launcher_that_hangs_is_told_so_soon() {
+        let (ours, theirs) = packet::pair().unwrap();
+        let tasks = Tasks::default();
+        let launcher = LauncherClient::new(ours, None, None, &tasks).unwrap();
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let asked = launcher.count("x").await;
+        assert!(matches!(asked, Err(LauncherError::Silent)), "{asked:?}");
+        assert!(began.elapsed() < Duration::from_secs(15), "after {:?}", began.elapsed());
+        // Nobody waits for it again as long as it is like that.
+        let asked = launcher.count("x").await;
+        assert!(matches!(asked, Err(LauncherError::Silent)), "{asked:?}");
+        assert!(began.elapsed() < Duration::from_secs(15), "after {:?}", began.elapsed());
+        let told = crate::local::refused(LauncherError::Silent);
+        assert_eq!(told.kind(), ErrorKind::Capacity);
+        assert!(told.retry_after().is_some());
+        drop(theirs);
+    }
+}

@@ -13,12 +13,13 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use sandstorm_provider::{OpContext, Result};
 use sandstorm_store::{Audit, Decision};
-use sandstorm_types::{ByteSize, State, Timestamp, Transition};
+use sandstorm_types::{ByteSize, State, Transition};
 use tokio::time::Instant;
 
 use super::Inner;
 use super::admission::Promise;
 use super::living::Living;
+use super::steady;
 
 /// What a resting one holds beyond what it uses: for work that takes little and does not wait in line, such as a look at
 /// its files.
@@ -175,9 +176,7 @@ impl Living {
     fn should_rest(&self, still: Duration) -> Option<Rest> {
         let wanted = match self.row().state {
             State::Paused => Rest::Paused,
-            State::Ready if self.execs() == 0 && self.last_used().after(still) <= Timestamp::now() => {
-                Rest::Idle
-            }
+            State::Ready if self.execs() == 0 && self.last_used().after(still) <= steady::now() => Rest::Idle,
             _ => return None,
         };
         let state = self.share.state();

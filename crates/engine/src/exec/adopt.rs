@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
 
 use sandstorm_agent::protocol::Held;
 use sandstorm_agent_client::program::check_walls;
@@ -187,7 +186,7 @@ impl Followed {
         if let Err(error) = died {
             self.log.fail(format!("the end of the program could not be kept: {error}"));
         }
-        let at = touched.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-        self.ended_at.store(at.map_or_else(super::now, |at| at.as_secs()), Ordering::Relaxed);
+        let age = touched.and_then(|at| at.elapsed().ok()).unwrap_or_default();
+        self.ended_at.store(super::now().saturating_sub(age.as_secs()).max(1), Ordering::Relaxed);
     }
 }

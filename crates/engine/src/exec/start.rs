@@ -258,6 +258,7 @@ impl Plan {
             Err(Missed::Guest) if handed => {
                 return Err(lost(AgentError::Protocol("a guest without its program")).into());
             }
+            Err(Missed::Failed(error)) if handed => return Err(of_handed(error).into()),
             waited => waited?,
         }
         feeding.started();
@@ -304,8 +305,17 @@ async fn from_here(living: &Arc<Living>, job: Job, task: &Task, feeding: &Feedin
     untold.settle();
     match heard {
         Heard::Over(story) => Ok(Began::Over(living.agent.ended_task_of(number, story))),
-        Heard::NotBegun(failure) => Err(start_failure(&failure).into()),
+        Heard::NotBegun(failure) => Err(of_handed(start_failure(&failure)).into()),
         Heard::GoesOn => Ok(Began::GoesOn),
+    }
+}
+
+/// Why a guest did not begin what it has from this process. Its program can say the same of itself while it runs, so it
+/// proves nothing: what it says is no reason to begin it once more.
+fn of_handed(error: Error) -> Error {
+    match error.is_not_started() {
+        true => Error::new(ErrorKind::Provider, "the interpreter gave its program up").with_source(error),
+        false => error,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -71,6 +72,27 @@ impl WallClock {
 const HOUR: i64 = 3600;
 
 #[test]
+fn output_of_what_ended_stays_when_the_clock_is_set() {
+    let clock = WallClock::new();
+    let (library, ahead) = (clock.path("clock.so"), clock.path("ahead"));
+    let settings = [("LD_PRELOAD", library.to_str().unwrap()), ("CLOCK_AHEAD", ahead.to_str().unwrap())];
+    let server = Server::with(Who::Root, &settings, &[]);
+    let sandbox = server.sandbox(&json!({ "lifetime": "5h" }));
+    let write = json!({ "command": "head -c 1000000 /dev/zero | tr '\\0' x", "background": true });
+    let exec = server.post(&format!("{sandbox}/exec"), &write).expect(202);
+    let exec = format!("{sandbox}/execs/{}", exec["id"].as_str().unwrap());
+    let length = || {
+        let events = server.stream(server.request("GET", format!("{exec}/events")));
+        events.map(|event| event.data["text"].as_str().unwrap_or_default().len()).sum::<usize>()
+    };
+    assert_eq!(length(), 1_000_000);
+    clock.set(2 * HOUR);
+    // The engine looks for what is too old every five seconds.
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(length(), 1_000_000, "it ended a moment ago");
+}
+
+#[test]
 fn a_clock_that_is_set_by_an_hour_ends_nothing_and_keeps_nothing_alive() {
     let clock = WallClock::new();
     let (library, ahead) = (clock.path("clock.so"), clock.path("ahead"));
@@ -106,4 +128,26 @@ fn a_clock_that_is_set_by_an_hour_ends_nothing_and_keeps_nothing_alive() {
     eventually("what is short ends", || !lists(&short) && !lists(&unused));
     assert_eq!(state(&lives), "ready");
     assert_eq!(server.exec(&lives, "echo here")["stdout"], "here\n");
+}
+
+#[test]
+fn a_clock_that_is_set_back_lets_idle_sandboxes_rest() {
+    let clock = WallClock::new();
+    let (library, ahead) = (clock.path("clock.so"), clock.path("ahead"));
+    let server = Server::with(
+        Who::Root,
+        &[
+            ("LD_PRELOAD", library.to_str().unwrap()),
+            ("CLOCK_AHEAD", ahead.to_str().unwrap()),
+            ("SANDSTORM_ADMISSION_MEMORY", "1536MiB"),
+            ("SANDSTORM_ADMISSION_WAIT", "30s"),
+        ],
+        &[],
+    );
+    clock.set(-HOUR);
+    // Three can work at once, so the others come in only when those before them have given back what they do not use.
+    let all: Vec<String> = (0..6).map(|_| server.sandbox(&json!({}))).collect();
+    for sandbox in &all {
+        assert_eq!(server.get(sandbox).expect(200)["state"], "ready");
+    }
 }
