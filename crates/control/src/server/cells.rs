@@ -20,7 +20,7 @@ use super::beginning::Beginning;
 use super::cell_log::CellLog;
 use super::ended::{Ended, empty};
 use super::events::body;
-use super::execs::{Attached, ComingEnd, new_row};
+use super::execs::{Attached, ComingEnd, UNLIMITED, new_row};
 use super::executions::{Execution, Stage};
 use super::failure::{conflict, invalid, stored};
 use super::follower::{CellEnd, walls};
@@ -178,6 +178,7 @@ impl Control {
         let id = new.id.unwrap_or_else(ExecId::random);
         let row = new_row(caller, living.id, id, &new);
         let limits = living.row().spec.limits;
+        let usual = if new.background { UNLIMITED } else { limits.wall };
         let log = CellLog::new(id, limits.output.as_u64(), self.0.runner.spools.clone());
         if awaits == Awaits::Beginning && !new.background {
             log.attend();
@@ -193,7 +194,7 @@ impl Control {
         let turn = Turn {
             execution: Arc::clone(&execution),
             code,
-            timeout: new.timeout.unwrap_or(limits.wall),
+            timeout: new.timeout.unwrap_or(usual),
             audit: Some(caller.audit("exec.cell", id)),
             firm,
             awaits,

@@ -13,7 +13,7 @@ use super::Inner;
 use super::cell_log::CellLog;
 use super::ended::Ended;
 use super::events::ending;
-use super::execs::CELL;
+use super::execs::{CELL, UNLIMITED};
 use super::executions::{Execution, Stage};
 use super::failure::stored;
 use super::follower::Story;
@@ -262,7 +262,8 @@ impl Inner {
         let left = cell.map(|cell| {
             let spent = Timestamp::now().since(cell.started_at);
             let timeout = cell.timeout_ms.and_then(|millis| u64::try_from(millis).ok());
-            let timeout = timeout.map_or(limits.wall, Duration::from_millis).saturating_sub(spent);
+            let usual = if cell.background { UNLIMITED } else { limits.wall };
+            let timeout = timeout.map_or(usual, Duration::from_millis).saturating_sub(spent);
             let log = CellLog::new(cell.id, limits.output.as_u64(), self.runner.spools.clone());
             let execution = Execution::new(cell, living, Stage::Nowhere, Some(log));
             execution.set_input(interpreter.input.clone());
