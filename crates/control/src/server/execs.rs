@@ -27,7 +27,7 @@ use crate::run::SANDBOX_ENDED;
 use crate::spool::{Collected, Collector};
 
 /// The time limit of background work that was given none: its sandbox ends first.
-const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
+pub(super) const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 /// The most that a list of execs holds.
 const MOST: u32 = 1000;
 /// How long the ends of a gone sandbox's execs are waited for.

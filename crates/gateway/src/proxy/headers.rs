@@ -162,6 +162,7 @@ pub(crate) fn own_host_request(headers: &mut HeaderMap, upgrade: bool) {
 pub(crate) fn own_host_response(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     headers.remove(REQUEST_ID);
+    headers.remove("clear-site-data");
     cookies::keep_on_host(headers);
 }
 
@@ -271,6 +272,14 @@ mod tests {
             !cookie.contains("domain") && cookie.contains(&format!("path={}/", mount().prefix())),
             "{cookie}"
         );
+    }
+
+    /// Browsers forget the cookies of the whole domain for it, the API's among them.
+    #[test]
+    fn an_answer_from_a_host_of_its_own_cannot_log_its_reader_out_of_ours() {
+        let mut answer = headers(&[("clear-site-data", "\"cookies\""), ("content-type", "text/html")]);
+        own_host_response(&mut answer);
+        assert!(!answer.contains_key("clear-site-data") && answer.contains_key("content-type"));
     }
 
     #[test]

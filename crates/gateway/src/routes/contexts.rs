@@ -2,16 +2,16 @@
 
 use axum::Json as Answer;
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode, header};
-use sandstorm_control::server::{Caller, NewContext, OneContext};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use sandstorm_control::server::{Caller, NewContext, OneContext, OneExec};
 use sandstorm_types::{ContextId, SandboxId};
 
 use super::execs;
 use crate::app::App;
 use crate::idempotency::{self, Creation};
 use crate::ids::{Id, Ids};
-use crate::json::{self, Json};
+use crate::json::Json;
 use crate::problem::{ApiError, ApiResult};
 use crate::sse;
 use crate::wire::{ContextBody, ContextList, CreateContext, Execute, ResultBody};
@@ -89,7 +89,8 @@ pub(crate) async fn delete(
     operation_id = "execute_in_context",
     params(
         ("sandbox" = String, Path, description = "Id of the sandbox", pattern = "^sbx_[a-z2-7]{26}$"),
-        ("context" = String, Path, description = "Id of the context", pattern = "^ctx_[a-z2-7]{26}$")),
+        ("context" = String, Path, description = "Id of the context", pattern = "^ctx_[a-z2-7]{26}$"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Answers a repeated request with the first answer", pattern = "^[!-~]{1,255}$")),
     request_body = Execute,
     responses((status = 200, description = "The result; or events by `Accept`", content(
         (ResultBody = "application/json"), (String = "text/event-stream")))))]
@@ -100,13 +101,16 @@ pub(crate) async fn execute(
     headers: HeaderMap,
     body: Json<Execute>,
 ) -> ApiResult<Response> {
-    let new = body.value.in_context(context);
+    let Json { value, bytes, room: _room } = body;
+    let new = value.in_context(context);
     if sse::wanted(&headers) {
+        idempotency::refuse(&headers)?;
         return execs::follow(&app, &caller, sandbox, new).await;
     }
-    let result = app.control.exec_to_end(&caller, sandbox, new).await?;
-    let body = json::written(&ResultBody::from(result));
-    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    let route = format!("/v1/sandboxes/{sandbox}/contexts/{context}/execute");
+    let creation = Creation { route: &route, status: StatusCode::OK, location: "", refused: ApiError::from };
+    let run = OneExec { sandbox, new };
+    idempotency::create_result(&app, &caller, &headers, &bytes, creation, run).await
 }
 
 /// Ends the piece of code that runs and keeps the variables. Nothing running is success.
