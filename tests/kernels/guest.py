@@ -141,6 +141,13 @@ def space_is_apart(caller):
     need(done.stdout == "0\n1\n" and done.returncode == 0, f"{done.returncode} {done.stdout} {done.stderr}")
 
 
+def keeps_its_score(caller):
+    """When memory runs out no program goes later than the lowest score that its PID 1 has."""
+    code = "for to in 0 399; do echo $to >/proc/self/oom_score_adj && echo $to; done; cat /proc/self/oom_score_adj"
+    done = caller.run("run", "-l", "bash", "-c", code)
+    need(done.stdout == "800\n", f"{done.returncode} {done.stdout} {done.stderr}")
+
+
 def doctor(caller, works):
     done = caller.run("doctor")
     first = done.stdout.splitlines()[0] if done.stdout else done.stderr
@@ -251,6 +258,14 @@ def metric(name):
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
 
 
+# Nothing is printed where every score below that of PID 1 is refused.
+LOWER = """import os
+for to in (b"0", b"399"):
+    try: os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), to); print("lowered to", to)
+    except OSError: pass
+"""
+
+
 def pool():
     """A run that finds a sandbox ready, with its program in a fork of a warm interpreter."""
     def hit():
@@ -258,7 +273,7 @@ def pool():
         if not metric('sandstorm_pool_ready{kind="python"}'):
             time.sleep(1)
             return False
-        result = api("POST", "/v1/runs", {"language": "python", "code": "print(6 * 7)"})
+        result = api("POST", "/v1/runs", {"language": "python", "code": LOWER + "print(6 * 7)"})
         need(result["stdout"] == "42\n", result)
         return metric("sandstorm_pool_hits_total") and metric('sandstorm_guests_total{way="pooled"}')
 
@@ -400,6 +415,8 @@ def main(extent):
         check(f"{caller.name}/run", lambda: runs(caller))
         check(f"{caller.name}/walls", lambda: reports_walls(caller))
         if caller is root or caller.groups:
+            if caller is root:
+                check(f"{caller.name}/score", lambda: keeps_its_score(caller))
             check(f"{caller.name}/memory", lambda: is_stopped_by_memory(caller))
             check(f"{caller.name}/space", lambda: space_is_apart(caller))
         if extent == "all" or caller is root:

@@ -1,5 +1,7 @@
 //! From a request to a program of the agent, and what its start may come to.
 
+use std::time::Duration;
+
 use sandstorm_agent::protocol::{PayloadWalls, Program, StartFailure, TerminalSize};
 use sandstorm_provider::{Error, ExecRequest, Result, TtySize};
 use sandstorm_types::{ErrorKind, SandboxSpec, User};
@@ -67,6 +69,9 @@ pub async fn lay_out_large(agent: &AgentClient, request: &mut ExecRequest) -> Re
     Ok(())
 }
 
+/// When to try again what there was no room for.
+const SOON: Duration = Duration::from_secs(1);
+
 /// Why a program could not be started.
 pub fn start_failure(failure: &StartFailure) -> Error {
     let cause = std::io::Error::from_raw_os_error(failure.errno);
@@ -80,7 +85,7 @@ pub fn start_failure(failure: &StartFailure) -> Error {
     let error =
         Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause);
     // There may be room for it a little later, or elsewhere.
-    if kind == ErrorKind::Capacity { error.with_not_started() } else { error }
+    if kind == ErrorKind::Capacity { error.with_not_started().with_retry_after(SOON) } else { error }
 }
 
 pub fn terminal_size(size: TtySize) -> TerminalSize {

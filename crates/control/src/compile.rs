@@ -131,7 +131,8 @@ impl Runner {
             tracing::warn!(%error, "the compile cache cannot be written");
             return Artifact::of(elsewhere).map_err(unwritable);
         }
-        let artifact = file.reopen().and_then(Artifact::of).map_err(unwritable)?;
+        // Not by its name: by then another's entry may have pushed it out.
+        let artifact = file.as_file().try_clone().and_then(Artifact::of).map_err(unwritable)?;
         if let Err(error) = cache.put(key, file) {
             tracing::warn!(%error, "the compile cache cannot be written");
         }

@@ -264,6 +264,7 @@ mod tests {
     fn the_oldest_kernel_is_known() {
         for (release, supported) in [
             ("5.10.0-46-cloud-amd64", false),
+            ("5.14.0-611.el9.x86_64", false),
             ("5.15.0-1", true),
             ("6.1.0-56-amd64", true),
             ("7.3-amd64", true),

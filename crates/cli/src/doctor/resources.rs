@@ -85,10 +85,15 @@ fn limits(walls: &Walls) -> Option<Check> {
 /// do not have it, and nothing can be done about it there.
 fn dynamic_mods(unified: &Path) -> Option<Check> {
     let features = std::fs::read_to_string("/sys/kernel/cgroup/features").unwrap_or_default();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    dynamic_mods_in(&features, &mounts, unified)
+}
+
+/// The same of what the kernel says it can do, and of what is mounted.
+fn dynamic_mods_in(features: &str, mounts: &str, unified: &Path) -> Option<Check> {
     if !features.lines().any(|feature| feature == "favordynmods") {
         return None;
     }
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let favoured = mounts.lines().any(|line| {
         line.split(' ').nth(4).is_some_and(|point| Path::new(point) == unified)
             && line.contains("favordynmods")
@@ -224,6 +229,19 @@ mod tests {
             outcomes(&there, &walls)[0],
             (Outcome::Ok, "memory: a sandbox has its own; tried".to_owned())
         );
+    }
+
+    #[test]
+    fn nobody_is_told_to_set_an_option_that_the_kernel_does_not_have() {
+        let outcome = |features: &str, options: &str| {
+            let mounts =
+                format!("29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,{options}\n");
+            dynamic_mods_in(features, &mounts, Path::new("/sys/fs/cgroup")).map(|check| check.outcome)
+        };
+        assert_eq!(outcome("nsdelegate\nmemory_localevents\n", "nsdelegate"), None, "Linux 5.15");
+        let features = "nsdelegate\nfavordynmods\nmemory_localevents\n";
+        assert_eq!(outcome(features, "nsdelegate"), Some(Outcome::Missing));
+        assert_eq!(outcome(features, "nsdelegate,favordynmods"), Some(Outcome::Ok));
     }
 
     #[test]

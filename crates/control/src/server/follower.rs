@@ -60,6 +60,19 @@ impl Said {
     }
 }
 
+fn gone_because(reason: &str) -> Error {
+    Error::new(ErrorKind::Provider, format!("{SANDBOX_ENDED}: {reason}"))
+}
+
+/// What to say of a program whose sandbox failed, whatever was said of it there: that the sandbox failed is on record before
+/// what is left of it is removed, and only then is everything in it told.
+pub(super) fn failed(execution: &Execution) -> Option<Error> {
+    match &execution.living.row().state {
+        State::Failed { reason } => Some(gone_because(reason)),
+        _ => None,
+    }
+}
+
 impl Inner {
     /// Follows a program to its end and stores it.
     pub(super) async fn follow(self: &Arc<Self>, execution: &Arc<Execution>, log: ExecId, story: Story) {
@@ -87,11 +100,13 @@ impl Inner {
         match doom {
             // Ended with its sandbox, as somebody asked for.
             Some(reason) if reason.is_empty() => Ended::killed(execution.id(), info, walls(execution)),
-            Some(reason) => {
-                let error = Error::new(ErrorKind::Provider, format!("{SANDBOX_ENDED}: {reason}"));
-                Ended::by_problem(execution.id(), info, walls(execution), &error)
-            }
-            None => Ended::by_problem(execution.id(), info, walls(execution), error),
+            Some(reason) => Ended::by_problem(execution.id(), info, walls(execution), &gone_because(&reason)),
+            None => Ended::by_problem(
+                execution.id(),
+                info,
+                walls(execution),
+                failed(execution).as_ref().unwrap_or(error),
+            ),
         }
     }
 

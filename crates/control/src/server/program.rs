@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::Inner;
 use super::executions::{Execution, Stage};
 use super::failure::invalid;
-use super::follower::Story;
+use super::follower::{Story, failed};
 use super::listener::Heard;
 use crate::compile::{environment, guest_path};
 use crate::prepare::{Prepared, Reach};
@@ -237,7 +237,7 @@ impl Inner {
                     _ => self.lost(&execution, &error),
                 };
                 self.record(&execution, ended, None).await;
-                let _ = started.send(Err(error));
+                let _ = started.send(Err(failed(&execution).unwrap_or(error)));
             }
         }
         self.sweep_up(&execution, scrap).await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use sandstorm_control::server::{Attached, ExecWork, NewContext, NewExec};
-use sandstorm_types::{ContextId, EnvMap, ErrorKind, EventBody, RunResult, SandboxId, Status};
+use sandstorm_control::server::{Attached, ExecWork, NewContext, NewExec, NewSandbox};
+use sandstorm_types::{ContextId, EnvMap, ErrorKind, EventBody, LimitsPatch, RunResult, SandboxId, Status};
 
 use crate::kernel::KernelProvider;
 use crate::world::{PATIENCE, World, all, eventually, exec, plain, settings};
@@ -18,10 +18,14 @@ struct Place {
 }
 
 async fn place() -> Place {
+    place_in(plain()).await
+}
+
+async fn place_in(wanted: NewSandbox) -> Place {
     let kernels = Arc::new(KernelProvider::default());
     let world = World::on(Arc::clone(&kernels) as _, settings()).await;
     let caller = world.caller();
-    let sandbox = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    let sandbox = world.control.create_sandbox(&caller, wanted).await.unwrap().id;
     let new = NewContext { language: "python".parse().unwrap(), cwd: None, env: EnvMap::new() };
     let context = world.control.create_context(&caller, sandbox, new).await.unwrap();
     assert_eq!((context.state, context.execution_count), ("idle", 0));
@@ -190,6 +194,25 @@ async fn timeouts_interrupt_and_a_stuck_interpreter_is_lost() {
     let view = place.world.control.restart_context(&caller, place.sandbox, place.context).await.unwrap();
     assert_eq!((view.state, view.execution_count), ("idle", 0));
     assert_eq!(place.run("get x").await.error.unwrap().name, "NameError");
+}
+
+#[tokio::test]
+async fn a_cell_in_the_background_has_no_limit_of_time() {
+    let limits = LimitsPatch { wall: Some(Duration::from_millis(100)), ..LimitsPatch::default() };
+    let place = place_in(NewSandbox { limits, ..plain() }).await;
+    let caller = place.world.caller();
+    let background = |code| NewExec { background: true, ..place.cell(code) };
+    let attached = place.begin(background("sleep 1000\nprint done")).await;
+    let result = place.world.control.finish(attached).await.unwrap();
+    assert_eq!((result.status, result.stdout.as_str()), (Status::Ok, "done\n"));
+    // Nor has it one under the next server.
+    let id = place.begin(background("sleep 2000\nprint on")).await.view.id;
+    let Place { world, kernels, sandbox, context } = place;
+    let place = Place { world: world.crashed().await, kernels, sandbox, context };
+    let attached = place.world.control.attach(&caller, sandbox, id, None).await.unwrap();
+    let result = place.world.control.finish(attached).await.unwrap();
+    assert_eq!(result.status, Status::Ok, "{result:?}");
+    assert_eq!(place.run("sleep 60000").await.status, Status::Timeout);
 }
 
 #[tokio::test]

@@ -71,6 +71,35 @@ async fn a_run_whose_sandbox_was_lost_before_it_began_has_another() {
     .await;
 }
 
+/// Its sandbox does not come back, and its caller hears what can be done about that.
+#[tokio::test]
+async fn a_program_that_is_lost_with_its_sandbox_says_what_to_do() {
+    let (world, provider) = world().await;
+    let caller = world.caller();
+    let id = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    let attached = world.control.exec(&caller, id, shell("sleep 60")).await.unwrap();
+    provider.lose(&id, "Gone");
+    let lost = world.control.finish(attached).await.unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::Provider);
+    assert!(lost.message().contains("another one has to be made"), "{lost}");
+}
+
+/// The same where all that was left of the sandbox is removed before anybody follows the program.
+#[tokio::test]
+async fn a_program_that_nobody_could_follow_any_more_says_what_to_do() {
+    let (world, provider) = world().await;
+    let caller = world.caller();
+    let id = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+    provider.faults.vanish.store(true, Ordering::SeqCst);
+    let lost = match world.control.exec(&caller, id, shell("sleep 60")).await {
+        Ok(attached) => world.control.finish(attached).await.unwrap_err(),
+        Err(error) => error,
+    };
+    provider.open_gate();
+    assert_eq!(lost.kind(), ErrorKind::Provider, "{lost}");
+    assert!(lost.message().contains("another one has to be made"), "{lost}");
+}
+
 #[tokio::test]
 async fn an_end_that_fails_is_begun_and_can_be_finished() {
     let (world, provider) = world().await;

@@ -46,6 +46,9 @@ pub(crate) struct Faults {
     pub(crate) transition: AtomicBool,
     /// So many sandboxes are lost before their program; whether that is proven.
     pub(crate) lost: Mutex<(u32, bool)>,
+    /// The next program's sandbox is lost when it has begun, and nothing of it is left before anybody follows it. Who
+    /// removes it is held up until the gate opens.
+    pub(crate) vanish: AtomicBool,
     /// This many forks from now on succeed, later ones fail.
     pub(crate) forks: Mutex<Option<u32>>,
     pub(crate) unable: AtomicBool,
@@ -248,6 +251,14 @@ impl Alteration for Kernels {
                 return Err(if lost.1 { error.with_not_started() } else { error });
             }
         }
+        if self.faults.vanish.load(Ordering::SeqCst) {
+            let exec = self.memory.exec(cx, id, req).await?;
+            self.lose(id, "Gone");
+            while self.memory.attach(cx, &exec.id, AttachFrom::START).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            return Ok(exec);
+        }
         if !req.channel {
             return self.memory.exec(cx, id, req).await;
         }
@@ -307,6 +318,10 @@ impl Alteration for Kernels {
 
     async fn destroy(&self, cx: &OpContext, id: &SandboxId) -> Result<()> {
         unless(&self.faults.destroy)?;
-        self.memory.destroy(cx, id).await
+        let destroyed = self.memory.destroy(cx, id).await;
+        if self.faults.vanish.load(Ordering::SeqCst) {
+            drop(self.gate.subscribe().wait_for(|open| *open).await);
+        }
+        destroyed
     }
 }

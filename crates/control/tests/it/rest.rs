@@ -116,6 +116,25 @@ async fn a_run_is_promised_what_its_compiler_needs() {
     assert!(gone.is_err_and(|error| error.kind() != ErrorKind::Capacity));
 }
 
+#[tokio::test]
+async fn a_sandbox_is_promised_what_installing_its_packages_needs() {
+    let world = World::installing(Settings {
+        // All that there is, and what installing takes.
+        admission_memory: ByteSize::gib(5),
+        admission_wait: Duration::from_millis(200),
+        ..settings()
+    })
+    .await;
+    let caller = world.caller();
+    create(&world, &caller).await;
+    let requirements = [("python".parse().unwrap(), vec!["six".parse().unwrap()])];
+    let new = NewSandbox { requirements: requirements.into(), ..plain() };
+    let refused = world.control.create_sandbox(&caller, new).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Capacity, "{refused}");
+    // One that requires nothing finds room.
+    create(&world, &caller).await;
+}
+
 /// A place without this machine's trees, which installs packages itself.
 #[derive(Debug)]
 struct There(MemoryProvider);
@@ -165,6 +184,24 @@ async fn packages_are_not_installed_here_for_elsewhere() {
     let only_here = NewSandbox { routing: Some(Box::new(exclude)), ..at("here") };
     let error = world.control.create_sandbox(&caller, only_here).await.unwrap_err();
     assert!(format!("{error} {:?}", error.reasons()).contains("installs no packages"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_paused_one_gives_back_lets_others_in() {
+    let (world, provider) = world(2, |settings| settings.admission_wait = Duration::from_secs(1)).await;
+    let caller = world.caller();
+    let (paused, _still) = (create(&world, &caller).await, create(&world, &caller).await);
+    provider.used.lock().unwrap().insert(paused, ByteSize::mib(60));
+    world.control.pause_sandbox(&caller, paused).await.unwrap();
+    // 60 MiB of it and 9 MiB of the other leave no room for 64.
+    let refused = world.control.create_sandbox(&caller, plain()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Capacity);
+    // As when the kernel took back what it asked for.
+    provider.used.lock().unwrap().insert(paused, ByteSize::mib(1));
+    eventually("what it gave back is free", || async {
+        world.control.create_sandbox(&caller, plain()).await.is_ok()
+    })
+    .await;
 }
 
 fn say(meminfo: &Path, available_kib: u64) {

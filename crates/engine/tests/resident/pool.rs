@@ -13,8 +13,8 @@ use sandstorm_provider::{
     ProviderEvent, ProviderExt, Sandbox,
 };
 use sandstorm_types::{
-    ByteSize, Enforcement, GuestPath, Lifetime, LimitName, Limits, NetworkPolicy, OnEnd, SandboxId,
-    SandboxSpec, TenantId,
+    ByteSize, Enforcement, ErrorKind, GuestPath, Lifetime, LimitName, Limits, NetworkPolicy, OnEnd,
+    SandboxId, SandboxSpec, TenantId,
 };
 
 use crate::Case;
@@ -34,6 +34,7 @@ pub(crate) const CASES: &[Case] = &[
     ("the_pool_comes_back_with_the_launcher", the_pool_comes_back_with_the_launcher),
     ("an_interpreter_waits_for_a_run", an_interpreter_waits_for_a_run),
     ("a_program_cannot_speak_for_its_interpreter", a_program_cannot_speak_for_its_interpreter),
+    ("a_program_cannot_take_back_that_it_began", a_program_cannot_take_back_that_it_began),
     ("what_the_last_program_leaves_is_ended", what_the_last_program_leaves_is_ended),
     ("what_was_said_ahead_is_ready_at_the_first_request", what_was_said_ahead_is_ready_at_the_first_request),
     ("the_suite_passes_with_a_pool", the_suite_passes_with_a_pool),
@@ -433,6 +434,37 @@ fn a_program_cannot_speak_for_its_interpreter(place: &Place) {
             }
         }
         assert!(found > 0, "none could write there");
+    }));
+}
+
+/// Whoever hears that nothing was begun may begin it once more, here or elsewhere.
+fn a_program_cannot_take_back_that_it_began(place: &Place) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    place.pool.set(Some(POOL));
+    place.zygotes.set(true);
+    place.live(life!(|host| {
+        warm_up(host, &spec(), for_python()).await;
+        let path: GuestPath = "/workspace/main.py".parse().unwrap();
+        for step in ["guest", "fork", "streams", "interpreter", "elsewhere"] {
+            // As an interpreter refuses a job: the length, an errno, the step.
+            let code = format!(
+                "import os, struct, sys, time\nstep = b'{step}'\n\
+                 os.write(1023, struct.pack('<II', 4 + len(step), 12) + step)\n\
+                 time.sleep(0.05)\nprint('on')\nsys.exit(3)\n"
+            );
+            until("another is ready", || host.provider.ready() > 0).await;
+            let sandbox = take(host, &spec(), for_python()).await.id;
+            match host.provider.exec_collect(&host.cx, &sandbox, program(&path, &code)).await {
+                Ok(done) => assert_eq!(done.end.status, ExecStatus::Code(3), "{step}: {done:?}"),
+                Err(error) => {
+                    assert!(!error.is_not_started(), "{step}: {error:?}");
+                    assert_ne!(error.kind(), ErrorKind::Capacity, "{step}: {error:?}");
+                }
+            }
+            host.provider.destroy(&host.cx, &sandbox).await.unwrap();
+        }
     }));
 }
 

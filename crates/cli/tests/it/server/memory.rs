@@ -101,6 +101,27 @@ fn a_cell_that_is_streamed_waits_for_its_client_and_comes_whole() {
 }
 
 #[test]
+fn what_a_compiler_made_takes_no_memory() {
+    let server = Server::start(Who::Root);
+    // A program as large as its array, of which only the first byte is written anywhere in its text.
+    let run = |mib: u64| {
+        let (length, last) = (mib * MIB, mib * MIB - 1);
+        let code = format!("char all[{length}] = {{1}};\nint main(void) {{ return all[{last}]; }}\n");
+        let ran = server.post("/v1/runs", &json!({ "language": "c", "code": code })).expect(200);
+        assert_eq!(ran["status"], "ok", "{ran:#}");
+    };
+    // What a first compile leaves for good is there before anybody counts.
+    run(1);
+    let before = server.memory("VmRSS");
+    let mib = 128;
+    run(mib);
+    // And once more from the cache.
+    run(mib);
+    let grown = server.memory("VmHWM").saturating_sub(before);
+    assert!(grown <= 80 * MIB, "a program of {mib} MiB took {} MiB", grown / MIB);
+}
+
+#[test]
 #[ignore = "takes minutes"]
 fn much_output_that_nobody_reads_and_thousands_of_ended_programs_take_little_memory() {
     let server = hold_answers(30, 90);

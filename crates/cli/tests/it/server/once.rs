@@ -9,17 +9,31 @@ use serde_json::{Value, json};
 use super::faults::{Random, UNHURRIED, cut_off};
 use super::http::{self, Answer, Request};
 use super::instance::Server;
+use super::postgres;
 use crate::support::{PATIENCE, Who, eventually};
 
 #[test]
 fn killing_the_server_does_nothing_twice() {
-    kill_the_server(6);
+    kill_the_server(6, &[]);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn killing_the_server_two_hundred_times_does_nothing_twice() {
-    kill_the_server(200);
+    kill_the_server(200, &[]);
+}
+
+#[test]
+fn killing_a_server_on_postgresql_does_nothing_twice() {
+    let Some(database) = postgres::database() else { return };
+    kill_the_server(4, &[("SANDSTORM_DATABASE_URL", &database.reference())]);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn killing_a_server_on_postgresql_two_hundred_times_does_nothing_twice() {
+    let Some(database) = postgres::database() else { return };
+    kill_the_server(200, &[("SANDSTORM_DATABASE_URL", &database.reference())]);
 }
 
 /// What is asked for in each round, as the last part of its key.
@@ -27,6 +41,7 @@ const RUN: &str = "run";
 const EXEC: &str = "exec";
 const BACKGROUND: &str = "background";
 const CELL: &str = "cell";
+const EXECUTE: &str = "execute";
 const FORK: &str = "fork";
 const SANDBOX: &str = "sandbox";
 const CONTEXT: &str = "context";
@@ -96,9 +111,12 @@ impl Home {
         let exec = format!("{}/exec", self.sandbox);
         let nap = random.below(120) as f64 / 1000.0;
         let mark = |what: &str| format!("echo {round}-{what} >> /workspace/marks; sleep {nap}");
-        let cell = format!(
-            "import time\nwith open('/workspace/marks', 'a') as f: f.write('{round}-{CELL}\\n')\ntime.sleep({nap})"
-        );
+        let cell = |what: &str| {
+            format!(
+                "import time\nwith open('/workspace/marks', 'a') as f: f.write('{round}-{what}\\n')\ntime.sleep({nap})"
+            )
+        };
+        let execute = format!("{}/contexts/{}/execute", self.sandbox, self.context);
         let ask = |what: &'static str, path: &str, body: Value| {
             let key = format!("{round}-{what}");
             Ask { what, key, path: path.to_owned(), body }
@@ -108,7 +126,8 @@ impl Home {
             ask(RUN, "/v1/runs", json!({ "language": "bash", "code": format!("sleep {nap}; echo {round}") })),
             ask(EXEC, &exec, json!({ "command": mark(EXEC), "on_disconnect": "keep" })),
             ask(BACKGROUND, &exec, json!({ "command": mark(BACKGROUND), "background": true })),
-            ask(CELL, &exec, json!({ "context": self.context, "code": cell, "background": true })),
+            ask(CELL, &exec, json!({ "context": self.context, "code": cell(CELL), "background": true })),
+            ask(EXECUTE, &execute, json!({ "code": cell(EXECUTE) })),
             ask(FORK, &format!("{}/fork", self.source), json!({ "count": 2, "labels": label(FORK) })),
             ask(SANDBOX, "/v1/sandboxes", json!({ "labels": label(SANDBOX) })),
             ask(CONTEXT, &format!("{}/contexts", self.sandbox), json!({ "language": "python" })),
@@ -151,8 +170,8 @@ fn id_of(object: &Value) -> String {
     object["id"].as_str().unwrap_or_else(|| panic!("{object:#}")).to_owned()
 }
 
-fn kill_the_server(times: u32) {
-    let mut server = Server::with(Who::Root, &UNHURRIED, &[]);
+fn kill_the_server(times: u32, settings: &[(&str, &str)]) {
+    let mut server = Server::with(Who::Root, &[&UNHURRIED, settings].concat(), &[]);
     let mut home = Home::new(&server);
     let mut random = Random(u64::from(times) ^ 0x51ed_270b_8a6f_0c35);
     let mut figures = Figures::default();
@@ -219,7 +238,7 @@ fn told(answer: &Answer) -> Value {
 
 /// A program that was answered well left its mark.
 fn wait_for_its_end(server: &Server, home: &Home, ask: &Ask, answer: &Answer) {
-    if !matches!(ask.what, EXEC | BACKGROUND | CELL) || answer.status >= 400 {
+    if !matches!(ask.what, EXEC | BACKGROUND | CELL | EXECUTE) || answer.status >= 400 {
         return;
     }
     let exec = format!("{}/execs/{}", home.sandbox, id_of(&answer.json()));
@@ -256,7 +275,7 @@ fn a_client_that_left_hears_what_became_of_it() {
         (request, socket)
     };
     // A program in the foreground ends with its client, and is not started again.
-    let sleeps = json!({ "command": "echo mark >> /workspace/marks; exec sleep 98761" });
+    let sleeps = json!({ "command": "echo mark >> /workspace/marks; exec sleep 98651" });
     let (request, socket) = leave(&format!("{home}/exec"), "exec", &sleeps);
     eventually("the program runs", || {
         server.exec(&home, "cat /workspace/marks || true")["stdout"] == "mark\n"

@@ -17,7 +17,7 @@ use crate::support::{eventually, processes_with};
 
 /// Whether a program runs that should have ended with its client.
 pub fn any_runs() -> bool {
-    let sleeps = (98761..=98769).chain(987_601..=987_602);
+    let sleeps = (98661..=98669).chain(986_601..=986_602);
     sleeps.map(|number| format!("sleep {number}")).any(|program| !processes_with(&program).is_empty())
 }
 
@@ -158,7 +158,7 @@ pub fn mcp_socket(scene: &Scene) -> TcpStream {
     socket
 }
 
-const SLEEPS: &str = "import subprocess\nsubprocess.run(['sleep', '9876";
+const SLEEPS: &str = "import subprocess\nsubprocess.run(['sleep', '9866";
 
 pub const WAYS: &[Way] = &[
     way("events", &["GET /v1/events"], |s| answered(s, &events(s.request("GET", "/v1/events")), "\r\n\r\n")),
@@ -166,20 +166,20 @@ pub const WAYS: &[Way] = &[
         answered(s, &events(s.request("GET", format!("{}/events", s.sandbox))), "\r\n\r\n")
     }),
     way("a run's stream", &["POST /v1/runs"], |s| {
-        let run = json!({ "language": "bash", "code": says("sleep 98761") });
+        let run = json!({ "language": "bash", "code": says("sleep 98661") });
         answered(s, &events(s.request("POST", "/v1/runs")).json(&run), "begun")
     }),
     way("a run", &[], |s| {
-        let run = json!({ "language": "bash", "code": "exec sleep 98762" });
-        runs(s, &s.request("POST", "/v1/runs").json(&run), "sleep 98762")
+        let run = json!({ "language": "bash", "code": "exec sleep 98662" });
+        runs(s, &s.request("POST", "/v1/runs").json(&run), "sleep 98662")
     }),
     way("an exec's stream", &["POST /v1/sandboxes/{sandbox}/exec"], |s| {
         let request = events(s.request("POST", format!("{}/exec", s.sandbox)));
-        answered(s, &request.json(&json!({ "command": says("sleep 98763") })), "begun")
+        answered(s, &request.json(&json!({ "command": says("sleep 98663") })), "begun")
     }),
     way("an exec", &[], |s| {
         let request = s.request("POST", format!("{}/exec", s.sandbox));
-        runs(s, &request.json(&json!({ "command": "exec sleep 98764" })), "sleep 98764")
+        runs(s, &request.json(&json!({ "command": "exec sleep 98664" })), "sleep 98664")
     }),
     way("an attached exec", &["GET /v1/sandboxes/{sandbox}/execs/{exec}/events"], |s| {
         answered(s, &events(s.request("GET", format!("{}/events", s.ticking))), "tick")
@@ -209,7 +209,7 @@ pub const WAYS: &[Way] = &[
         answered(s, &events(s.request("GET", format!("{}/files/watch?path=seen", s.sandbox))), "tick")
     }),
     way("a terminal", &["GET /v1/sandboxes/{sandbox}/pty"], |s| {
-        let line = "echo+be%27%27gun%3B+exec+sleep+98765";
+        let line = "echo+be%27%27gun%3B+exec+sleep+98665";
         answered(s, &upgrade(s.request("GET", format!("{}/pty?cmd={line}", s.sandbox))), "begun")
     }),
     way("a tunnel", &["GET /v1/sandboxes/{sandbox}/tunnel/{port}"], |s| {
@@ -235,7 +235,7 @@ pub const WAYS: &[Way] = &[
     }),
     way("a call over MCP", &["POST /mcp"], |s| {
         let version = "2026-07-28";
-        let mut message = call(sleep_by_tool(s, "sleep 98766"));
+        let mut message = call(sleep_by_tool(s, "sleep 98666"));
         message["params"]["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": version,
             "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "1" },
@@ -244,17 +244,17 @@ pub const WAYS: &[Way] = &[
         let request = s.request("POST", "/mcp").header("accept", BOTH).json(&message);
         let request = request.header("mcp-protocol-version", version);
         let request = request.header("mcp-method", "tools/call").header("mcp-name", "sandbox_exec");
-        runs(s, &request, "sleep 98766")
+        runs(s, &request, "sleep 98666")
     }),
     way("MCP's socket", &["GET /mcp/ws"], |s| {
         let mut socket = mcp_socket(s);
-        socket.write_all(&frame(&call(sleep_by_tool(s, "sleep 98767")))).unwrap();
-        eventually("its program runs", || !processes_with("sleep 98767").is_empty());
+        socket.write_all(&frame(&call(sleep_by_tool(s, "sleep 98667")))).unwrap();
+        eventually("its program runs", || !processes_with("sleep 98667").is_empty());
         socket
     }),
     way("a tool", &["POST /mcp/tools/{tool}"], |s| {
-        let request = s.request("POST", "/mcp/tools/sandbox_exec").json(&sleep_by_tool(s, "sleep 98768"));
-        runs(s, &request, "sleep 98768")
+        let request = s.request("POST", "/mcp/tools/sandbox_exec").json(&sleep_by_tool(s, "sleep 98668"));
+        runs(s, &request, "sleep 98668")
     }),
     // What E2B's clients start goes on without them, so it ends by itself.
     way("E2B's process", &["Process/Start"], |s| {
@@ -298,16 +298,16 @@ pub const WAYS: &[Way] = &[
     }),
     way("a session's command", &["POST /workspace/se/execute/{session_id}"], |s| {
         let request = s.request("POST", format!("/workspace/se/execute/{}", s.session));
-        runs(s, &request.json(&json!({ "command": "exec sleep 98769" })), "sleep 98769")
+        runs(s, &request.json(&json!({ "command": "exec sleep 98669" })), "sleep 98669")
     }),
     way("a session's code", &["POST /workspace/se/execute_code/{session_id}"], |s| {
         let request = s.request("POST", format!("/workspace/se/execute_code/{}", s.session));
-        runs(s, &request.json(&json!({ "code": format!("{SLEEPS}01'])") })), "sleep 987601")
+        runs(s, &request.json(&json!({ "code": format!("{SLEEPS}01'])") })), "sleep 986601")
     }),
     way("a handler", &["POST /workspace/se/v2/execute_code"], |s| {
         let code = format!("def handler(event):\n    {}02'])", SLEEPS.replace('\n', "\n    "));
         let request = s.request("POST", "/workspace/se/v2/execute_code");
-        runs(s, &request.json(&json!({ "handler_code": code })), "sleep 987602")
+        runs(s, &request.json(&json!({ "handler_code": code })), "sleep 986602")
     }),
 ];
 
