@@ -56,7 +56,7 @@ async fn ask<W: Once>(
     shown: impl FnOnce(W::Made) -> String + Send + 'static,
 ) -> Answered {
     let write = move |made| answer(shown(made));
-    world.control.once(&world.caller(), keyed(ROUTE, "key"), work, write).await.unwrap()
+    Box::pin(world.control.once(&world.caller(), keyed(ROUTE, "key"), work, write)).await.unwrap()
 }
 
 fn text(answered: &Answered) -> &str {

@@ -24,7 +24,7 @@ fn no_sandbox_reaches_the_server() {
     let code = format!(
         "import socket\n\
          def reached(connect):\n    try:\n        s = connect()\n        s.sendall(b'GET /healthz HTTP/1.0\\r\\n\\r\\n')\n\
-         \x20       s.settimeout(3)\n        return bool(s.recv(1))\n    except OSError:\n        return False\n\
+         \x20       s.settimeout(3)\n        return s.recv(12) not in (b'', b'HTTP/1.1 403')\n    except OSError:\n        return False\n\
          for host in {addresses:?}:\n    for port in {ports:?}:\n\
          \x20       print(host, port, reached(lambda: socket.create_connection((host, port), timeout=3)))\n\
          for name in ['admin.sock', 'launcher.sock']:\n    def connect():\n\

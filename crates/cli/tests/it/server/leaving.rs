@@ -116,7 +116,7 @@ fn every_seat_is_free(scene: &Scene) {
     assert!(open().is_none(), "there are more seats than the quota says");
 }
 
-/// What a server's process holds.
+/// What a server's process holds, but for the groups of sandboxes: of those that wait in its pool there are more or fewer.
 #[derive(Debug, Clone, Copy)]
 struct Weight {
     descriptors: usize,
@@ -125,9 +125,12 @@ struct Weight {
 
 impl Weight {
     fn of(server: &Server) -> Self {
-        let count = |what: &str| {
-            std::fs::read_dir(format!("/proc/{}/{what}", server.pid())).map_or(0, |entries| entries.count())
+        let all = |what: &str| {
+            std::fs::read_dir(format!("/proc/{}/{what}", server.pid())).into_iter().flatten().flatten()
         };
-        Self { descriptors: count("fd"), threads: count("task") }
+        let is_counted = |entry: &std::fs::DirEntry| {
+            std::fs::read_link(entry.path()).is_ok_and(|target| !target.starts_with("/sys/fs/cgroup"))
+        };
+        Self { descriptors: all("fd").filter(is_counted).count(), threads: all("task").count() }
     }
 }

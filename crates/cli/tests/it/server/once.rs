@@ -219,7 +219,8 @@ fn kill_the_server(times: u32, settings: &[(&str, &str)]) {
     let runs = all_runs(&server);
     assert_eq!(runs, home.runs, "each run has one record, and there are no others");
     let Figures { asked, acknowledged, from_records, lost, slowest } = figures;
-    assert!(from_records > 0, "no kill came between the beginning of something and its answer");
+    // Of a few kills all may come before or after what they are to come into.
+    assert!(from_records > 0 || times < 8, "no kill came between the beginning of something and its answer");
     let said = format!(
         "killed {times} times: {asked} requests, {acknowledged} answered before the kill, {from_records} answered from \
          records after it, {lost} of them lost with their server, none done twice; slowest restart {slowest:?}\n"

@@ -353,13 +353,13 @@ fn too_many_requests_are_told_when_to_come_back() {
 fn a_burst_past_the_memory_waits_or_is_refused() {
     let full = |wait: &str| {
         let settings = [
-            ("SANDSTORM_ADMISSION_MEMORY", "256M"),
+            ("SANDSTORM_ADMISSION_MEMORY", "320M"),
             ("SANDSTORM_ADMISSION_WAIT", wait),
             ("SANDSTORM_ADMISSION_QUEUE", "2"),
         ];
         Server::with(Who::Root, &settings, &[])
     };
-    let wish = json!({ "limits": { "memory": "96M", "disk": "32M" } });
+    let wish = json!({ "limits": { "memory": "96M", "disk": "32M", "inodes": 1000 } });
     // A sandbox in which something runs has its whole limits, of which two fit; one that rests has what it uses.
     let busy = |server: &Server| {
         let id = server.sandbox(&wish);

@@ -164,8 +164,8 @@ fn what_a_server_leaves_for_good_the_other_ends() {
     let second = server(&database, LEASE, "2");
     let one = Resident::move_in(&first);
     let mut two = Resident::move_in(&second);
-    let mark = format!("leases-{}", std::process::id());
-    let lasting = format!("exec -a {mark} sleep 1000");
+    let name = format!("leases-{}", std::process::id());
+    let (lasting, mark) = (format!("bash -c 'exec -a {name} sleep 1000'"), format!("{name} 1000"));
     first.post(&format!("{}/exec", one.path), &json!({ "command": lasting, "background": true })).expect(202);
     eventually("it runs", || !processes_with(&mark).is_empty());
     assert_eq!(second.post("/v1/sandboxes", &json!({})).status, 429, "the quota is one for both");
@@ -209,20 +209,20 @@ fn what_a_server_leaves_for_good_the_other_ends() {
 
 fn copy_is_refused(database: &Database, of: &Server) {
     let place = Place::new();
-    let serve = place.path().join("state/serve");
-    std::fs::create_dir_all(&serve).unwrap();
-    let copied = std::process::Command::new("cp")
-        .arg("-a")
-        .arg(of.state().join("serve/secrets"))
-        .arg(serve.join("secrets"))
-        .status()
-        .unwrap();
+    let state = place.path().join("state");
+    std::fs::create_dir_all(&state).unwrap();
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-a");
+    for kept in ["secrets", "audit.anchor"] {
+        copy.arg(of.state().join(kept));
+    }
+    let copied = copy.arg(&state).status().unwrap();
     assert!(copied.success());
     let refused = sandstorm(Who::Root)
         .env("SANDSTORM_DATABASE_URL", database.reference())
         .env("SANDSTORM_DATABASE_LEASE", LEASE)
         .args(["serve", "--listen", "127.0.0.1:0", "--state-dir"])
-        .arg(place.path().join("state"))
+        .arg(&state)
         .output()
         .unwrap();
     assert!(!refused.status.success());
