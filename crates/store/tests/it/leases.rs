@@ -255,7 +255,7 @@ async fn records_without_a_server_find_one(case: Case) {
     ours.end_lease(theirs.node()).await.unwrap();
     // A server of an earlier version has no lease, but was heard of.
     let older = rival(&case, 3).await;
-    let begun = older.begin_idempotent(TenantId::LOCAL, "POST /", "k", b"x", at(100_000)).await.unwrap();
+    let begun = older.begin_idempotent(TenantId::LOCAL, "POST /", "k", b"x", "x", at(100_000)).await.unwrap();
     assert_eq!(begun, Begun::New);
     assert_eq!(ours.claim_unowned(&[], at(100_000)).await.unwrap(), 0);
     assert_eq!(ours.claim_unowned(&[], at(160_000)).await.unwrap(), 1);
