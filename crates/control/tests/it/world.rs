@@ -1,5 +1,7 @@
 //! A server for one test.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use sandstorm_control::server::{
     Attached, Caller, Control, ControlEvent, EventBodyView, EventFilter, ExecWork, KeyForm, NewExec, NewKey,
     NewSandbox, NewTenant, Scopes, Settings, Setup, testing,
 };
-use sandstorm_control::{Runner, Tools};
+use sandstorm_control::{Extract, Layers, LayersConfig, Runner, Tools};
 use sandstorm_fleet::Fleet;
 use sandstorm_language::Roots;
 use sandstorm_provider::memory::MemoryProvider;
@@ -22,6 +24,16 @@ pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) dir: tempfile::TempDir,
     pub(crate) settings: Settings,
+}
+
+/// No archive comes to be taken apart.
+#[derive(Debug)]
+struct Nothing;
+
+impl Extract for Nothing {
+    fn extract(&self, _: &mut dyn std::io::Read, _: &Path, _: u64) -> std::io::Result<u64> {
+        Ok(0)
+    }
 }
 
 pub(crate) fn settings() -> Settings {
@@ -54,11 +66,24 @@ impl World {
     pub(crate) async fn among(fleet: Arc<Fleet>, settings: Settings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let provider = Arc::clone(&fleet) as Arc<dyn Provider>;
-        Box::pin(Self::start(dir, provider, settings, Some(fleet))).await
+        Box::pin(Self::start(dir, provider, settings, Some(fleet), None)).await
+    }
+
+    /// A server that installs packages, as far as a provider without package managers can.
+    pub(crate) async fn installing(settings: Settings) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = LayersConfig {
+            dir: dir.path().join("layers"),
+            max_bytes: u64::MAX,
+            indexes: BTreeMap::new(),
+            extract: Arc::new(Nothing),
+        };
+        let provider = Arc::new(MemoryProvider::default());
+        Box::pin(Self::start(dir, provider, settings, None, Some(Layers::new(config)))).await
     }
 
     async fn over(dir: tempfile::TempDir, provider: Arc<dyn Provider>, settings: Settings) -> Self {
-        Box::pin(Self::start(dir, provider, settings, None)).await
+        Box::pin(Self::start(dir, provider, settings, None, None)).await
     }
 
     async fn start(
@@ -66,18 +91,14 @@ impl World {
         provider: Arc<dyn Provider>,
         settings: Settings,
         fleet: Option<Arc<Fleet>>,
+        layers: Option<Layers>,
     ) -> Self {
         let config = StoreConfig::in_directory(dir.path(), None, AuditKey::from_bytes([5; 32]));
         let store = Store::open(&config).await.unwrap();
         // Code in this language is shown instead of run: the provider in memory has no interpreters.
         let roots = Roots::host().with_program("bash", "/bin/cat").with_program("python", "/bin/cat");
-        let tools = Tools {
-            provider: Arc::clone(&provider),
-            limits: settings.limits,
-            roots,
-            cache: None,
-            layers: None,
-        };
+        let tools =
+            Tools { provider: Arc::clone(&provider), limits: settings.limits, roots, cache: None, layers };
         let mut runner = Runner::new(tools);
         if let Some(fleet) = fleet {
             runner = runner.over(fleet, Arc::new(MemoryProvider::default()));
