@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 
@@ -384,7 +385,7 @@ impl Agent {
     }
 
     /// Collects every child that ended: tasks, and orphans that landed on PID 1. What an orphan used is put down to the
-    /// program in whose session it was, which did not wait for it.
+    /// program that did not wait for it.
     fn reap(&mut self) -> io::Result<()> {
         let mut drained = [0; 1024];
         while rustix::io::read(&self.children, &mut drained).is_ok() {}
@@ -405,9 +406,7 @@ impl Agent {
                 running.ended(reaped);
                 continue;
             }
-            let of_session = |task: &Running| session.is_some_and(|session| session.get() == task.pid);
-            let only = self.tasks.len() == 1;
-            if let Some(running) = self.tasks.values_mut().find(|task| of_session(task) || only) {
+            if let Some(running) = who_left(&mut self.tasks, session.map(NonZero::get)) {
                 running.left(reaped);
             }
         }
@@ -467,11 +466,41 @@ impl Agent {
     }
 }
 
+/// The program that left an orphan: the one in whose session it was. One that left its session can be of the only program that
+/// there ever is; where programs come one after the other, it can be of any of them.
+fn who_left(tasks: &mut BTreeMap<TaskId, Box<Running>>, session: Option<i32>) -> Option<&mut Box<Running>> {
+    let only = tasks.len() == 1;
+    tasks.values_mut().find(|task| session == Some(task.pid) || (only && task.is_last()))
+}
+
 /// Signals a task's whole process group: each program leads its own session.
 pub(crate) fn signal_group(pid: i32, signal: i32) {
     let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) else { return };
     // The group may be gone, or not yet made because the child has not reached `setsid`: then the process itself.
     if rustix::process::kill_process_group(pid, signal).is_err() {
         let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_orphan_that_left_its_session_is_of_the_only_program_that_there_ever_is() {
+        let one = |last| BTreeMap::from([(1, Box::new(Running::of_program(7, 1, last)))]);
+        let mut kept = one(false);
+        assert!(who_left(&mut kept, Some(7)).is_some());
+        assert!(
+            who_left(&mut kept, Some(9)).is_none(),
+            "what an earlier program left is put down to this one"
+        );
+        assert!(who_left(&mut kept, None).is_none());
+        let mut run = one(true);
+        assert!(who_left(&mut run, Some(9)).is_some());
+        // A helper is beside it.
+        run.insert(2, Box::new(Running::of_program(8, 2, false)));
+        assert!(who_left(&mut run, Some(9)).is_none());
+        assert_eq!(who_left(&mut run, Some(8)).unwrap().pid, 8);
     }
 }

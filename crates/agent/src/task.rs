@@ -202,8 +202,21 @@ impl Running {
         self.joins = (program.last || program.side_channel) && program.terminal.is_none();
     }
 
+    /// One without streams that began already.
+    #[cfg(test)]
+    pub(crate) fn of_program(pid: i32, id: TaskId, last: bool) -> Self {
+        let mut running = Self::new(pid, id, None, Beginning::Over);
+        running.last = last;
+        running
+    }
+
     pub(crate) fn is_lasting(&self) -> bool {
         self.tag.is_some()
+    }
+
+    /// Whether nothing else outlives it.
+    pub(crate) fn is_last(&self) -> bool {
+        self.last
     }
 
     /// When it has to be looked at even if nothing becomes ready until then.

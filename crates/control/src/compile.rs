@@ -7,14 +7,15 @@ use sandstorm_provider::{
     Result, Sandbox,
 };
 use sandstorm_types::{
-    ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, MilliCpus, NetworkPolicy, OnEnd,
-    SandboxSpec, TenantId, Walls,
+    ByteSize, EnvMap, ErrorKind, GuestPath, Lifetime, LimitName, Limits, NetworkPolicy, OnEnd, SandboxSpec,
+    TenantId, Walls,
 };
 use std::time::Duration;
 
 use crate::artifact::{Artifact, Refuge, spool, unpack};
 use crate::execute::{Executed, execute};
 use crate::prepare::Prepared;
+use crate::reserve::BUILD_CPUS;
 use crate::run::{Phase, RunEvent, RunInput, Runner};
 use crate::spool::Spools;
 use crate::warmth::Warmth;
@@ -165,11 +166,12 @@ pub(crate) const DISK: ByteSize = ByteSize::mib(1024);
 /// A compiler gets what its language says, whatever the run is limited to.
 fn compile_limits(plan: &CompilePlan, prepared: &Prepared) -> Limits {
     let (run, memory) = (&prepared.limits, ByteSize::mib(plan.limits.memory_mib));
+    let build = prepared.reserve.as_ref().map(|reserve| reserve.build);
     Limits {
         wall: plan.limits.wall(),
         cpu_time: None,
-        cpus: run.cpus.max(MilliCpus::new(2000)),
-        memory: prepared.reserve.as_ref().map_or(memory, |reserve| memory.min(reserve.build)),
+        cpus: run.cpus.max(build.map_or(BUILD_CPUS, |build| build.cpus)),
+        memory: build.map_or(memory, |build| memory.min(build.memory)),
         disk: DISK,
         output: ByteSize::mib(1),
         processes: run.processes.max(256),

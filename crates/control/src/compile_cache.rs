@@ -3,12 +3,15 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sandstorm_language::CacheKey;
 use tempfile::NamedTempFile;
 
 use crate::artifact::Artifact;
+
+/// What nobody wrote to for so long was left behind by a process that died.
+const LEFT_OVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A folder of archives, one for each key, bounded by the least recently used.
 #[derive(Debug, Clone)]
@@ -61,15 +64,22 @@ impl CompileCache {
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// Removes what was used least recently until the rest fits. What was just written stays.
+    /// Removes what was used least recently until the rest fits. What was just written stays, and what others are writing or
+    /// lock, which is no entry.
     fn shrink(&self, keep: &Path) -> io::Result<()> {
-        let mut entries: Vec<(SystemTime, u64, PathBuf)> = fs::read_dir(&self.dir)?
-            .flatten()
-            .filter_map(|entry| {
-                let found = entry.metadata().ok()?;
-                Some((found.modified().ok()?, found.len(), entry.path()))
-            })
-            .collect();
+        let mut entries: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.dir)?.flatten() {
+            let path = entry.path();
+            let Ok((size, used)) = entry.metadata().and_then(|found| Ok((found.len(), found.modified()?)))
+            else {
+                continue;
+            };
+            if path.extension().is_some_and(|form| form == "tar") {
+                entries.push((used, size, path));
+            } else if used.elapsed().is_ok_and(|unused| unused > LEFT_OVER) {
+                let _ = fs::remove_file(&path);
+            }
+        }
         entries.sort();
         let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
         for (_, size, path) in entries {
@@ -127,6 +137,27 @@ mod tests {
             (got(&cache, &a).await.unwrap(), got(&cache, &c).await.unwrap()),
             (Bytes::from("aaaa"), Bytes::from("cccc"))
         );
+    }
+
+    #[tokio::test]
+    async fn what_others_write_and_lock_is_no_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = CompileCache::new(dir.path().to_owned(), 10);
+        let mut unfinished = cache.begin().unwrap();
+        unfinished.write_all(&[7; 100]).unwrap();
+        let _lock = cache.lock(&key("a")).unwrap();
+        let (left, _) = cache.begin().unwrap().keep().unwrap();
+        left.set_modified(SystemTime::now() - 2 * LEFT_OVER).unwrap();
+        put(&cache, &key("b"), b"bbbb");
+        // It is larger than the bound alone.
+        put(&cache, &key("c"), &[1; 20]);
+        assert_eq!(got(&cache, &key("b")).await, None);
+        assert!(cache.get(&key("c")).is_some());
+        let locked = cache.path(&key("a")).with_extension("lock");
+        assert!(locked.exists(), "the next to come would lock another file");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "what was left behind stays");
+        cache.put(&key("a"), unfinished).unwrap();
+        assert!(cache.get(&key("a")).is_some());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use sandstorm_provider::{Error, HostMount, OpContext, Provider, Result};
 use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Requirement};
 use tokio::sync::mpsc;
 
+use crate::reserve::Room;
 use crate::run::{Phase, RunEvent};
 use index::Index;
 use lock::{Lock, LockKey};
@@ -102,8 +103,8 @@ pub(crate) struct Site<'a> {
     pub(crate) roots: &'a Roots,
     pub(crate) cx: &'a OpContext,
     pub(crate) events: Option<&'a mpsc::Sender<RunEvent>>,
-    /// The most memory that there is for it. `None`: nobody counts.
-    pub(crate) memory: Option<ByteSize>,
+    /// The most that there is for it. `None`: nobody counts.
+    pub(crate) room: Option<Room>,
 }
 
 impl Layers {

@@ -52,7 +52,7 @@ impl Runner {
             roots: &self.toolchains.roots,
             cx,
             events,
-            memory: prepared.reserve.as_ref().map(|reserve| reserve.build),
+            room: prepared.reserve.as_ref().map(|reserve| reserve.build),
         };
         layers.provide(site, wanted).await.map(Some)
     }

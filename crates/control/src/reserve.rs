@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandstorm_types::{ByteSize, Enforcement, Limits, RunSpec, TenantId};
+use sandstorm_types::{ByteSize, Enforcement, Limits, MilliCpus, RunSpec, TenantId};
 
 use crate::compile::{self, artifact_key};
 use crate::layers::Wanted;
@@ -16,16 +16,29 @@ pub(crate) struct Reserve {
     pub(crate) promise: Arc<Promise>,
     pub(crate) height: ByteSize,
     /// The most that one of the sandboxes may have that install and compile.
-    pub(crate) build: ByteSize,
+    pub(crate) build: Room,
     /// What is needed once everything was installed and compiled.
     pub(crate) run: ByteSize,
 }
+
+/// The most that there is for those that install and compile: what the machine has, and no more than the quota of the tenant
+/// whose work they do. Else they would wait for ever for what they never get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) memory: ByteSize,
+    pub(crate) cpus: MilliCpus,
+}
+
+/// Processors of a sandbox that installs or compiles, whatever the run is limited to.
+pub(crate) const BUILD_CPUS: MilliCpus = MilliCpus::new(2000);
 
 /// What a run needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Height {
     pub(crate) all: ByteSize,
-    pub(crate) build: ByteSize,
+    /// Sandboxes of one run take turns with their processors, also where two of them are there.
+    pub(crate) cpus: MilliCpus,
+    pub(crate) build: Room,
     /// What may be written meanwhile, beside what an installation takes in all.
     pub(crate) space: ByteSize,
 }
@@ -37,14 +50,9 @@ pub(crate) fn space(limits: &Limits) -> ByteSize {
 
 impl Runner {
     /// What a run needs where there is `most` at all. What was installed or compiled before is not done again.
-    pub(crate) fn height(
-        &self,
-        tenant: TenantId,
-        spec: &RunSpec,
-        prepared: &Prepared,
-        most: ByteSize,
-    ) -> Height {
-        let own = prepared.limits.memory;
+    pub(crate) fn height(&self, tenant: TenantId, spec: &RunSpec, prepared: &Prepared, most: Room) -> Height {
+        let (own, cpus) = (prepared.limits.memory, BUILD_CPUS.min(most.cpus));
+        let most = most.memory;
         // Where there is a choice of places, the sandbox is there before its program is compiled.
         let beside = if self.fleet.is_some() { own } else { ByteSize::bytes(0) };
         let room = ByteSize::bytes(most.as_u64().saturating_sub(beside.as_u64()));
@@ -68,8 +76,10 @@ impl Runner {
             None => space(&prepared.limits),
         };
         let all = [Some(own), install, beside].into_iter().flatten().max().unwrap_or(own);
-        let build = install.max(compile).unwrap_or(room);
-        Height { all, build, space }
+        let builds = install.is_some() || compile.is_some();
+        let build = Room { memory: install.max(compile).unwrap_or(room), cpus };
+        let cpus = if builds { prepared.limits.cpus.max(cpus) } else { prepared.limits.cpus };
+        Height { all, cpus, build, space }
     }
 }
 

@@ -9,8 +9,8 @@ use sandstorm_provider::{
     OpContext, Result,
 };
 use sandstorm_types::{
-    AllowList, ByteSize, EnvMap, ErrorKind, Lifetime, Limits, MilliCpus, NetworkPolicy, OnEnd, Requirement,
-    SandboxId, SandboxSpec,
+    AllowList, ByteSize, EnvMap, ErrorKind, Lifetime, Limits, NetworkPolicy, OnEnd, Requirement, SandboxId,
+    SandboxSpec,
 };
 
 use super::index::Index;
@@ -18,6 +18,7 @@ use super::{Layer, Site, Wanted, address, failure};
 use crate::artifact::unpack;
 use crate::compile::guest_path;
 use crate::execute::{Executed, execute};
+use crate::reserve::{BUILD_CPUS, Room};
 use crate::run::RunInput;
 use crate::spool::Spools;
 
@@ -60,7 +61,7 @@ impl Workshop {
             })?),
             None => NetworkPolicy::None,
         };
-        let limits = limits(site.memory);
+        let limits = limits(site.room);
         let spec = SandboxSpec {
             limits,
             enforcement: wanted.enforcement,
@@ -156,13 +157,13 @@ fn succeeded(executed: &Executed) -> bool {
 /// and two fifths.
 pub(super) const MEMORY: ByteSize = ByteSize::gib(5);
 
-/// What installing may use. `most`: what there is at most.
-fn limits(most: Option<ByteSize>) -> Limits {
-    let fifth = most.map_or(MEMORY, |most| MEMORY.min(most)).as_u64() / 5;
+/// What installing may use.
+fn limits(room: Option<Room>) -> Limits {
+    let fifth = room.map_or(MEMORY, |room| MEMORY.min(room.memory)).as_u64() / 5;
     Limits {
         wall: Duration::from_secs(600),
         cpu_time: None,
-        cpus: MilliCpus::new(2000),
+        cpus: room.map_or(BUILD_CPUS, |room| BUILD_CPUS.min(room.cpus)),
         memory: ByteSize::bytes(2 * fifth),
         disk: ByteSize::bytes(3 * fifth),
         output: ByteSize::mib(1),

@@ -7,8 +7,8 @@ use sandstorm_fleet::Trees;
 use sandstorm_provider::{CreateOptions, Error, HostMount, OpContext, Result, Sandbox};
 use sandstorm_store::{Audit, EntryKind, Reservation, SandboxChanges, SandboxRow, UsageDelta};
 use sandstorm_types::{
-    ByteSize, EnvMap, ErrorKind, LanguageName, Lifetime, Limits, LimitsPatch, OnEnd, Requirement, RunSpec,
-    SandboxId, SandboxSpec, State, Step, TenantId, Timestamp, Usd,
+    ByteSize, EnvMap, ErrorKind, LanguageName, Lifetime, Limits, LimitsPatch, MilliCpus, OnEnd, Requirement,
+    RunSpec, SandboxId, SandboxSpec, State, Step, TenantId, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -21,10 +21,12 @@ use super::steps::Stepped;
 use super::{Caller, Control, Inner, NewSandbox, SandboxView, Scope, Settings};
 use crate::layers::{Layer, Site, Wanted};
 use crate::prepare::{Prepared, Reach};
+use crate::reserve::{BUILD_CPUS, Room};
 
 /// Where a new sandbox should go, and where it has to.
 struct Bound {
     wishes: Wishes,
+    wants: Wants,
     /// Who has the snapshot that it starts from.
     snapshot_at: Option<String>,
 }
@@ -125,8 +127,10 @@ impl Inner {
         self.check_routing(wishes.routing.as_deref(), &spec)?;
         let id = given.id;
         let audit = caller.audit("sandbox.create", id);
-        let (row, promise) = self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, &audit).await?;
-        match self.build(cx, &spec, row, promise, given, Bound { wishes, snapshot_at }).await {
+        let wants = self.wants(&spec);
+        let (row, promise) =
+            self.intend(caller, cx, &given, &spec, idle_timeout, max_cost, wants, &audit).await?;
+        match self.build(cx, &spec, row, promise, given, Bound { wishes, wants, snapshot_at }).await {
             Ok(row) => {
                 self.add_usage(caller.tenant, UsageDelta { sandboxes_created: 1, ..UsageDelta::default() });
                 Ok(self.view(&row))
@@ -151,6 +155,7 @@ impl Inner {
         spec: &SandboxSpec,
         idle_timeout: Option<std::time::Duration>,
         max_cost: Option<Usd>,
+        wants: Wants,
         audit: &Audit,
     ) -> Result<(SandboxRow, Promise)> {
         let id = given.id;
@@ -163,13 +168,15 @@ impl Inner {
                 .with("allowed", tenant.quota.sandboxes)
                 .with_retry_after(std::time::Duration::from_secs(5)));
         }
-        let highest = Limits { memory: self.memory_to_make(spec), ..spec.limits };
+        let highest = match wants {
+            Wants::Now | Wants::Later => self.height_to_make(caller.tenant, spec),
+            Wants::Never => spec.limits,
+        };
         // What is installed for it is there before anything of its own is.
         let memory = highest.memory.max(self.admission.of(&spec.limits));
         let promise = cx.run("create", self.admission.admit(memory)).await?;
-        given.promise(caller.tenant, highest);
-        let (cpu_milli, memory_bytes) = tenant.left_by_runs();
-        let ceiling = Reservation { sandboxes: tenant.quota.sandboxes, cpu_milli, memory_bytes };
+        given.promise(caller.tenant, &spec.limits, &highest);
+        let ceiling = self.left_for_sandboxes(caller.tenant);
         let now = Timestamp::now();
         let row = SandboxRow {
             id,
@@ -221,10 +228,11 @@ impl Inner {
         given: Given,
         bound: Bound,
     ) -> Result<SandboxRow> {
-        let Bound { wishes, snapshot_at } = bound;
-        let late = self.runner.fleet.as_ref().filter(|_| !spec.requirements.is_empty());
-        let layers = if late.is_some() { Wants::Later } else { Wants::Now };
-        let (wanted, mut options) = self.ingredients(cx, spec, row.clone(), promise, given, layers).await?;
+        let Bound { wishes, wants, snapshot_at } = bound;
+        let late = self.runner.fleet.as_ref().filter(|_| wants == Wants::Later);
+        // What is still to be installed counts until that is done.
+        let (wanted, mut options, _given) =
+            self.ingredients(cx, spec, row.clone(), promise, given, wants).await?;
         (options.routing, options.snapshot_at) = (wishes.routing, snapshot_at);
         options.not_here = wishes.not_here.or(options.not_here);
         let made = match late {
@@ -243,7 +251,7 @@ impl Inner {
     }
 
     /// What the provider gets to make the sandbox from. It is known from here on, so that a request to end it, and its
-    /// own end, find it.
+    /// own end, find it. What it is given stays until its layers are there.
     pub(super) async fn ingredients(
         &self,
         cx: &OpContext,
@@ -252,7 +260,7 @@ impl Inner {
         promise: Promise,
         given: Given,
         wants: Wants,
-    ) -> Result<(SandboxSpec, CreateOptions)> {
+    ) -> Result<(SandboxSpec, CreateOptions, Option<Given>)> {
         let id = row.id;
         let mut wanted = spec.clone();
         let reach = if wants == Wants::Now { Reach::Here } else { Reach::Anywhere };
@@ -274,13 +282,15 @@ impl Inner {
         // not know.
         wanted.lifetime.then = OnEnd::Pause;
         self.sandboxes.add(Arc::new(Living::new(row, promise, memory, layers)));
-        drop(given);
+        let given = (wants == Wants::Later).then_some(given);
+        given.iter().for_each(Given::is_registered);
         let elsewhere = self.runner.fleet.is_some().then(|| {
             // There, what it requires is that place's own matter.
             let lifetime = wanted.lifetime;
             Box::new(SandboxSpec { lifetime, ..spec.clone() })
         });
-        Ok((wanted, CreateOptions { id, pooled, mounts, elsewhere, not_here, ..CreateOptions::default() }))
+        let options = CreateOptions { id, pooled, mounts, elsewhere, not_here, ..CreateOptions::default() };
+        Ok((wanted, options, given))
     }
 
     /// Takes the step to `ready` of a sandbox that the provider made.
@@ -318,6 +328,36 @@ impl Inner {
         let (making_cpu, making_memory) = self.making.promised(tenant);
         let (_, cpu, memory) = self.sandboxes.promised(tenant);
         (cpu.saturating_add(making_cpu), memory.saturating_add(making_memory))
+    }
+
+    /// The most that installing and compiling for a tenant may take.
+    pub(super) fn room(&self, tenant: TenantId) -> Room {
+        let quota = self.quotas.of(tenant).quota;
+        Room {
+            memory: self.admission.total().min(ByteSize::bytes(quota.memory_bytes)),
+            cpus: MilliCpus::new(u32::try_from(quota.cpu_milli).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// What a tenant's sandboxes may be promised in their records, beside its runs and beside what is installed for sandboxes
+    /// that are being made.
+    fn left_for_sandboxes(&self, tenant: TenantId) -> Reservation {
+        let known = self.quotas.of(tenant);
+        let (cpu, memory) = known.left_by_runs();
+        let (beyond_cpu, beyond_memory) = self.making.beyond(tenant);
+        Reservation {
+            sandboxes: known.quota.sandboxes,
+            cpu_milli: cpu.saturating_sub(beyond_cpu),
+            memory_bytes: memory.saturating_sub(beyond_memory),
+        }
+    }
+
+    /// When the layers of a new sandbox are made.
+    fn wants(&self, spec: &SandboxSpec) -> Wants {
+        match self.runner.fleet.is_some() && !spec.requirements.is_empty() {
+            true => Wants::Later,
+            false => Wants::Now,
+        }
     }
 
     /// Whether the provider could hold it. Packages are this server's matter: the provider sees layers.
@@ -379,7 +419,7 @@ impl Inner {
                 roots: &self.runner.toolchains.roots,
                 cx,
                 events: None,
-                memory: Some(self.admission.total()),
+                room: Some(self.room(cx.tenant())),
             };
             provided.push(layers.provide(site, wanted).await?);
         }
@@ -424,16 +464,21 @@ impl Inner {
         Prepared::new(&run, None, &spec.limits, &self.runner.toolchains, reach)
     }
 
-    /// Memory that a new sandbox needs at its height: its own, or that of who installs what it requires.
-    fn memory_to_make(&self, spec: &SandboxSpec) -> ByteSize {
-        let own = spec.limits.memory;
+    /// What a new sandbox needs at its height: its own, or what those have who install what it requires.
+    fn height_to_make(&self, tenant: TenantId, spec: &SandboxSpec) -> Limits {
+        let own = spec.limits;
         let Some(layers) = &self.runner.layers else { return own };
+        let room = self.room(tenant);
         let install = self.required(spec).filter_map(|(prepared, requirements)| {
             let recipe = prepared.recipe?;
             let (toolchain, enforcement) = (&prepared.toolchain, spec.enforcement);
             layers.memory_to_make(&Wanted { recipe, toolchain, requirements, enforcement })
         });
-        install.map(|memory| memory.min(self.admission.total())).fold(own, ByteSize::max)
+        install.fold(own, |height, memory| Limits {
+            memory: height.memory.max(memory.min(room.memory)),
+            cpus: height.cpus.max(BUILD_CPUS.min(room.cpus)),
+            ..height
+        })
     }
 
     /// What a sandbox requires of each language that is here.

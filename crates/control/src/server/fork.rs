@@ -293,16 +293,16 @@ impl Inner {
         audit.detail = Some(serde_json::json!({ "source": order.source.to_string() }));
         // Each copy may cost as much as what it is a copy of.
         let max_cost = self.spending.of_sandbox(order.source).and_then(|account| account.max_cost());
-        let intending = self.intend(caller, cx, &given, spec, order.idle_timeout, max_cost, &audit);
+        // A copy is where its source is.
+        let source = self.sandboxes.get(caller.tenant, order.source);
+        let wants = match source.is_some_and(|source| self.is_elsewhere(&source.row())) {
+            true => Wants::Never,
+            false => Wants::Now,
+        };
+        let intending = self.intend(caller, cx, &given, spec, order.idle_timeout, max_cost, wants, &audit);
         let (row, promise) = intending.instrument(tracing::debug_span!("record the beginning")).await?;
         let built = async {
-            // A copy is where its source is.
-            let source = self.sandboxes.get(caller.tenant, order.source);
-            let wants = match source.is_some_and(|source| self.is_elsewhere(&source.row())) {
-                true => Wants::Never,
-                false => Wants::Now,
-            };
-            let (wanted, create) = self.ingredients(cx, spec, row.clone(), promise, given, wants).await?;
+            let (wanted, create, _) = self.ingredients(cx, spec, row.clone(), promise, given, wants).await?;
             let execs = still.carried.iter().map(|one| (one.still.exec, ExecId::random())).collect();
             let options = ForkOptions { spec: wanted, create, execs, partial: order.partial };
             self.carry(order, still, row, options).await

@@ -338,10 +338,17 @@ impl Register {
 
 /// Ids that were given to sandboxes which are not in the register yet, and what those are promised.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Making(Arc<Mutex<HashMap<SandboxId, Promised>>>);
+pub(super) struct Making(Arc<Mutex<HashMap<SandboxId, Option<Promised>>>>);
 
-/// Whose it will be and what it is promised, once that is known.
-type Promised = Option<(TenantId, Limits)>;
+/// What a sandbox that is being made is promised: processor and memory.
+#[derive(Debug, Clone, Copy)]
+struct Promised {
+    tenant: TenantId,
+    /// In all, until the register knows of it.
+    all: (u64, u64),
+    /// What of it its record does not have: others install packages for it first, which takes more than it may use itself.
+    beyond: (u64, u64),
+}
 
 /// An id that is being given.
 #[derive(Debug)]
@@ -362,20 +369,43 @@ impl Making {
 
     /// Processor and memory that sandboxes of a tenant are promised before the register knows of them.
     pub(super) fn promised(&self, tenant: TenantId) -> (u64, u64) {
+        self.sum(tenant, |promised| promised.all)
+    }
+
+    /// The part of that which their records do not have.
+    pub(super) fn beyond(&self, tenant: TenantId) -> (u64, u64) {
+        self.sum(tenant, |promised| promised.beyond)
+    }
+
+    fn sum(&self, tenant: TenantId, part: impl Fn(&Promised) -> (u64, u64)) -> (u64, u64) {
         let making = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = making.values().flatten().filter(|(of, _)| *of == tenant);
-        own.fold((0, 0), |(cpu, memory), (_, limits)| {
-            (cpu + u64::from(limits.cpus.milli()), memory + limits.memory.as_u64())
-        })
+        let own = making.values().flatten().filter(|promised| promised.tenant == tenant).map(part);
+        own.fold((0, 0), |(cpu, memory), (more_cpu, more_memory)| (cpu + more_cpu, memory + more_memory))
     }
 }
 
+/// Processor and memory.
+fn amounts(limits: &Limits) -> (u64, u64) {
+    (u64::from(limits.cpus.milli()), limits.memory.as_u64())
+}
+
 impl Given {
-    /// Counts what it will be promised. To be done before what runs hold is looked at: a run does it the other way
-    /// round, so that of two at the same time at least one sees the other.
-    pub(super) fn promise(&self, tenant: TenantId, limits: Limits) {
-        let mut making = self.making.0.lock().unwrap_or_else(PoisonError::into_inner);
-        making.insert(self.id, Some((tenant, limits)));
+    /// Counts what it will be promised, and at its `height` while it is made. To be done before what runs hold is looked at: a
+    /// run does it the other way round, so that of two at the same time at least one sees the other.
+    pub(super) fn promise(&self, tenant: TenantId, limits: &Limits, height: &Limits) {
+        let (own, all) = (amounts(limits), amounts(height));
+        let beyond = (all.0.saturating_sub(own.0), all.1.saturating_sub(own.1));
+        self.set(Some(Promised { tenant, all, beyond }));
+    }
+
+    /// The register knows of it, and what it needs beyond its limits is still to be made.
+    pub(super) fn is_registered(&self) {
+        let promised = self.making.0.lock().unwrap_or_else(PoisonError::into_inner).get(&self.id).copied();
+        self.set(promised.flatten().map(|promised| Promised { all: promised.beyond, ..promised }));
+    }
+
+    fn set(&self, promised: Option<Promised>) {
+        self.making.0.lock().unwrap_or_else(PoisonError::into_inner).insert(self.id, promised);
     }
 }
 

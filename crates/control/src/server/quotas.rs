@@ -242,6 +242,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_installed_for_a_sandbox_counts_until_it_is_there() {
+        use super::super::living::Making;
+        let making = Making::default();
+        let limits =
+            Limits { cpus: "1".parse().unwrap(), memory: "512M".parse().unwrap(), ..Limits::default() };
+        let height = Limits { cpus: "2".parse().unwrap(), memory: "5G".parse().unwrap(), ..limits };
+        let beyond = (1000, height.memory.as_u64() - limits.memory.as_u64());
+        let seen = || (making.promised(TenantId::LOCAL), making.beyond(TenantId::LOCAL));
+        let given = making.begin(sandstorm_types::SandboxId::random());
+        given.promise(TenantId::LOCAL, &limits, &height);
+        assert_eq!(seen(), ((2000, height.memory.as_u64()), beyond));
+        assert_eq!(making.beyond(TenantId::from_bits(1)), (0, 0), "it is another's");
+        given.is_registered();
+        assert_eq!(seen(), (beyond, beyond), "the rest is counted with all that live");
+        drop(given);
+        assert_eq!(seen(), ((0, 0), (0, 0)));
+    }
+
+    #[test]
     fn a_sandbox_that_is_made_beside_a_run_is_seen_by_it() {
         use super::super::living::Making;
         let quotas = Quotas::new(QUOTA);
@@ -255,7 +274,7 @@ mod tests {
             looks.set(looks.get() + 1);
             let promised = making.promised(TenantId::LOCAL);
             if looks.get() == 1 {
-                given.promise(TenantId::LOCAL, limits);
+                given.promise(TenantId::LOCAL, &limits, &limits);
                 assert_eq!(tenant.left_by_runs().0, 2000, "the sandbox does not see the run");
             }
             promised

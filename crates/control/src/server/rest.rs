@@ -36,7 +36,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 const LATELY: Duration = Duration::from_secs(30);
 /// When one that was paused is read once more: the kernel takes back what it can do without after a while.
 const PAUSED_READINGS: [Duration; 3] =
-    [Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(60)];
+    [Duration::from_secs(3), Duration::from_secs(10), Duration::from_secs(30)];
+/// And from then on, since many that are paused together are taken from one after the other, and later by whoever needs it.
+const PAUSED_EVERY: Duration = Duration::from_secs(60);
 /// Sandboxes that are read at the same time, and how long one may take to answer.
 const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -70,10 +72,14 @@ impl Holding {
     /// Whether what it used when it was paused is to be read once more.
     fn is_to_read(&self) -> bool {
         self.rests == Some(Rest::Paused)
-            && self.paused.is_some_and(|(since, read)| {
-                PAUSED_READINGS.get(read).is_some_and(|after| since.elapsed() >= *after)
-            })
+            && self.paused.is_some_and(|(since, read)| since.elapsed() >= paused_reading(read))
     }
+}
+
+/// How long after it was paused one is read that was read so often since.
+fn paused_reading(read: usize) -> Duration {
+    let later = || u32::try_from(read - PAUSED_READINGS.len() + 1).unwrap_or(u32::MAX);
+    PAUSED_READINGS.get(read).copied().unwrap_or_else(|| PAUSED_EVERY.saturating_mul(later()))
 }
 
 /// What it holds while it does not hold its limit.
@@ -297,6 +303,20 @@ fn is_short(meminfo: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_one_is_read_again_for_as_long_as_it_is_paused() {
+        let since = Instant::now();
+        let after =
+            |read| Holding { rests: Some(Rest::Paused), paused: Some((since, read)), ..Holding::default() };
+        let seconds = [3, 10, 30, 60, 120, 180, 240].map(Duration::from_secs);
+        for (read, at) in seconds.into_iter().enumerate() {
+            tokio::time::advance(at - Duration::from_millis(1) - since.elapsed()).await;
+            assert!(!after(read).is_to_read(), "{read}");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert!(after(read).is_to_read() && !after(read + 1).is_to_read(), "{read}");
+        }
+    }
 
     #[test]
     fn a_machine_is_short_when_a_twentieth_is_left() {

@@ -143,9 +143,9 @@ impl Control {
             at: Timestamp::now(),
         };
         let account = self.0.spending.open(&self.0.store, caller, opening).await?;
-        let Height { all, build, space } =
-            self.0.runner.height(caller.tenant, &spec, &prepared, self.0.admission.total());
-        let highest = Limits { memory: all, ..limits };
+        let Height { all, cpus, build, space } =
+            self.0.runner.height(caller.tenant, &spec, &prepared, self.0.room(caller.tenant));
+        let highest = Limits { memory: all, cpus, ..limits };
         let hold = tenant.hold_run(&highest, || self.0.promised(caller.tenant))?;
         let came = Instant::now();
         let height = self.0.admission.with_own(self.0.admission.with_space(all, space));

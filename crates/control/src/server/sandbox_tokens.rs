@@ -4,6 +4,7 @@
 //! what it is for. So nothing is stored, every server with the same state directory knows it, and it opens nothing any
 //! more when its key is revoked or its time is over. What its bearer may do is decided by `Caller::require_inside`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
@@ -88,25 +89,29 @@ impl Control {
             Some(_) => None,
             None => Some(tokio::time::timeout(TURN, self.0.known_keys.searching.lock()).await.map_err(busy)?),
         };
-        let mut meant: Vec<(SandboxId, TenantId)> = match sandbox {
+        let (today, good_for) = (today(), self.0.token_days());
+        let mut meant: Vec<(SandboxId, TenantId, RangeInclusive<i64>)> = match sandbox {
             Some(id) => {
                 let living = self.0.sandboxes.of_any_tenant(id).filter(|living| lives(living));
                 // For one that is not there as much is tried as for one that is.
-                vec![(id, living.map_or(TenantId::LOCAL, |living| living.tenant))]
+                vec![(id, living.map_or(TenantId::LOCAL, |living| living.tenant), today - good_for..=today)]
             }
-            None => self.0.sandboxes.which(lives).iter().map(|living| (living.id, living.tenant)).collect(),
+            None => {
+                let days = |living: &Living| days_of_tokens(living.row().created_at, today, good_for);
+                let living = self.0.sandboxes.which(lives);
+                living.iter().map(|living| (living.id, living.tenant, days(living))).collect()
+            }
         };
         // Each tenant's keys are looked up once.
-        meant.sort_unstable_by_key(|(_, tenant)| *tenant);
+        meant.sort_unstable_by_key(|(_, tenant, _)| *tenant);
         let mut keys: Option<(TenantId, Vec<String>)> = None;
-        let (first, last) = (today() - self.0.token_days(), today());
         let (mut found, mut tried) = (None, 0);
-        for (id, tenant) in meant {
+        for (id, tenant, days) in meant {
             if keys.as_ref().is_none_or(|(of, _)| *of != tenant) {
                 keys = Some((tenant, self.0.names_in_tokens(tenant).await?));
             }
             for key in keys.iter().flat_map(|(_, keys)| keys) {
-                for day in first..=last {
+                for day in days.clone() {
                     let issued = Issued { sandbox: id, key, day };
                     // Also after one was found: time tells nothing of which it was.
                     if matches(&token(&self.0.settings.pepper, issued, kind.purpose)) {
@@ -243,6 +248,13 @@ impl<'a> Issued<'a> {
     }
 }
 
+/// The days on which tokens of a sandbox can have been made that are good today: before it was created there were none. A day
+/// earlier, or all of today where that was later, for a clock that was set back since.
+fn days_of_tokens(created: Timestamp, today: i64, good_for: i64) -> RangeInclusive<i64> {
+    let created = created.millis().div_euclid(DAY);
+    (created - 1).clamp(today - good_for, today)..=today
+}
+
 /// Whether this has the form of a token, of whatever sandbox and server.
 pub(super) fn is_token(text: &str) -> bool {
     Issued::read(text).is_some()
@@ -262,6 +274,15 @@ fn token(pepper: &Pepper, issued: Issued<'_>, purpose: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_no_token_from_before_its_sandbox() {
+        let days = |created: i64| days_of_tokens(Timestamp::from_millis(created * DAY + 7), 20_000, 30);
+        assert_eq!(days(20_000), 19_999..=20_000);
+        assert_eq!(days(19_990), 19_989..=20_000);
+        assert_eq!(days(19_000), 19_970..=20_000, "it is over");
+        assert_eq!(days(20_400), 20_000..=20_000, "the clock was set back");
+    }
 
     #[test]
     fn a_token_is_for_one_sandbox_key_day_purpose_and_server() {

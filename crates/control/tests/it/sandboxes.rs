@@ -8,7 +8,7 @@ use sandstorm_control::server::{
     EventBodyView, EventFilter, NewExec, NewSandbox, Quota, SandboxQuery, Settings,
 };
 use sandstorm_provider::{ExecSignal, ListFilter, OpContext};
-use sandstorm_types::{ByteSize, ErrorKind, LimitsPatch, OnEnd, Phase, SandboxId, TenantId};
+use sandstorm_types::{ByteSize, ErrorKind, LimitsPatch, OnEnd, Phase, RunSpec, SandboxId, TenantId};
 
 use crate::world::{PATIENCE, World, eventually, name, names, plain, settings, shell, soon_enough};
 
@@ -150,6 +150,42 @@ async fn a_quota_holds_against_a_crowd() {
         assert!(error.retry_after().is_some());
     }
     assert_eq!(living(&world).await, 7);
+}
+
+/// One whose packages are installed first.
+fn with_packages() -> NewSandbox {
+    let requirements = [("python".parse().unwrap(), vec!["six".parse().unwrap()])];
+    NewSandbox { requirements: requirements.into(), ..plain() }
+}
+
+fn c() -> RunSpec {
+    RunSpec { language: "c".parse().unwrap(), ..crate::runs::spec("int main(void) { return 0; }") }
+}
+
+#[tokio::test]
+async fn what_is_installed_and_compiled_for_a_tenant_is_within_its_quota() {
+    let most = Quota { memory_bytes: 64 << 30, cpu_milli: 64_000, ..settings().quota };
+    for quota in [Quota { memory_bytes: 1 << 30, ..most }, Quota { cpu_milli: 2500, ..most }] {
+        let world = World::installing(Settings { quota, ..settings() }).await;
+        let caller = world.caller();
+        let beside = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+        let created = world.control.create_sandbox(&caller, with_packages()).await.unwrap_err();
+        assert_eq!(created.kind(), ErrorKind::Quota, "{created}");
+        assert!(created.retry_after().is_some());
+        let ran = world.control.run(&caller, c()).await.unwrap_err();
+        assert_eq!(ran.kind(), ErrorKind::Quota, "{ran}");
+        // What was refused holds nothing, and who needs neither finds room.
+        let second = world.control.create_sandbox(&caller, plain()).await.unwrap().id;
+        for id in [beside, second] {
+            world.control.delete_sandbox(&caller, id).await.unwrap();
+        }
+        // Alone they get what the quota has, and not what they never could have. Nothing can be installed and compiled here.
+        let created = world.control.create_sandbox(&caller, with_packages()).await.unwrap_err();
+        let ran = world.control.run(&caller, c()).await.unwrap_err();
+        for error in [created, ran] {
+            assert!(!matches!(error.kind(), ErrorKind::Quota | ErrorKind::Capacity), "{error}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ use crate::query::Query;
 /// anything is worked out for it: who comes with a signature has no key yet.
 const LONGEST_PATH: usize = 4096;
 const LONGEST_WORD: usize = 128;
+/// What a signature begins with, before the text of a hash.
+const VERSION: &str = "v1_";
 
 /// What a signature is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl<'a> Signed<'a> {
         Some(Self {
             path: part("path", LONGEST_PATH)?,
             user: part("username", LONGEST_WORD)?,
-            signature: part("signature", LONGEST_WORD).filter(|text| !text.is_empty())?,
+            signature: part("signature", LONGEST_WORD).filter(|text| is_signature(text))?,
             expiration: Some(part("signature_expiration", LONGEST_WORD)?).filter(|text| !text.is_empty()),
             operation,
         })
@@ -61,7 +63,7 @@ impl<'a> Signed<'a> {
                 own.update(b":");
                 own.update(expiration.as_bytes());
             }
-            let expected = format!("v1_{}", BASE64_NOPAD.encode(own.finish().as_ref()));
+            let expected = format!("{VERSION}{}", BASE64_NOPAD.encode(own.finish().as_ref()));
             bool::from(expected.as_bytes().ct_eq(self.signature.as_bytes()))
         }
     }
@@ -76,6 +78,12 @@ impl<'a> Signed<'a> {
     pub(crate) fn is_expired(&self, now: i64) -> bool {
         self.expiration.is_some_and(|text| text.parse::<i64>().map_or(true, |end| end < now))
     }
+}
+
+/// Whether this has the form of a signature, true or not.
+fn is_signature(text: &str) -> bool {
+    let hash = text.strip_prefix(VERSION).and_then(|hash| BASE64_NOPAD.decode(hash.as_bytes()).ok());
+    hash.is_some_and(|hash| hash.len() == SHA256.output_len())
 }
 
 #[cfg(test)]
@@ -104,16 +112,29 @@ mod tests {
     fn what_nobody_signs_costs_nothing() {
         let long = |length: usize| "a".repeat(length);
         let asked = |path: usize, user: usize, signature: usize, end: usize| {
-            let (path, user, signature, end) = (long(path), long(user), long(signature), long(end));
+            let (path, user, signature, end) = (long(path), long(user), "A".repeat(signature), long(end));
             let text =
-                format!("path=/{path}&username={user}&signature={signature}&signature_expiration={end}");
+                format!("path=/{path}&username={user}&signature=v1_{signature}&signature_expiration={end}");
             Signed::of(&query(&text), Operation::Read).is_some()
         };
-        assert!(asked(4095, 10, 46, 10));
-        for (path, user, signature, end) in
-            [(4096, 1, 46, 1), (1, 60_000, 46, 1), (1, 1, 60_000, 1), (1, 1, 46, 60_000)]
-        {
+        assert!(asked(4095, 10, 43, 10));
+        for (path, user, signature, end) in [
+            (4096, 1, 43, 1),
+            (1, 60_000, 43, 1),
+            (1, 1, 60_000, 1),
+            (1, 1, 43, 60_000),
+            (1, 1, 42, 1),
+            (1, 1, 44, 1),
+            (1, 1, 0, 1),
+        ] {
             assert!(!asked(path, user, signature, end), "{path} {user} {signature} {end}");
+        }
+        let good = "A".repeat(43);
+        for odd in ["".to_owned(), good.clone(), format!("v2_{good}"), format!("v1_-{}", &good[1..])] {
+            assert!(
+                Signed::of(&query(&format!("path=/a&signature={odd}")), Operation::Read).is_none(),
+                "{odd}"
+            );
         }
     }
 
@@ -141,7 +162,7 @@ mod tests {
         }
         assert!(Signed::of(&query("path=/a"), Operation::Read).is_none());
         assert!(Signed::of(&query("path=/a&signature="), Operation::Read).is_none());
-        let odd = query("signature=v1_x&signature_expiration=soon");
+        let odd = query(&format!("signature=v1_{good}&signature_expiration=soon"));
         assert!(Signed::of(&odd, Operation::Read).unwrap().is_expired(0));
     }
 }

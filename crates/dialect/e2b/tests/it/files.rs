@@ -109,6 +109,11 @@ async fn a_signature_finds_its_sandbox_and_ends_in_time() {
     assert_eq!(late.json(), json!({"code": 401, "message": "signature is already expired"}));
     let wrong = client.get(&address("wrong", None)).await;
     assert_eq!(wrong.json(), json!({"code": 401, "message": "invalid signature"}));
+    // What is over is not looked for.
+    let late = client.get(&address("wrong", Some("1"))).await;
+    assert_eq!(late.json(), json!({"code": 401, "message": "signature is already expired"}));
+    let odd = client.get("/files?path=a&signature=v1_wrong").await;
+    assert_eq!(odd.json(), json!({"code": 401, "message": "invalid signature"}));
     let missing = client.get("/files?path=a").await;
     assert_eq!(missing.json(), json!({"code": 401, "message": "missing signature query parameter"}));
 }

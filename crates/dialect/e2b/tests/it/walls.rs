@@ -85,7 +85,9 @@ async fn signatures_of_others_and_of_nobody_are_the_same() {
     let client = world.client();
     let made = client.create().await;
     let at = |id: &str| {
-        let request = Request::get("/files?path=/etc/passwd&signature=v1_wrong&signature_expiration=1");
+        // The form of a signature, and of none of them.
+        let wrong = "A".repeat(43);
+        let request = Request::get(format!("/files?path=/etc/passwd&signature=v1_{wrong}"));
         request.header("e2b-sandbox-id", id).header("e2b-sandbox-port", ENVD).body(Body::empty()).unwrap()
     };
     let (living, never) = (client.send(at(&made.id)).await, client.send(at(NEVER)).await);
