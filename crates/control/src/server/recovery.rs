@@ -94,6 +94,10 @@ impl Inner {
             })
             .await;
         self.end_unfinished_runs(&open).await?;
+        if self.store.is_shared() {
+            // From here on the records say what became of requests that were not answered.
+            stored(self.store.release_earlier_claims().await)?;
+        }
         let millis = began.elapsed().as_millis() as u64;
         if known + strangers > 0 {
             tracing::info!(known, adopted, strangers, millis, "took over what an earlier server left");
