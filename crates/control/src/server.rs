@@ -55,6 +55,7 @@ mod steps;
 pub mod testing;
 mod transitions;
 mod usage;
+mod wall;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -208,6 +209,7 @@ struct Inner {
     events: events::Wakers,
     settling: settling::Settling,
     clock: clocks::Clock,
+    records_clock: wall::RecordsClock,
     ledger: usage::Ledger,
     spending: Arc<costs::Spending>,
     in_flight: Arc<idempotency::InFlight>,
@@ -261,6 +263,7 @@ impl Control {
             run_cache: run_cache::RunCache::new(settings.run_cache),
             events: events::Wakers::default(),
             clock: clocks::Clock::default(),
+            records_clock: wall::RecordsClock::of(&store),
             ledger: usage::Ledger::default(),
             spending: costs::Spending::new(&settings.costs, &provider.info().name, runner.fleet.clone()),
             in_flight: Arc::default(),
@@ -278,6 +281,7 @@ impl Control {
         let keeping = Arc::clone(&inner);
         inner.tasks.start("keep the lease", keeping.keep_lease());
         inner.recover().await?;
+        inner.keep_wall_clock().await;
         inner.hear_provider(events);
         let settling = Arc::clone(&inner);
         inner.tasks.start("settle snapshots", async move { settling.settle_snapshots().await });

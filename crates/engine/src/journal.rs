@@ -148,15 +148,16 @@ impl ExecJournal {
 
     /// Notes what is left of the program's time and whether that runs.
     pub(crate) fn set_clock(&self, left: Duration, runs: bool) -> io::Result<()> {
-        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = since_boot();
         self.content().put(&Record::Clock(Clock { left, runs, at }))
     }
 
     /// What is left of the program's time now.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let clock = self.content().clock?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Some(if clock.runs { clock.left.saturating_sub(now.saturating_sub(clock.at)) } else { clock.left })
+        // One of an earlier version is by the wall clock, much later than any start of a machine: nothing has passed then.
+        let passed = since_boot().saturating_sub(clock.at);
+        Some(if clock.runs { clock.left.saturating_sub(passed) } else { clock.left })
     }
 
     /// Bytes in the file.
@@ -177,6 +178,12 @@ impl ExecJournal {
         }
         let _ = fs::remove_file(&content.path);
     }
+}
+
+/// How long ago the machine started. Nobody sets this clock, and no program outlives what it counts from.
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// The record at a place of a file, and its length. `None`: there is no whole one.

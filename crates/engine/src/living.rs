@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sandstorm_agent_client::AgentClient;
 use sandstorm_jail::OnMemory;
 use sandstorm_jail::cgroup::{Counters, Extent};
-use sandstorm_jail::launcher::{EndCause as JailEnd, Ended};
+use sandstorm_jail::launcher::{EndCause as JailEnd, Ended, ZygoteConfig};
 use sandstorm_provider::{Error, Result, Sandbox, Usage};
 use sandstorm_types::{
     ByteSize, Conflict, ErrorKind, LimitName, LimitSet, NetWall, SandboxId, SandboxSpec, State, Step, Walls,
@@ -36,6 +36,12 @@ pub(crate) struct Joinable {
     pub(crate) interpreter: PathBuf,
 }
 
+impl Joinable {
+    pub(crate) fn of(zygote: &ZygoteConfig, owner: String) -> Self {
+        Self { zygote: zygote.name.clone(), owner, interpreter: zygote.interpreter.clone() }
+    }
+}
+
 /// One sandbox of this engine.
 #[derive(Debug)]
 pub(crate) struct Living {
@@ -44,8 +50,10 @@ pub(crate) struct Living {
     pub(crate) own_places: bool,
     /// The jail's name at the launcher. One that was made ahead has had it before anybody wanted this sandbox.
     pub(crate) jail: String,
-    /// Whether guest interpreters can be had in it.
-    pub(crate) joinable: Option<Joinable>,
+    /// How guest interpreters come into it, as soon as there is a zygote for them.
+    joinable: OnceLock<Joinable>,
+    /// Whose guests may be put into it; `None`: no guests.
+    pub(crate) owner: Option<String>,
     /// Which of them are to be had at all.
     pub(crate) zygotes: Arc<Zygotes>,
     /// Guests that were put there ahead and wait for a program.
@@ -84,6 +92,7 @@ pub(crate) struct Birth {
     pub(crate) own_places: bool,
     pub(crate) jail: String,
     pub(crate) joinable: Option<Joinable>,
+    pub(crate) owner: Option<String>,
     pub(crate) zygotes: Arc<Zygotes>,
     pub(crate) guests: Vec<WaitingGuest>,
     pub(crate) spec: SandboxSpec,
@@ -104,7 +113,8 @@ impl Living {
             id: birth.id,
             own_places: birth.own_places,
             jail: birth.jail,
-            joinable: birth.joinable,
+            joinable: birth.joinable.map_or_else(OnceLock::new, OnceLock::from),
+            owner: birth.owner,
             zygotes: birth.zygotes,
             guests: Mutex::new(birth.guests),
             copying: tokio::sync::Mutex::default(),
@@ -163,6 +173,16 @@ impl Living {
     /// The jail's name at the launcher.
     pub(crate) fn name(&self) -> String {
         self.jail.clone()
+    }
+
+    /// How guest interpreters come into it. A sandbox that was made while no zygote worked takes the first one that works
+    /// again: what begins there then is no different from what begins elsewhere.
+    pub(crate) fn joinable(&self) -> Option<&Joinable> {
+        if let (None, Some(owner)) = (self.joinable.get(), &self.owner) {
+            let later = self.zygotes.for_anything().map(|zygote| Joinable::of(zygote, owner.clone()));
+            later.map(|joinable| self.joinable.set(joinable));
+        }
+        self.joinable.get()
     }
 
     /// Takes a guest that still waits.

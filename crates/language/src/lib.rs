@@ -48,3 +48,18 @@ pub fn mount_patterns() -> impl Iterator<Item = &'static str> {
     let languages = Catalogue::embedded().iter().flat_map(|language| &language.mounts);
     languages.chain(Recipe::all().flat_map(|recipe| &recipe.mounts)).map(String::as_str)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::mount_patterns;
+
+    #[test]
+    fn toolchains_and_package_managers_have_what_they_show_in_the_list() {
+        let all: Vec<&str> = mount_patterns().collect();
+        for wanted in ["/etc/java-*-openjdk", "/etc/php/*/cli", "/etc/maven"] {
+            assert!(all.contains(&wanted), "{wanted} is not among {all:?}");
+        }
+        let exact = |pattern: &&str| pattern.split('/').all(|name| name.matches('*').count() <= 1);
+        assert!(all.iter().all(|pattern| pattern.starts_with("/etc/")) && all.iter().all(exact), "{all:?}");
+    }
+}

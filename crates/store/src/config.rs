@@ -23,6 +23,8 @@ pub struct StoreConfig {
     pub audit_anchor: PathBuf,
     /// The side file for what is about to be done; made when it is needed first.
     pub intents: PathBuf,
+    /// The side file that says by which clock records are.
+    pub clock: PathBuf,
     /// A checkpoint is made every so many audit records.
     pub checkpoint_every: u32,
     /// Connections that read, or all connections with PostgreSQL.
@@ -47,7 +49,7 @@ pub enum Durability {
 }
 
 impl StoreConfig {
-    /// The usual files in a state directory: `sandstorm.db`, `audit.anchor`, `intents`.
+    /// The usual files in a state directory: `sandstorm.db`, `audit.anchor`, `intents`, `clock`.
     pub fn in_directory(state: &Path, url: Option<String>, audit_key: AuditKey) -> Self {
         Self {
             url,
@@ -55,6 +57,7 @@ impl StoreConfig {
             audit_key,
             audit_anchor: state.join("audit.anchor"),
             intents: state.join("intents"),
+            clock: state.join("clock"),
             checkpoint_every: 100,
             connections: 8,
             durability: Durability::default(),
@@ -67,9 +70,15 @@ impl StoreConfig {
 /// A directory of a machine that is running: a copy of it is another place, and so is the same one after a start of the
 /// machine, since nothing tells a machine from its copy.
 fn place_of(state: &Path) -> Option<String> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot = boot()?;
     let directory = std::fs::metadata(state).ok()?;
-    Some(format!("{} {}:{}", boot.trim(), directory.dev(), directory.ino()))
+    Some(format!("{boot} {}:{}", directory.dev(), directory.ino()))
+}
+
+/// The name of this start of the machine.
+pub(crate) fn boot() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(boot.trim().to_owned())
 }
 
 /// The address of a database carries its password, so it is not shown.

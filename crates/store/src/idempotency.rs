@@ -15,7 +15,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// How often this server says that it lives while it has requests.
 const BEAT: Duration = Duration::from_secs(10);
-/// After this long without a beat a server elsewhere counts as gone.
+/// After this long without a beat a server of an earlier version, which has no lease, counts as gone.
 const GONE: Duration = Duration::from_secs(60);
 
 /// What is known of a request's key.
@@ -91,8 +91,9 @@ impl Entry {
 impl Store {
     /// Claims a key for 24 hours, for work that goes by `object`: on record before the work begins, so that whoever finds
     /// the claim later can find out what became of it. What an earlier server of this state directory left is given to the
-    /// caller; so is what a server elsewhere left that no longer calls [`Store::beat`], and what this one left: of its own
-    /// requests, whoever asks makes sure that there is one at a time.
+    /// caller; so is what a server elsewhere left whose lease is gone, and what this one left: of its own requests, whoever
+    /// asks makes sure that there is one at a time. One elsewhere that never had a lease is gone when it no longer calls
+    /// [`Store::beat`].
     pub async fn begin_idempotent(
         &self,
         tenant: TenantId,
@@ -163,6 +164,15 @@ impl Store {
             WHERE tenant = $1 AND route = $2 AND key = $3 AND instance = $4 AND status IS NULL";
         let delete = sql(text).bind(tenant).bind(route).bind(key).bind(self.instance());
         self.write(None, async move |writing| writing.run(delete.clone()).await.map(|_| Done::Keep(()))).await
+    }
+
+    /// Gives away what earlier servers of this state directory claimed and did not answer: to be called when what became of it
+    /// is on record. Until then no other server begins it. Gives how many claims there were.
+    pub async fn release_earlier_claims(&self) -> Result<u64> {
+        // Nobody has this name, so nobody of this name lives.
+        let text = "UPDATE idempotency SET node = '' WHERE node = $1 AND instance <> $2 AND status IS NULL";
+        let release = sql(text).bind(self.node()).bind(self.instance());
+        self.write(None, async move |writing| writing.run(release.clone()).await.map(Done::Keep)).await
     }
 
     /// Says that this server lives; to be called every ten seconds or so when several servers share a database.
@@ -249,6 +259,17 @@ impl Entry {
         if self.instance == us.instance || self.node == us.node {
             return Ok(false);
         }
+        // No clock decides where there is a lease. Whoever has it puts on record what became of the claim: the server itself
+        // or, started again, its recovery, which then gives the claim away; else whoever took over, who ends the lease last.
+        let lease = sql("SELECT instance FROM leases WHERE node = $1").bind(&*self.node);
+        match writing.row(lease).await? {
+            Some(_) => Ok(true),
+            None => self.was_heard_of(writing, at).await,
+        }
+    }
+
+    /// Whether its server said lately that it lives, by the clocks of both.
+    async fn was_heard_of(&self, writing: &mut Writing, at: Timestamp) -> Result<bool> {
         let seen = sql("SELECT seen_at FROM instances WHERE node = $1 AND instance = $2");
         let row = writing.row(seen.bind(&*self.node).bind(&*self.instance)).await?;
         Ok(row

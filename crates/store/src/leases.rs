@@ -198,11 +198,18 @@ impl Store {
         lease.instance == self.instance() && lease.node != self.node()
     }
 
-    /// All that a server left is settled: nobody holds it any more.
+    /// All that a server left is settled: nobody holds it any more, and what it said of itself counts no longer.
     pub async fn end_lease(&self, node: &str) -> Result<()> {
         let end = sql("DELETE FROM leases WHERE node = $1 AND instance = $2 AND node <> $3");
         let end = end.bind(node).bind(self.instance()).bind(self.node());
-        self.write(None, async move |writing| writing.run(end.clone()).await.map(|_| Done::Keep(()))).await
+        let forget = sql("DELETE FROM instances WHERE node = $1").bind(node);
+        self.write(None, async move |writing| {
+            if writing.run(end.clone()).await? > 0 {
+                writing.run(forget.clone()).await?;
+            }
+            Ok(Done::Keep(()))
+        })
+        .await
     }
 
     /// What another server left, as far as it has not ended.

@@ -10,6 +10,7 @@
 //! finds nobody writing writes where it is, unless that could take long.
 
 mod audit;
+mod clock;
 mod config;
 mod contexts;
 mod database;
@@ -37,6 +38,7 @@ mod usage;
 mod writing;
 
 pub use audit::{Audit, AuditKey, AuditReport, AuditRow, Decision, Tampering};
+pub use clock::WallClock;
 pub use config::{Durability, StoreConfig};
 pub use contexts::{ContextChanges, ContextRow, WholeCell};
 pub use error::{QuotaKind, Result, StoreError};

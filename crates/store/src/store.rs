@@ -1,5 +1,6 @@
 //! The handle: opening, health, backup, closing.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -29,6 +30,7 @@ struct Inner {
     /// Who writes: this opening is told from all others by its instance.
     fence: Arc<Fence>,
     place: Option<String>,
+    clock_file: PathBuf,
     lease: Duration,
     /// When this server last said that it lives, in milliseconds.
     last_beat: AtomicI64,
@@ -53,6 +55,7 @@ impl Store {
             intents: Intents::new(config),
             fence,
             place: config.place.clone(),
+            clock_file: config.clock.clone(),
             lease: config.lease,
             last_beat: AtomicI64::new(i64::MIN),
         })))
@@ -109,6 +112,10 @@ impl Store {
 
     pub(crate) fn place(&self) -> Option<&str> {
         self.0.place.as_deref()
+    }
+
+    pub(crate) fn clock_file(&self) -> &Path {
+        &self.0.clock_file
     }
 
     /// How long its records stay this server's own when it is not heard of.

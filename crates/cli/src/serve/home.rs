@@ -4,6 +4,7 @@
 //! sandstorm.db      the database, unless PostgreSQL is configured
 //! audit.anchor      the latest checkpoints of the audit chain, beside the database on purpose
 //! intents           what is about to be done and not in the database yet
+//! clock             by which clock the records are
 //! secrets/          pepper, audit key, the mark on what is elsewhere
 //! serve/journal/    what execs wrote, until their sandbox ends
 //! serve/spool/      long output on its way to who asked for it, in files without names

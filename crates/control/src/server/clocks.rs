@@ -110,6 +110,7 @@ impl Inner {
             for round in 0_u32.. {
                 tokio::time::sleep(WRITE).await;
                 inner.write_batches().await;
+                inner.keep_wall_clock().await;
                 if round.is_multiple_of(BEAT)
                     && let Err(error) = inner.store.beat(Timestamp::now()).await
                 {

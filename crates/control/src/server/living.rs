@@ -17,10 +17,11 @@ use super::admission::Promise;
 use super::rest::Share;
 use super::samples::Sampling;
 use super::steady;
+use super::wall::moved;
 use crate::layers::Layer;
 
 /// The wall clock is kept right by much less than this: then somebody has set it.
-const CLOCK_SET: Duration = Duration::from_secs(2);
+pub(super) const CLOCK_SET: Duration = Duration::from_secs(2);
 
 /// A sandbox that has not ended.
 #[derive(Debug)]
@@ -151,6 +152,15 @@ impl Living {
         let now = steady::to_wall(Timestamp::from_millis(self.expires.load(Ordering::Acquire)));
         let set = now.since(recorded).max(recorded.since(now)) > CLOCK_SET;
         Some(if set { now } else { recorded })
+    }
+
+    /// Its record is by a clock that was set by so many milliseconds since.
+    pub(super) fn was_recorded_before(&self, set_by: i64) {
+        let row = self.row.load();
+        let used = steady::of_wall(moved(row.last_used_at, set_by)).min(steady::now());
+        self.last_used.store(used.millis(), Ordering::Release);
+        self.written_use.store(used.millis(), Ordering::Release);
+        self.expires.store(in_own_time(row.expires_at.map(|at| moved(at, set_by))), Ordering::Release);
     }
 
     /// What was recorded by a clock that was set since is no reason to let it live longer than anything may.

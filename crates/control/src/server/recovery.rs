@@ -94,6 +94,10 @@ impl Inner {
             })
             .await;
         self.end_unfinished_runs(&open).await?;
+        if self.store.is_shared() {
+            // From here on the records say what became of requests that were not answered.
+            stored(self.store.release_earlier_claims().await)?;
+        }
         let millis = began.elapsed().as_millis() as u64;
         if known + strangers > 0 {
             tracing::info!(known, adopted, strangers, millis, "took over what an earlier server left");
@@ -178,13 +182,14 @@ impl Inner {
         let promise = self.admission.count(memory);
         let layers = self.kept_layers(&row.spec);
         let living = Arc::new(Living::new(row, promise, memory, layers));
+        living.was_recorded_before(self.clock_was_set());
         living.lives_at_most(self.settings.longest_lifetime);
         if self.is_elsewhere(&living.row()) {
             living.share.is_elsewhere();
         }
         let transitions = stored(self.store.transitions(tenant, id).await)?;
         if let Some(last) = transitions.last() {
-            living.set_since(last.at);
+            living.set_since(self.by_present_clock(last.at));
         }
         // What was used before this server came was accounted for by the one before it.
         if let Ok(usage) = self.provider.usage(&OpContext::new(tenant), &id).await {
@@ -260,7 +265,7 @@ impl Inner {
         let (interpreter, coming) =
             Interpreter::new(row.id, row.tenant, row.sandbox, context.input().clone(), count);
         let left = cell.map(|cell| {
-            let spent = Timestamp::now().since(cell.started_at);
+            let spent = Timestamp::now().since(self.by_present_clock(cell.started_at));
             let timeout = cell.timeout_ms.and_then(|millis| u64::try_from(millis).ok());
             let usual = if cell.background { UNLIMITED } else { limits.wall };
             let timeout = timeout.map_or(usual, Duration::from_millis).saturating_sub(spent);

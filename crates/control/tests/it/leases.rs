@@ -13,7 +13,7 @@ use sandstorm_language::Roots;
 use sandstorm_provider::memory::MemoryProvider;
 use sandstorm_provider::{Error, ExecSignal, ListFilter, OpContext, Provider};
 use sandstorm_store::testing::Postgres;
-use sandstorm_store::{Audit, AuditKey, Decision, RunRow, Store, StoreConfig};
+use sandstorm_store::{Audit, AuditKey, Begun, Decision, RunRow, Store, StoreConfig};
 use sandstorm_types::{ErrorKind, Phase, RunId, Status, TenantId, Timestamp};
 
 use crate::world::{all, eventually, plain, settings, shell};
@@ -197,6 +197,21 @@ async fn what_a_server_left_for_good_ends_once_its_lease_is_over() {
     assert_eq!(first.provider.list(&cx, ListFilter::default()).count().await, 0);
     assert_eq!(first.control.sandbox(&caller, id).await.unwrap().reason.as_deref(), Some(GONE));
     assert_eq!(second.control.sandbox(&caller, mine).await.unwrap().phase, Phase::Ready);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_claimed_before_it_started_again_can_be_had_by_others() {
+    let Some(url) = database().await else { return };
+    let (first, second) = (Member::start(&url, 1, LONG).await, Member::start(&url, 2, LONG).await);
+    let begin = async |store: &Store, object: &str| {
+        store.begin_idempotent(TenantId::LOCAL, "POST /", "k", b"x", object, Timestamp::now()).await.unwrap()
+    };
+    assert_eq!(begin(&first.store, "first").await, Begun::New);
+    first.dies().await;
+    assert_eq!(begin(&second.store, "second").await, Begun::InFlight);
+    let _again = first.comes_back().await;
+    let begun = begin(&second.store, "second").await;
+    assert!(matches!(&begun, Begun::Left(left) if left.object.as_deref() == Some("first")), "{begun:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

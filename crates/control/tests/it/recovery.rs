@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use sandstorm_control::server::{NewExec, Settings};
+use sandstorm_control::server::{NewExec, NewSandbox, Settings};
 use sandstorm_provider::{CreateOptions, ListFilter, OpContext};
-use sandstorm_store::{Audit, AuditKey, Decision, RunRow, SandboxRow, StoreConfig, Tampering};
+use sandstorm_store::{
+    Audit, AuditKey, Decision, RunRow, SandboxChanges, SandboxRow, StoreConfig, Tampering, WallClock,
+};
 use sandstorm_types::{
     Enforcement, EventBody, Phase, RunId, SandboxId, SandboxSpec, State, Status, TenantId, Timestamp,
 };
@@ -136,6 +138,44 @@ async fn timers_are_armed_again() {
         world.control.sandbox(&caller, id).await.unwrap().phase == Phase::Paused
     })
     .await;
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A server over what another left whose clock was ahead of ours by so many milliseconds, with one sandbox: when that ends by
+/// the other clock, and its view now.
+async fn after_another_clock(ahead: i64, ends_in: Duration, now: Timestamp) -> (World, SandboxId) {
+    let world = World::new().await;
+    let caller = world.caller();
+    let long = NewSandbox { lifetime: Some(5 * HOUR), ..plain() };
+    let id = world.control.create_sandbox(&caller, long).await.unwrap().id;
+    world.control.drain(Duration::ZERO).await;
+    let theirs = Timestamp::from_millis(now.millis() + ahead);
+    let changes =
+        SandboxChanges { expires_at: Some(Some(theirs.after(ends_in))), ..SandboxChanges::default() };
+    world.store.update_sandbox(TenantId::LOCAL, id, changes, None).await.unwrap();
+    world.store.note_clock(WallClock::now().set_by(ahead)).unwrap();
+    (world.restarted().await, id)
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_while_no_server_ran_moves_no_end() {
+    let hour = 3_600_000;
+    for ahead in [hour, -hour] {
+        let now = Timestamp::now();
+        let (world, id) = after_another_clock(ahead, HOUR / 2, now).await;
+        let view = world.control.sandbox(&world.caller(), id).await.unwrap();
+        assert_eq!(view.phase, Phase::Ready, "{ahead}");
+        let ends = view.expires_at.unwrap();
+        // As much earlier or later as it takes to start a server.
+        assert!(ends.since(now) > HOUR / 4 && ends.since(now) < HOUR, "{ahead}: {ends:?}, {now:?}");
+        // It is on record by the present clock, and that clock is noted: the next server moves nothing.
+        let recorded = world.store.sandbox(TenantId::LOCAL, id).await.unwrap().unwrap().expires_at;
+        assert_eq!(recorded, Some(ends), "{ahead}");
+        let world = world.restarted().await;
+        let again = world.control.sandbox(&world.caller(), id).await.unwrap();
+        assert_eq!((again.phase, again.expires_at), (Phase::Ready, recorded), "{ahead}");
+    }
 }
 
 /// Whoever can write the database can cut off what no anchor covers yet: so the server anchors what is new by the clock,

@@ -59,7 +59,7 @@ pub(super) async fn for_program(
     program: &Program,
     tasks: &Tasks,
 ) -> Result<Option<(WaitingGuest, Way)>> {
-    let fitting = living.joinable.as_ref().filter(|joinable| warm::fits(program, &joinable.interpreter));
+    let fitting = living.joinable().filter(|joinable| warm::fits(program, &joinable.interpreter));
     let Some(joinable) = fitting else { return Ok(None) };
     if let Some(guest) = living.take_guest() {
         return Ok(Some((guest, Way::Pooled)));
@@ -129,7 +129,7 @@ enum NoGuest {
 }
 
 async fn put(living: &Living) -> std::result::Result<WaitingGuest, NoGuest> {
-    let joinable = living.joinable.as_ref().ok_or(NoGuest::NotJoinable)?;
+    let joinable = living.joinable().ok_or(NoGuest::NotJoinable)?;
     let joined = living.launcher.join(&living.jail, &joinable.zygote, &joinable.owner, None).await;
     if let Err(LauncherError::Refused(refusal)) = &joined {
         living.note_refused_guest();

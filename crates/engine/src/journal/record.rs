@@ -76,7 +76,7 @@ impl About {
 pub(super) struct Clock {
     pub(super) left: Duration,
     pub(super) runs: bool,
-    /// Since 1970.
+    /// Since the machine started.
     pub(super) at: Duration,
 }
 

@@ -176,6 +176,23 @@ fn time_runs_only_while_it_runs() {
     assert!(left < Duration::from_millis(499_990) && left > Duration::from_secs(400), "{left:?}");
 }
 
+#[test]
+fn who_sets_the_wall_clock_takes_no_time_from_a_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = ExecJournal::create(dir.path().join("exec"), ABOUT).unwrap();
+    let left = Duration::from_secs(500);
+    journal.set_clock(left, true).unwrap();
+    let noted = journal.content().clock.unwrap().at;
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    assert!((noted.as_secs_f64() - uptime).abs() < 60.0, "{noted:?} is not since the start of the machine");
+    // One of an earlier version, by a wall clock that was set forward by an hour since.
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let at = wall - Duration::from_secs(3600);
+    journal.content().put(&Record::Clock(Clock { left, runs: true, at })).unwrap();
+    assert_eq!(journal.time_left(), Some(left));
+}
+
 #[tokio::test]
 async fn what_is_left_of_a_program_that_ended_survives_its_compaction() {
     let dir = tempfile::tempdir().unwrap();

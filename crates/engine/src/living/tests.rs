@@ -26,6 +26,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(Arc::default(), None)
+    }
+
+    fn with(zygotes: Arc<Zygotes>, owner: Option<&str>) -> Self {
         let tasks = Tasks::default();
         let (agent, agent_end) = UnixStream::pair().unwrap();
         let (launcher, launcher_end) = packet::pair().unwrap();
@@ -39,7 +43,8 @@ impl World {
             id,
             jail: "jail".to_owned(),
             joinable: None,
-            zygotes: Arc::default(),
+            owner: owner.map(str::to_owned),
+            zygotes,
             own_places: true,
             guests: Vec::new(),
             spec: SandboxSpec::default(),
@@ -129,4 +134,24 @@ async fn the_launcher_hears_of_each_end_for_want_of_memory() {
     world.living.blame.note(Tally { memory_kills: 1, process_refusals: 0 });
     assert_eq!(world.peak().await, Some(4096), "it has seen that one");
     assert_eq!(world.asked(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_was_made_while_no_zygote_worked_takes_guests_later() {
+    let python = ZygoteConfig {
+        name: "python".to_owned(),
+        interpreter: "/usr/bin/python3".into(),
+        preload: Vec::new(),
+        known: Vec::new(),
+    };
+    let zygotes = Arc::new(Zygotes::new(vec![python.clone()]));
+    while zygotes.any_works() {
+        zygotes.failed("python", "no room");
+    }
+    let (kept, single) =
+        (World::with(Arc::clone(&zygotes), Some("me")), World::with(Arc::clone(&zygotes), None));
+    assert_eq!(kept.living.joinable(), None);
+    zygotes.worked("python", "me");
+    assert_eq!(kept.living.joinable(), Some(&Joinable::of(&python, "me".to_owned())));
+    assert_eq!(single.living.joinable(), None, "that one was never to have any");
 }

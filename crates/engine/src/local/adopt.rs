@@ -93,7 +93,8 @@ impl LocalProvider {
         let living = Living::new(Birth {
             id,
             jail: listed.name,
-            joinable: owner.and_then(|owner| self.joinable(None, owner)),
+            joinable: owner.clone().and_then(|owner| self.joinable(None, owner)),
+            owner,
             zygotes: Arc::clone(&self.maker.zygotes),
             own_places: false,
             guests: Vec::new(),

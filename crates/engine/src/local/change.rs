@@ -50,7 +50,7 @@ impl LocalProvider {
             let spec = SandboxSpec { network: policy, ..living.spec.clone() };
             let cookie = Cookie {
                 id: living.id,
-                owner: living.joinable.as_ref().map(|joinable| joinable.owner.clone()),
+                owner: living.owner.clone(),
                 spec,
                 created_at: living.created_at,
                 walls: Some(living.walls()),

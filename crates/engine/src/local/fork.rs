@@ -119,7 +119,7 @@ impl LocalProvider {
 
     /// What a jail has to have ready for interpreters like these: with it, one that was made ahead has a guest.
     fn expected_by(&self, source: &Living, carrying: &[Carried]) -> Option<Expected> {
-        let joinable = source.joinable.as_ref().filter(|_| !carrying.is_empty())?;
+        let joinable = source.joinable().filter(|_| !carrying.is_empty())?;
         self.maker.zygotes.expectation(&joinable.zygote)
     }
 
@@ -189,7 +189,7 @@ impl LocalProvider {
 
 /// Puts a guest into the new jail that is a sibling of the one to be copied.
 async fn guest_like(source: &Living, carried: &Carried, living: &Living) -> Result<u32> {
-    let joinable = living.joinable.as_ref().or(source.joinable.as_ref());
+    let joinable = living.joinable().or(source.joinable());
     let Joinable { zygote, owner, .. } = joinable
         .ok_or_else(|| Error::new(ErrorKind::Conflict, "the sandbox takes no interpreters of a zygote"))?;
     let like = Some((source.name(), carried.guest));

@@ -38,6 +38,8 @@ struct Planned<'a> {
     /// Where its execs are written down, if it outlives this process.
     journals: Option<PathBuf>,
     joinable: Option<Joinable>,
+    /// Whose guests may be put into it, now or later.
+    owner: Option<String>,
     created_at: SystemTime,
 }
 
@@ -50,7 +52,7 @@ impl Planned<'_> {
     fn cookie(&self, walls: Option<Walls>) -> Cookie {
         Cookie {
             id: self.id,
-            owner: self.joinable.as_ref().map(|joinable| joinable.owner.clone()),
+            owner: self.owner.clone(),
             spec: self.spec.clone(),
             created_at: self.created_at,
             walls,
@@ -93,6 +95,7 @@ impl LocalProvider {
             lifetime: if journals.is_some() { None } else { plan::lifetime(spec) },
             journals,
             joinable: self.joinable(options.expects.as_ref(), tenant.to_string()),
+            owner: (!options.ephemeral && !self.maker.zygotes.is_empty()).then(|| tenant.to_string()),
             created_at: SystemTime::now(),
         };
         let (newborn, walls, backstop) = match self.take(tenant, &planned).await? {
@@ -118,6 +121,7 @@ impl LocalProvider {
             own_places: self.planner.leaves_own_places(&options),
             jail: unclaimed.claim(),
             joinable: planned.joinable,
+            owner: planned.owner,
             zygotes: Arc::clone(&self.maker.zygotes),
             guests: guest.into_iter().collect(),
             spec: spec.clone(),
@@ -143,7 +147,7 @@ impl LocalProvider {
             Some(expected) => zygotes.choose(expected),
             None => zygotes.for_anything(),
         }?;
-        Some(Joinable { zygote: zygote.name.clone(), owner, interpreter: zygote.interpreter.clone() })
+        Some(Joinable::of(zygote, owner))
     }
 
     /// Whether a sandbox that is made on the spot has an interpreter put into it. One for a single run does not wait for an

@@ -1,6 +1,6 @@
 //! Where a case happens: a launcher's address, journals, and the hosts that come and go.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::future::Future;
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ pub(crate) struct Place {
     pub(crate) pool: Cell<Option<PoolConfig>>,
     /// Whether the launcher has warm interpreters.
     pub(crate) zygotes: Cell<bool>,
+    /// What jails may show beside layers, as whoever connects next says.
+    pub(crate) patterns: RefCell<Vec<String>>,
 }
 
 impl Place {
@@ -61,6 +63,7 @@ impl Place {
             orphan_after: Cell::new(WHOLE_CASE),
             pool: Cell::new(None),
             zygotes: Cell::new(false),
+            patterns: RefCell::default(),
         }
     }
 
@@ -91,7 +94,10 @@ impl Place {
                 zygotes: self.zygotes(),
             },
             orphan_after: self.orphan_after.get(),
-            mount_sources: MountSources { trees: vec![self.path("layers")], ..MountSources::default() },
+            mount_sources: MountSources {
+                trees: vec![self.path("layers")],
+                patterns: self.patterns.borrow().clone(),
+            },
         }
     }
 

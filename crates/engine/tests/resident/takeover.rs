@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use sandstorm_provider::{
-    AttachFrom, EndCause, ExecEvent, ExecRequest, ExecSignal, ExecStatus, Provider, Stdin,
+    AttachFrom, CreateOptions, EndCause, ExecEvent, ExecRequest, ExecSignal, ExecStatus, HostMount, Provider,
+    Stdin,
 };
-use sandstorm_types::{ErrorKind, ExecId, SandboxId, State, Transition};
+use sandstorm_types::{Enforcement, ErrorKind, ExecId, SandboxId, SandboxSpec, State, Transition};
 
 use crate::Case;
 use crate::faults::groups;
@@ -24,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     ("many_sandboxes_are_taken_over_quickly", many_sandboxes_are_taken_over_quickly),
     ("the_suite_for_every_provider_passes", the_suite_for_every_provider_passes),
     ("a_newer_host_takes_the_place_of_an_older", a_newer_host_takes_the_place_of_an_older),
+    ("a_newer_host_says_what_may_be_shown", a_newer_host_says_what_may_be_shown),
 ];
 
 const LINES: usize = 60_000;
@@ -339,4 +341,28 @@ fn a_newer_host_takes_the_place_of_an_older(place: &Place) {
         assert_eq!(host.provider.get(&host.cx, &sandbox(host)).await.unwrap().state, State::Ready);
     }));
     kill(older);
+}
+
+/// A launcher lives longer than the servers that it was made for and serves, and the host changes meanwhile.
+fn a_newer_host_says_what_may_be_shown(place: &Place) {
+    let older = place.connect();
+    let home = std::fs::canonicalize(place.path(".")).unwrap();
+    place.patterns.replace(vec![home.join("java-*-jdk").to_str().unwrap().to_owned()]);
+    place.live(move |host| {
+        Box::pin(async move {
+            assert_eq!(host.launcher, older.pid, "it is another launcher");
+            let show = async |name: &str| {
+                let source = home.join(name);
+                std::fs::create_dir(&source).unwrap();
+                std::fs::write(source.join("found"), "here\n").unwrap();
+                let mounts = vec![HostMount { source, target: "/opt/shown".into() }];
+                let spec = SandboxSpec { enforcement: Enforcement::BestEffort, ..SandboxSpec::default() };
+                let options = CreateOptions { mounts, ..CreateOptions::default() };
+                host.provider.create(&host.cx, &spec, options).await
+            };
+            let shows = show("java-17-jdk").await.unwrap().id;
+            assert_eq!(host.output(&shows, "cat /opt/shown/found").await, "here\n");
+            assert!(show("secret").await.is_err(), "it shows what nobody allowed");
+        })
+    });
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use sandstorm_gateway::{GatewaySettings, ServeLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::world::{PATIENCE, Reply, World, control_settings, eventually};
 
@@ -211,6 +212,57 @@ async fn who_sends_slowly_is_not_waited_for() {
     let mut idle = TcpStream::connect(world.address).await.unwrap();
     let mut nothing = Vec::new();
     tokio::time::timeout(PATIENCE, idle.read_to_end(&mut nothing)).await.unwrap().unwrap();
+}
+
+/// Sends a body a byte at a time, slower than any pause that is too long, and gives how the answer begins.
+async fn trickle(world: &World, head: &str, bytes: usize) -> String {
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut answer, mut body) = stream.split();
+    let send = async {
+        for _ in 0..bytes {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if body.write_all(b"x").await.is_err() {
+                break;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut said = Vec::new();
+    let hear = async {
+        while !said.windows(4).any(|four| four == b"\r\n\r\n") {
+            if !matches!(answer.read_buf(&mut said).await, Ok(1..)) {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = send => {}
+        heard = tokio::time::timeout(PATIENCE, hear) => heard.unwrap(),
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[tokio::test]
+async fn who_trickles_is_waited_for_only_where_a_body_may_last() {
+    let settings = GatewaySettings { body_time: Duration::from_secs(3), ..GatewaySettings::default() };
+    let world = World::with(settings, ServeLimits::default(), control_settings()).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    world.provider.listen(listener.local_addr().unwrap());
+    let count = axum::Router::new().fallback(|body: bytes::Bytes| async move { body.len().to_string() });
+    let work = async move { axum::serve(listener, count).await.unwrap() };
+    let _program = AbortOnDropHandle::new(TaskTracker::new().spawn(work));
+    let (id, key) = (world.sandbox().await, &world.key);
+    let head = |method: &str, path: &str, length: usize| {
+        format!(
+            "{method} /v1/sandboxes/{id}/{path} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let (file, port) = (head("PUT", "files?path=slow", 1000), head("POST", "ports/8000/", 20));
+    // To the port it takes twice as long as a body may.
+    let (file, port) = tokio::join!(trickle(&world, &file, 1000), trickle(&world, &port, 20));
+    assert!(file.starts_with("HTTP/1.1 408"), "{file}");
+    assert!(port.starts_with("HTTP/1.1 200"), "{port}");
 }
 
 #[tokio::test]

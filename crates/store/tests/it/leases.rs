@@ -20,6 +20,9 @@ on_both!(
     records_without_a_server_find_one,
     a_name_that_another_server_claimed_stays_claimed,
     a_server_without_a_lease_is_as_before,
+    no_clock_gives_a_request_away,
+    a_request_is_free_when_its_server_has_recovered,
+    a_request_is_free_when_its_server_is_settled,
 );
 
 /// Another server on the same database.
@@ -283,4 +286,52 @@ async fn a_server_without_a_lease_is_as_before(case: Case) {
     assert_eq!(other.held_elsewhere(row.id).await.unwrap(), None);
     assert!(matches!(fail(&other, &row).await.unwrap(), StepOutcome::Stepped(..)));
     other.part().await.unwrap();
+}
+
+/// A request with a key, by a server whose clock shows `millis`.
+async fn begin(store: &Store, object: &str, millis: i64) -> Begun {
+    begin_with(store, "k", object, millis).await
+}
+
+async fn begin_with(store: &Store, key: &str, object: &str, millis: i64) -> Begun {
+    store.begin_idempotent(TenantId::LOCAL, "POST /", key, b"x", object, at(millis)).await.unwrap()
+}
+
+fn left_by_first(begun: &Begun) -> bool {
+    matches!(begun, Begun::Left(left) if left.object.as_deref() == Some("first"))
+}
+
+const HOUR: i64 = 3_600_000;
+
+async fn no_clock_gives_a_request_away(case: Case) {
+    let (ours, theirs) = (with_lease(rival(&case, 1).await).await, with_lease(case.store.clone()).await);
+    assert_eq!(begin(&theirs, "first", 2 * HOUR).await, Begun::New);
+    // Our clock is ahead of theirs.
+    assert_eq!(begin(&ours, "second", 3 * HOUR).await, Begun::InFlight);
+    // Theirs is set back.
+    theirs.beat(at(HOUR)).await.unwrap();
+    assert_eq!(begin(&ours, "second", 2 * HOUR + 120_000).await, Begun::InFlight);
+}
+
+async fn a_request_is_free_when_its_server_has_recovered(case: Case) {
+    let (ours, theirs) = (with_lease(rival(&case, 1).await).await, with_lease(case.store.clone()).await);
+    assert_eq!(begin(&theirs, "first", HOUR).await, Begun::New);
+    let again = case.reopen().await;
+    assert!(again.claim_lease(again.own_lease().await.unwrap().as_ref()).await.unwrap());
+    assert_eq!(begin_with(&again, "another", "new", HOUR).await, Begun::New);
+    // It may still have to write down what began.
+    assert_eq!(begin(&ours, "second", 2 * HOUR).await, Begun::InFlight);
+    assert_eq!(again.release_earlier_claims().await.unwrap(), 1);
+    assert!(left_by_first(&begin(&ours, "second", HOUR).await));
+    assert_eq!(begin_with(&ours, "another", "old", 2 * HOUR).await, Begun::InFlight, "that is its own");
+}
+
+async fn a_request_is_free_when_its_server_is_settled(case: Case) {
+    let (ours, theirs) = (with_lease(rival(&case, 1).await).await, with_lease(case.store.clone()).await);
+    assert_eq!(begin(&theirs, "first", HOUR).await, Begun::New);
+    assert!(ours.take_over(&lease_of(&theirs, &ours).await.unwrap()).await.unwrap());
+    // What became of it is not on record yet.
+    assert_eq!(begin(&ours, "second", 2 * HOUR).await, Begun::InFlight);
+    ours.end_lease(theirs.node()).await.unwrap();
+    assert!(left_by_first(&begin(&ours, "second", HOUR).await));
 }
