@@ -166,7 +166,7 @@ impl Inner {
         }
         let highest = Limits { memory: self.memory_to_make(spec), ..spec.limits };
         // What is installed for it is there before anything of its own is.
-        let memory = highest.memory.max(self.admission.of(&spec.limits));
+        let memory = highest.memory.max(self.admission.of(&spec.limits, spec.space));
         let promise = cx.run("create", self.admission.admit(memory)).await?;
         given.promise(caller.tenant, highest);
         let (cpu_milli, memory_bytes) = tenant.left_by_runs();
@@ -262,7 +262,7 @@ impl Inner {
             Wants::Now => self.layers(cx, spec).await?,
             Wants::Later | Wants::Never => Vec::new(),
         };
-        let memory = self.admission.of(&spec.limits);
+        let memory = self.admission.of(&spec.limits, spec.space);
         if wants != Wants::Later {
             promise.shrink(memory);
         }
@@ -355,6 +355,7 @@ impl Inner {
             labels: new.labels,
             lifetime: Lifetime { after: lifetime, then },
             user: new.user,
+            space: new.space,
             requirements: new.requirements,
             ..SandboxSpec::default()
         };
