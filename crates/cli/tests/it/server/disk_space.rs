@@ -31,14 +31,14 @@ fn what_is_on_disk_goes_with_its_sandbox_and_with_its_launcher() {
     assert_eq!(server.get(&first).expect(200)["space"], "disk");
     let devices = [device(&server, &first), device(&server, &second)];
     assert_ne!(devices[0], devices[1]);
-    let piece = vec![b'y'; 120 << 20];
+    let piece = vec![b'y'; 80 << 20];
     let upload = |name: &str| server.put(&format!("{first}/files?path={name}"), &piece).status;
-    let answers = ["one", "two", "three"].map(upload);
-    assert!(answers[..2].iter().all(|status| *status < 300) && answers[2] == 507, "{answers:?}");
+    let answers = ["one", "two", "three", "four"].map(upload);
+    assert!(answers[..3].iter().all(|status| *status < 300) && answers[3] == 507, "{answers:?}");
     // It outlives its server.
     server.kill();
     server.restart();
-    assert_eq!(server.exec(&first, "cat one two | wc -c")["stdout"], "251658240\n");
+    assert_eq!(server.exec(&first, "cat one two three | wc -c")["stdout"], "251658240\n");
     assert_eq!(server.delete(&second).status, 204);
     eventually("a device goes with its sandbox", || !is_attached(&devices[1]));
     // Nobody has a moment to clear away.
