@@ -143,8 +143,7 @@ fn format(file: &File, size: &Size) -> Result<(), String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     // It begins with its version.
-    let last =
-        said.lines().map(str::trim).filter(|line| !line.is_empty()).next_back().unwrap_or("it was killed");
+    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it was killed");
     Err(format!("mke2fs failed: {last}"))
 }
 

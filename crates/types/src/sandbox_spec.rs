@@ -96,7 +96,6 @@ pub enum Space {
 }
 
 impl Space {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks this way")]
     pub fn is_memory(&self) -> bool {
         *self == Self::Memory
     }

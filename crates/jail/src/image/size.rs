@@ -68,7 +68,7 @@ mod tests {
         for bytes in [1 << 20, 5 << 20, 128 << 20, 129 << 20, 1 << 30, 1 << 40, 16 << 40] {
             for inodes in [1, 1000, 1 << 20, 1 << 30] {
                 let size = Size::of(bytes, inodes);
-                assert!((256..=32_768).contains(&size.group) && size.group % 8 == 0, "{size:?}");
+                assert!((256..=32_768).contains(&size.group) && size.group.is_multiple_of(8), "{size:?}");
                 assert!(size.bytes() >= bytes + inodes * Size::INODE, "{size:?}");
                 assert!(size.inodes / size.groups <= 16_384, "{size:?}");
             }
