@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use sandstorm_types::Space;
 
 use crate::bench::BenchCommand;
 use crate::keys::{KeysCommand, TenantsCommand};
@@ -128,6 +129,9 @@ pub(crate) struct RunCommand {
     /// Bytes that can be written to files
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_negative_numbers = true)]
     pub(crate) disk: Option<String>,
+    /// Where that lies: in memory, or on this machine's disk
+    #[arg(long, value_name = "PLACE", help_heading = "Limits")]
+    pub(crate) space: Option<SpaceName>,
     /// Files and folders that can be made
     #[arg(long, value_name = "N", help_heading = "Limits", allow_negative_numbers = true)]
     pub(crate) inodes: Option<String>,
@@ -156,6 +160,22 @@ pub(crate) struct RunCommand {
     /// Print the result as JSON instead of streaming the output
     #[arg(long, help_heading = "Inputs and outputs")]
     pub(crate) json: bool,
+}
+
+/// Where the writable space of a sandbox lies.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum SpaceName {
+    Memory,
+    Disk,
+}
+
+impl From<SpaceName> for Space {
+    fn from(name: SpaceName) -> Self {
+        match name {
+            SpaceName::Memory => Self::Memory,
+            SpaceName::Disk => Self::Disk,
+        }
+    }
 }
 
 /// `sandstorm languages`.

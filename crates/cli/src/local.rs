@@ -43,7 +43,11 @@ impl Resident {
             tracing::info!(why, "there are no warm interpreters");
             Vec::new()
         });
-        let mut launcher_config = LauncherConfig { zygotes: zygotes.clone(), ..launcher_config(loaded) };
+        let mut launcher_config = LauncherConfig {
+            zygotes: zygotes.clone(),
+            space_dir: home.folder().to_owned(),
+            ..launcher_config(loaded)
+        };
         let mut no_group = None;
         // Root has all groups, and whoever names one wants that one.
         if config.cgroup_parent.is_none() && !rustix::process::geteuid().is_root() {
@@ -131,6 +135,8 @@ fn launcher_config(loaded: &Loaded) -> LauncherConfig {
         ids: IdRange { start: config.ids.start, blocks: config.ids.blocks },
         cgroup_parent: PathBuf::from(config.cgroup_parent.as_deref().unwrap_or("sandstorm")),
         runtime_dir: runtime_dir(loaded),
+        // A disk even where `/tmp` is none.
+        space_dir: PathBuf::from("/var/tmp"),
         agent: AGENT,
         zygotes: Vec::new(),
     }

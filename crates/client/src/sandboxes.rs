@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use sandstorm_types::{
     Enforcement, EnvMap, LanguageName, LimitsPatch, NetworkPolicy, OnEnd, Phase, Requirement, Routing,
-    SandboxId, Template, Timestamp, User, duration,
+    SandboxId, Space, Template, Timestamp, User, duration,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -42,6 +42,9 @@ pub struct NewSandbox {
     pub idle_timeout: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
+    /// Where what it writes lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space: Option<Space>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

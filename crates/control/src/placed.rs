@@ -238,6 +238,7 @@ fn wanted(
         enforcement: spec.enforcement.unwrap_or(Enforcement::Strict),
         env: spec.env.clone(),
         network: spec.network.clone(),
+        space: spec.space,
         lifetime: Lifetime { after: prepared.limits.wall + Duration::from_secs(60), then: OnEnd::Delete },
         ..SandboxSpec::default()
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandstorm_types::{ByteSize, Enforcement, Limits, MilliCpus, RunSpec, TenantId};
+use sandstorm_types::{ByteSize, Enforcement, Limits, MilliCpus, RunSpec, Space, TenantId};
 
 use crate::compile::{self, artifact_key};
 use crate::layers::Wanted;
@@ -43,8 +43,12 @@ pub(crate) struct Height {
     pub(crate) space: ByteSize,
 }
 
-/// The most memory that a full writable space takes where it is in memory: bytes, and what the kernel keeps of each file.
-pub(crate) fn space(limits: &Limits) -> ByteSize {
+/// The most memory that a full writable space takes where that is in memory: bytes, and what the kernel keeps of each file.
+/// One on disk takes none.
+pub(crate) fn space(limits: &Limits, lies: Space) -> ByteSize {
+    if lies == Space::Disk {
+        return ByteSize::bytes(0);
+    }
     ByteSize::bytes(limits.disk.as_u64().saturating_add(limits.inodes.saturating_mul(1024)))
 }
 
@@ -71,9 +75,10 @@ impl Runner {
         let compile = compile.map(|plan| ByteSize::mib(plan.limits.memory_mib).min(room));
         let install = install.map(|memory| memory.min(most));
         let beside = compile.map(|compile| ByteSize::bytes(compile.as_u64() + beside.as_u64()));
+        let own_space = space(&prepared.limits, spec.space);
         let space = match compile {
-            Some(_) => ByteSize::bytes(space(&prepared.limits).as_u64() + compile::DISK.as_u64()),
-            None => space(&prepared.limits),
+            Some(_) => ByteSize::bytes(own_space.as_u64() + compile::DISK.as_u64()),
+            None => own_space,
         };
         let all = [Some(own), install, beside].into_iter().flatten().max().unwrap_or(own);
         let builds = install.is_some() || compile.is_some();

@@ -293,6 +293,7 @@ impl Runner {
             enforcement: spec.enforcement.unwrap_or(Enforcement::Strict),
             env: spec.env.clone(),
             network: spec.network.clone(),
+            space: spec.space,
             lifetime: Lifetime { after: prepared.limits.wall + Duration::from_secs(60), then: OnEnd::Delete },
             ..SandboxSpec::default()
         };

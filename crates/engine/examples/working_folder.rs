@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ids: IdRange { start: 2_013_265_920, blocks: 1024 },
         cgroup_parent: PathBuf::from("sandstorm"),
         runtime_dir,
+        space_dir: "/var/tmp".into(),
         agent: AGENT,
         zygotes: Vec::new(),
     })?;

@@ -240,10 +240,27 @@ impl LocalProvider {
         Ok(())
     }
 
+    /// What a sandbox needs and this host is known not to have.
+    fn unmet(&self, spec: &SandboxSpec) -> Vec<Unmet> {
+        let mut spec = spec.clone();
+        spec.enforcement = Enforcement::BestEffort;
+        let mut unmet = self.capabilities().unmet(&spec);
+        for unmet in unmet.iter_mut().filter(|unmet| unmet.feature == DISK_SPACE) {
+            unmet.why =
+                "the writable space cannot be on this machine's disk: that takes root, loop devices, mke2fs \
+                         (package e2fsprogs), and a state directory that is not in memory"
+                    .to_owned();
+        }
+        unmet
+    }
+
     fn told<T>(&self, operation: &'static str, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.with_operation(operation).with_provider(&self.info.name))
     }
 }
+
+/// The feature that says where the writable space may lie.
+const DISK_SPACE: &str = "disk_space";
 
 /// Without control groups nothing counts what all processes of a sandbox use together.
 fn enforceable(control_groups: bool) -> LimitSet {
@@ -303,6 +320,7 @@ impl Provider for LocalProvider {
             network_open: true,
             network_change: true,
             pause: self.abilities.freezer,
+            disk_space: self.abilities.disk_space,
             live_fork: self.promises_forks(),
             host_trees: true,
             warm_start: !self.maker.zygotes.is_empty(),
@@ -313,9 +331,7 @@ impl Provider for LocalProvider {
 
     /// What this host cannot enforce is known only when a jail is made, which refuses it by name.
     fn admits(&self, spec: &SandboxSpec) -> Result<(), Vec<Unmet>> {
-        let mut spec = spec.clone();
-        spec.enforcement = Enforcement::BestEffort;
-        let unmet = self.capabilities().unmet(&spec);
+        let unmet = self.unmet(spec);
         if unmet.is_empty() { Ok(()) } else { Err(unmet) }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sandstorm_jail::template::{self, Additions};
 use sandstorm_jail::{JailLimits, JailSpec, Network, OnMemory, RootSpec, Strictness, Tree};
 use sandstorm_provider::{CreateOptions, HostMount};
-use sandstorm_types::{Enforcement, NetworkPolicy, OnEnd, SandboxSpec};
+use sandstorm_types::{Enforcement, NetworkPolicy, OnEnd, SandboxSpec, Space};
 
 /// How long what was seen of this machine holds: it changes when somebody installs something.
 const HOLDS: Duration = Duration::from_secs(10);
@@ -43,6 +43,7 @@ struct Wishes {
     limits: JailLimits,
     scratch_bytes: u64,
     scratch_inodes: u64,
+    scratch_on_disk: bool,
     network: Network,
     strictness: Strictness,
     mounts: Vec<HostMount>,
@@ -113,6 +114,7 @@ impl Planner {
         let mounts = mounts.map(|m| Tree { source: m.source.clone(), target: m.target.clone() });
         root.trees.extend(self.trees.iter().cloned().chain(mounts));
         (root.scratch_bytes, root.scratch_inodes) = (wishes.scratch_bytes, wishes.scratch_inodes);
+        root.scratch_on_disk = wishes.scratch_on_disk;
         JailSpec {
             name: String::new(),
             hostname: "sandbox".to_owned(),
@@ -156,6 +158,7 @@ impl Wishes {
             },
             scratch_bytes: limits.disk.as_u64(),
             scratch_inodes: limits.inodes,
+            scratch_on_disk: spec.space == Space::Disk,
             network: match spec.network {
                 NetworkPolicy::None => Network::Loopback,
                 NetworkPolicy::Allow(_) | NetworkPolicy::Open => Network::Captured,

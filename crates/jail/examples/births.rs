@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ids: IdRange { start: 2_013_265_920, blocks: 1024 },
         cgroup_parent: "sandstorm".into(),
         runtime_dir: runtime.path().to_owned(),
+        space_dir: "/var/tmp".into(),
         agent: Box::leak(std::fs::read(agent)?.into_boxed_slice()),
         zygotes: vec![ZygoteConfig {
             name: "python".to_owned(),

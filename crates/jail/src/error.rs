@@ -18,6 +18,8 @@ pub enum JailError {
     Limit { limit: &'static str, reason: String },
     #[error("the wall '{wall}' cannot be built on this host: {reason}")]
     Wall { wall: &'static str, reason: String },
+    #[error("the writable space cannot be on disk: {0}")]
+    Disk(String),
     #[error("no free block of user ids is left; {0} are in use")]
     NoFreeIds(u32),
     #[error("there is no such jail")]

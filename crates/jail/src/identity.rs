@@ -101,6 +101,12 @@ impl Identity {
         self.how == How::Helpers
     }
 
+    /// What PID 1 writes belongs to this user and group of the host.
+    pub(crate) fn init_owner(&self) -> (u32, u32) {
+        let of = |extents: &[Extent]| extents.first().map_or(u32::MAX, |extent| extent.outside);
+        (of(&self.uids), of(&self.gids))
+    }
+
     /// The id of PID 1 inside.
     pub(crate) fn init_id(&self) -> u32 {
         if self.is_own() { 0 } else { PAYLOAD_ID }

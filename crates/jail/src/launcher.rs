@@ -12,6 +12,7 @@ mod birth;
 mod capture;
 mod clients;
 pub mod deputy;
+mod disks;
 mod door;
 mod hello;
 mod introduction;
@@ -73,6 +74,8 @@ pub struct LauncherConfig {
     pub cgroup_parent: PathBuf,
     /// Where leases and locks are; made when needed.
     pub runtime_dir: PathBuf,
+    /// Where files are made for writable space on disk. They have no names.
+    pub space_dir: PathBuf,
     /// The program that is the mold of all PID 1s, and so the agent.
     pub agent: &'static [u8],
     /// Warm interpreters that may be had here. Fixed for the life of the launcher: its client only names them.
@@ -118,6 +121,8 @@ pub struct Abilities {
     pub freezer: bool,
     /// It can put guest interpreters into joinable jails.
     pub zygotes: bool,
+    /// It can put the writable space of jails on disk.
+    pub disk_space: bool,
 }
 
 impl Abilities {
@@ -129,6 +134,7 @@ impl Abilities {
             control_groups,
             freezer: control_groups && hierarchies.has(Controller::Freezer),
             zygotes: zygote_obstacle(&config.zygotes).is_none(),
+            disk_space: crate::image::obstacle(&config.space_dir, may_mount()).is_none(),
         }
     }
 }
@@ -252,6 +258,11 @@ impl Workshop {
             sources,
             config,
         })
+    }
+
+    /// Why jails cannot have their writable space on disk.
+    fn disk_obstacle(&self) -> Option<String> {
+        crate::image::obstacle(&self.config.space_dir, self.may_mount)
     }
 
     /// Whether this user can make control groups.

@@ -9,6 +9,7 @@ mod descriptors;
 mod devices;
 mod error;
 mod identity;
+mod image;
 mod instance;
 pub mod landlock;
 pub mod launcher;

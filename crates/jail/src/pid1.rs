@@ -76,7 +76,7 @@ fn serve() -> std::io::Result<()> {
 
 fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
     let (plan, descriptors) = wait_for_release(sync)?;
-    let Handed { control, door, entrances, trees } = plan.sort(descriptors)?;
+    let Handed { control, door, entrances, scratch, trees } = plan.sort(descriptors)?;
     let spec = &*plan.spec;
     // Helps when the launcher dies; the pid namespace and the control socket are what is relied on.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("parent death signal")?;
@@ -95,13 +95,19 @@ fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
     join_cgroups(&entrances)?;
     sandstorm_sys::process::new_session_keyring().step("keyring")?;
     let payload = (PAYLOAD_ID, PAYLOAD_ID);
+    let scratch = match scratch {
+        Some(made) => made,
+        None => root::scratch(&spec.root)?,
+    };
     let root::Entered { scratch, shared } = match trees {
         Trees::Prepared { root: View { mount, shared }, later } => {
-            let mut entered = root::enter_prepared(&spec.root, &mount, later, payload)?;
+            let mut entered = root::enter_prepared(scratch, &mount, later, payload)?;
             entered.shared.extend(shared);
             entered
         }
-        Trees::Taken { trees, devices } => root::enter(&spec.root, trees, devices.as_ref(), payload)?,
+        Trees::Taken { trees, devices } => {
+            root::enter(&spec.root, scratch, trees, devices.as_ref(), payload)?
+        }
         Trees::ToTake { .. } => return Err(Errno::BADMSG).step("plan"),
     };
     rustix::system::sethostname(spec.hostname.as_bytes()).step("host name")?;

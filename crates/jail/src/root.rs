@@ -41,16 +41,17 @@ pub(crate) struct Entered {
     pub(crate) shared: Vec<String>,
 }
 
-/// Builds the root and moves into it. `devices`: a whole `/dev` that the launcher made for this jail.
+/// Builds the root and moves into it. `scratch`: the writable file system. `devices`: a whole `/dev` that the launcher made
+/// for this jail.
 pub(crate) fn enter(
     spec: &RootSpec,
+    scratch: OwnedFd,
     trees: Taken<'_>,
     devices: Option<&OwnedFd>,
     payload: (u32, u32),
 ) -> Result<Entered, Failed> {
     let nodes = if devices.is_some() { None } else { Some(devices::take_nodes()?) };
     let proc = procfs::mount()?;
-    let scratch = scratch(spec).step("writable file system")?;
     let root = bare_root()?;
     assemble_over(&scratch, &root)?;
 
@@ -81,13 +82,12 @@ pub(crate) fn enter(
 /// The same with a root that the launcher has prepared: only what is each jail's own is added. `trees`: those below
 /// writable places.
 pub(crate) fn enter_prepared(
-    spec: &RootSpec,
+    scratch: OwnedFd,
     root: &OwnedFd,
     trees: Taken<'_>,
     payload: (u32, u32),
 ) -> Result<Entered, Failed> {
     let proc = procfs::mount()?;
-    let scratch = scratch(spec).step("writable file system")?;
     assemble_over(&scratch, root)?;
     let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
@@ -186,13 +186,18 @@ fn is_below_writable(target: &Path) -> bool {
 const DIRECTORY: rustix::fs::OFlags =
     rustix::fs::OFlags::PATH.union(rustix::fs::OFlags::DIRECTORY).union(rustix::fs::OFlags::CLOEXEC);
 
-fn scratch(spec: &RootSpec) -> Result<OwnedFd, Errno> {
+/// A writable file system in memory, attached nowhere. One that was to be on disk is the launcher's to make.
+pub(crate) fn scratch(spec: &RootSpec) -> Result<OwnedFd, Failed> {
+    if spec.scratch_on_disk {
+        return Err(Errno::BADMSG).step("writable file system");
+    }
     let (size, inodes) = (spec.scratch_bytes.to_string(), spec.scratch_inodes.to_string());
     file_system(
         "tmpfs",
         &[("mode", "0755"), ("size", &size), ("nr_inodes", &inodes)],
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
+    .step("writable file system")
 }
 
 /// One file system, shown at four places: its limit is the limit of all of them together. It is

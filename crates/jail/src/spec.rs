@@ -38,6 +38,8 @@ pub struct RootSpec {
     /// Size of the one writable file system behind `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
     pub scratch_bytes: u64,
     pub scratch_inodes: u64,
+    /// It lies on the host's disk, not in memory. Only a launcher that is root makes such.
+    pub scratch_on_disk: bool,
     /// Mounted like `trees` but left out of the Landlock rules. A real jail has none: it is how the tests show that
     /// the second wall stands when the first has a hole.
     pub exposed: Vec<Tree>,
@@ -51,10 +53,14 @@ pub struct Tree {
 }
 
 impl RootSpec {
-    /// The most memory that a full writable file system takes: its pages, what finds them, and what the kernel keeps of each
+    /// The most memory that a full writable file system takes; none if it is on disk, from where the kernel only caches what it
+    /// can let go of. Of one in memory: its pages, what finds them, and what the kernel keeps of each
     /// file and name, which is some 1,200 bytes where names are as long as they can be.
     pub(crate) fn scratch_memory(&self) -> u64 {
         const OF_A_FILE: u64 = 1536;
+        if self.scratch_on_disk {
+            return 0;
+        }
         let pages = self.scratch_bytes.saturating_add(self.scratch_bytes / 64);
         pages.saturating_add(self.scratch_inodes.saturating_mul(OF_A_FILE))
     }

@@ -47,6 +47,7 @@ pub fn host(scratch_bytes: u64, scratch_inodes: u64, additions: Additions) -> Ro
         files: etc(additions.name_server),
         scratch_bytes,
         scratch_inodes,
+        scratch_on_disk: false,
         exposed: Vec::new(),
     }
 }

@@ -3,6 +3,7 @@
 //! Whatever rustix offers is used from there; here is only what it leaves out or marks unsafe. Each function checks
 //! what it needs to be sound, so that callers need no `unsafe` of their own.
 
+pub mod disk;
 pub mod exec;
 pub mod filter;
 pub mod fork;

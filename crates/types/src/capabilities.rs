@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, Enforcement, Isolation, LimitName, LimitSet, Limits, NetworkPolicy, SandboxSpec, Template, User,
+    ByteSize, Enforcement, Isolation, LimitName, LimitSet, Limits, NetworkPolicy, SandboxSpec, Space,
+    Template, User,
 };
 
 /// What a provider can do. [`Default`] is nothing: a provider states each thing that it can.
@@ -78,6 +79,8 @@ pub struct Capabilities {
 
     /// Makes the whole file system writable.
     pub writable_root: bool,
+    /// Puts the writable space on a disk, so that it takes no memory.
+    pub disk_space: bool,
     /// Has packages of a language at hand from the start.
     pub requirements: bool,
     /// Ends or pauses sandboxes by itself when their lifetime is over.
@@ -189,6 +192,7 @@ impl Capabilities {
             "give a sandbox the public network",
         );
         need(spec.user == User::Root, self.exec_root, "exec_root", "run programs as root of the sandbox");
+        need(spec.space == Space::Disk, self.disk_space, "disk_space", "put the writable space on a disk");
         need(spec.writable_root, self.writable_root, "writable_root", "make the whole file system writable");
         need(
             !spec.requirements.is_empty(),
@@ -268,9 +272,11 @@ mod tests {
             network: NetworkPolicy::Open,
             user: User::Root,
             writable_root: true,
+            space: Space::Disk,
             ..SandboxSpec::default()
         };
-        let wanted = ["isolation", "template_image", "network_open", "exec_root", "writable_root"];
+        let wanted =
+            ["isolation", "template_image", "network_open", "exec_root", "disk_space", "writable_root"];
         assert_eq!(features(&able(), &spec), wanted);
     }
 

@@ -72,7 +72,7 @@ pub use result::{
 };
 pub use routing::{Require, Routing, RoutingError};
 pub use run_spec::{RunSpec, RunSpecError};
-pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Template, User};
+pub use sandbox_spec::{Lifetime, OnEnd, SandboxSpec, Space, Template, User};
 pub use state::{Conflict, Phase, State, Step, Transition};
 pub use text_splitter::TextSplitter;
 pub use timestamp::{Timestamp, TimestampError};

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{
     Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement,
-    Routing, RoutingError, Usd,
+    Routing, RoutingError, Space, Usd,
 };
 
 const MAX_ARGS: usize = 4096;
@@ -42,6 +42,9 @@ pub struct RunSpec {
     /// Whether an earlier result of the same run will do. Only without network, and only where a server keeps results.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cache: bool,
+    /// Where its writable space lies.
+    #[serde(default, skip_serializing_if = "Space::is_memory")]
+    pub space: Space,
     /// What its cost is counted under, beside the tenant and the key.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -86,6 +89,7 @@ impl RunSpec {
             network: NetworkPolicy::None,
             enforcement: None,
             cache: false,
+            space: Space::Memory,
             labels: Labels::default(),
             max_cost: None,
             routing: None,

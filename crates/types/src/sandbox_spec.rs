@@ -30,6 +30,8 @@ pub struct SandboxSpec {
     pub user: User,
     /// Whether all of the file system can be written, not only the workspace, home and temporary folders.
     pub writable_root: bool,
+    /// Where its writable space lies.
+    pub space: Space,
     /// Packages to have at hand, per language.
     pub requirements: BTreeMap<LanguageName, Vec<Requirement>>,
 }
@@ -82,6 +84,23 @@ pub enum User {
     Root,
 }
 
+/// Where the writable space of a sandbox lies: its workspace, home and temporary folders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Space {
+    /// In memory, beside what its programs have.
+    #[default]
+    Memory,
+    /// On the host's disk. What is cached of it in memory counts as its programs' own, which the kernel lets go of first.
+    Disk,
+}
+
+impl Space {
+    pub fn is_memory(&self) -> bool {
+        *self == Self::Memory
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,11 +116,11 @@ mod tests {
         let json = r#"{"template": {"image": "debian:12"}, "limits": {"memory": "64M"}, "user": "root",
             "enforcement": "best_effort", "network": {"allow": ["example.com"]}, "labels": {"a": "b"},
             "lifetime": {"after": "10m", "then": "delete"}, "requirements": {"python": ["numpy"]},
-            "isolation": "micro_vm", "writable_root": true, "env": {"A": "1"}}"#;
+            "isolation": "micro_vm", "writable_root": true, "space": "disk", "env": {"A": "1"}}"#;
         let spec: SandboxSpec = serde_json::from_str(json).unwrap();
         assert_eq!(spec.limits.memory, ByteSize::mib(64));
         assert_eq!(spec.lifetime, Lifetime { after: Duration::from_secs(600), then: OnEnd::Delete });
-        assert_eq!(spec.isolation, Isolation::MicroVm);
+        assert_eq!((spec.isolation, spec.space), (Isolation::MicroVm, Space::Disk));
         let back = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<SandboxSpec>(&back).unwrap(), spec);
         let binary = postcard::to_stdvec(&spec).unwrap();

@@ -11,7 +11,7 @@ use sandstorm_config::Config;
 use sandstorm_language::Catalogue;
 use sandstorm_types::{
     AllowList, Blob, Enforcement, EnvMap, EnvName, GuestPath, GuestPathError, LanguageName, LimitName,
-    LimitsPatch, NetworkPolicy, RunSpec,
+    LimitsPatch, NetworkPolicy, RunSpec, Space,
 };
 
 use crate::arguments::RunCommand;
@@ -51,6 +51,7 @@ impl Request {
         spec.env = environment(&command.env)?;
         spec.files = files(&command.files)?;
         spec.limits = limits(command)?;
+        spec.space = command.space.map(Space::from).unwrap_or_default();
         spec.network = match &command.network {
             Some(text) => network(text)?,
             None => config.network.policy(),

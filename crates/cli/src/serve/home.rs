@@ -98,6 +98,11 @@ impl Home {
         Ok(home)
     }
 
+    /// The state directory itself.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
     fn secrets(&self) -> PathBuf {
         self.0.join("secrets")
     }

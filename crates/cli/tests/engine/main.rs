@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         ids: IdRange { start: 2_013_265_920, blocks: 2000 },
         cgroup_parent: "sandstorm".into(),
         runtime_dir: std::env::temp_dir().join(format!("sandstorm-engine-{}", std::process::id())),
+        space_dir: "/var/tmp".into(),
         agent: AGENT,
         zygotes: Vec::new(),
     })

@@ -60,6 +60,7 @@ fn live<T>(dir: &Path, life: impl AsyncFnOnce(World, Arc<LocalProvider>) -> T) -
             ids: IdRange { start: 2_013_265_920, blocks: 2000 },
             cgroup_parent: "sandstorm".into(),
             runtime_dir: dir.join("run"),
+            space_dir: "/var/tmp".into(),
             agent: AGENT,
             zygotes: Vec::new(),
         },

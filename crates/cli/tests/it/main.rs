@@ -9,6 +9,7 @@ mod support;
 mod bench;
 mod command_line;
 mod dependencies;
+mod disk_space;
 mod doctor;
 mod endings;
 mod escape;

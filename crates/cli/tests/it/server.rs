@@ -8,6 +8,7 @@ mod cluster;
 mod custody;
 mod dialects;
 mod disk;
+mod disk_space;
 mod faults;
 mod foreign;
 mod fork;

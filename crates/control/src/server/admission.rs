@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ByteSize, ErrorKind, Limits};
+use sandstorm_types::{ByteSize, ErrorKind, Limits, Space};
 use tokio::sync::{Notify, oneshot};
 
 use crate::reserve::space;
@@ -101,11 +101,11 @@ impl Admission {
     }
 
     /// Memory that a sandbox can take with these limits.
-    pub(super) fn of(&self, limits: &Limits) -> ByteSize {
-        self.with_space(limits.memory, space(limits))
+    pub(super) fn of(&self, limits: &Limits, lies: Space) -> ByteSize {
+        self.with_space(limits.memory, space(limits, lies))
     }
 
-    /// With what may be written beside it. Nobody is refused who may write more than there is.
+    /// With what may be written beside it, into memory. Nobody is refused who may write more than there is.
     pub(super) fn with_space(&self, memory: ByteSize, space: ByteSize) -> ByteSize {
         if !self.0.space_counts {
             return memory;
@@ -282,11 +282,13 @@ mod tests {
             inodes: 1024,
             ..Limits::default()
         };
-        let of = |space_counts, disk| {
-            Admission::new(ByteSize::mib(10), Duration::ZERO, 0, space_counts).of(&limits(disk))
+        let on = |space_counts, disk, lies| {
+            Admission::new(ByteSize::mib(10), Duration::ZERO, 0, space_counts).of(&limits(disk), lies)
         };
+        let of = |space_counts, disk| on(space_counts, disk, Space::Memory);
         assert_eq!((of(false, 4), of(true, 4)), (ByteSize::mib(2), ByteSize::mib(7)));
         assert_eq!(of(true, 4096), ByteSize::mib(10), "all that there is");
+        assert_eq!(on(true, 4096, Space::Disk), ByteSize::mib(2), "what is on disk takes no memory");
     }
 
     #[tokio::test]

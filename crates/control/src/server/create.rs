@@ -173,7 +173,7 @@ impl Inner {
             Wants::Never => spec.limits,
         };
         // What is installed for it is there before anything of its own is.
-        let memory = highest.memory.max(self.admission.of(&spec.limits));
+        let memory = highest.memory.max(self.admission.of(&spec.limits, spec.space));
         let promise = cx.run("create", self.admission.admit(memory)).await?;
         given.promise(caller.tenant, &spec.limits, &highest);
         let ceiling = self.left_for_sandboxes(caller.tenant);
@@ -269,7 +269,7 @@ impl Inner {
             Wants::Now => self.layers(cx, spec).await?,
             Wants::Later | Wants::Never => Vec::new(),
         };
-        let memory = self.admission.of(&spec.limits);
+        let memory = self.admission.of(&spec.limits, spec.space);
         if wants != Wants::Later {
             promise.shrink(memory);
         }
@@ -394,6 +394,7 @@ impl Inner {
             labels: new.labels,
             lifetime: Lifetime { after: lifetime, then },
             user: new.user,
+            space: new.space,
             requirements: new.requirements,
             ..SandboxSpec::default()
         };

@@ -178,7 +178,7 @@ impl Inner {
         contexts: Vec<ContextRow>,
     ) -> Result<()> {
         let (tenant, id) = (row.tenant, row.id);
-        let memory = self.admission.of(&row.spec.limits);
+        let memory = self.admission.of(&row.spec.limits, row.spec.space);
         let promise = self.admission.count(memory);
         let layers = self.kept_layers(&row.spec);
         let living = Arc::new(Living::new(row, promise, memory, layers));

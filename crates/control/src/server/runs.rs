@@ -151,7 +151,7 @@ impl Control {
         let height = self.0.admission.with_own(self.0.admission.with_space(all, space));
         let promise = self.0.admission.admit(height).instrument(debug_span!("admit")).await?;
         let promise = Arc::new(promise);
-        let run = self.0.admission.with_own(self.0.admission.of(&limits));
+        let run = self.0.admission.with_own(self.0.admission.of(&limits, spec.space));
         prepared.reserve = Some(Reserve { promise: Arc::clone(&promise), height, build, run });
         let waited = came.elapsed();
         tracing::Span::current().record("run", tracing::field::display(id));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use sandstorm_provider::Result;
 use sandstorm_store::{SandboxChanges, SandboxFilter, SandboxRow};
 use sandstorm_types::{
-    Enforcement, EnvMap, Labels, LimitsPatch, NetworkPolicy, OnEnd, Phase, SandboxId, SandboxSpec, State,
-    Template, Timestamp, Transition, Usd, User, Walls,
+    Enforcement, EnvMap, Labels, LimitsPatch, NetworkPolicy, OnEnd, Phase, SandboxId, SandboxSpec, Space,
+    State, Template, Timestamp, Transition, Usd, User, Walls,
 };
 
 use super::cursor::{self, List, Place};
@@ -30,6 +30,8 @@ pub struct NewSandbox {
     pub on_end: Option<OnEnd>,
     pub idle_timeout: Option<Duration>,
     pub user: User,
+    /// Where what it writes lies.
+    pub space: Space,
     /// The operator's choice unless given.
     pub enforcement: Option<Enforcement>,
     /// It is not made if it is expected to cost more, and ended before it does.

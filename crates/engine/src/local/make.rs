@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use sandstorm_jail::launcher::Ended;
 use sandstorm_jail::{JailSpec, OnMemory};
-use sandstorm_provider::{CreateOptions, Error, Expected, Provider, ProviderEvent, Result, Sandbox};
-use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Step, TenantId, Walls};
+use sandstorm_provider::{CreateOptions, Error, Expected, ProviderEvent, Result, Sandbox};
+use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Space, Step, TenantId, Walls};
 use tokio::sync::oneshot;
 
-use super::{LocalProvider, names, refused};
+use super::{DISK_SPACE, LocalProvider, names, refused};
 use crate::cookie::Cookie;
 use crate::guest::WaitingGuest;
 use crate::launcher::LauncherError;
@@ -78,7 +78,12 @@ impl LocalProvider {
         spec: &SandboxSpec,
         options: CreateOptions,
     ) -> Result<Sandbox> {
-        self.admits(spec).map_err(Error::unmet)?;
+        // What is in the way of a space on disk only the launcher knows, which says it.
+        let unmet: Vec<_> =
+            self.unmet(spec).into_iter().filter(|unmet| unmet.feature != DISK_SPACE).collect();
+        if !unmet.is_empty() {
+            return Err(Error::unmet(unmet));
+        }
         let id = options.id;
         if self.sandboxes().contains_key(&id) {
             return Err(
@@ -159,7 +164,9 @@ impl LocalProvider {
 
     /// A sandbox that was made ahead, if there is one that lives.
     async fn take(&self, tenant: TenantId, planned: &Planned<'_>) -> Result<Option<(Newborn, Walls)>> {
-        let Some(pool) = self.pool.as_ref().filter(|_| planned.options.pooled) else { return Ok(None) };
+        // Space on disk takes a device and a file for as long as it is there: none waits for somebody who may never come.
+        let pooled = planned.options.pooled && planned.spec.space == Space::Memory;
+        let Some(pool) = self.pool.as_ref().filter(|_| pooled) else { return Ok(None) };
         let zygote = planned.wanted().map(|wanted| wanted.zygote);
         let key = Arc::new(Key::new(tenant, Arc::clone(&planned.kind), zygote));
         while let Some(newborn) = pool.take(&key) {

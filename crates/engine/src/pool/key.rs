@@ -96,6 +96,8 @@ mod tests {
         assert_eq!(one, key(&spec, &plain, 1, Some("python")).bare());
         let mounts = vec![sandstorm_provider::HostMount { source: "/opt/a".into(), target: "/opt/a".into() }];
         assert_ne!(one, key(&spec, &CreateOptions { mounts, ..plain.clone() }, 1, None));
+        let on_disk = SandboxSpec { space: sandstorm_types::Space::Disk, ..spec.clone() };
+        assert_ne!(one, key(&on_disk, &plain, 1, None));
         let open = SandboxSpec { network: sandstorm_types::NetworkPolicy::Open, ..spec.clone() };
         assert_ne!(one, key(&open, &plain, 1, None));
     }

@@ -90,6 +90,7 @@ impl Place {
                 ids: IdRange { start: 2_013_265_920, blocks: 4000 },
                 cgroup_parent: "sandstorm".into(),
                 runtime_dir: self.path("run"),
+                space_dir: "/var/tmp".into(),
                 agent: AGENT,
                 zygotes: self.zygotes(),
             },

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use sandstorm_control::server::{NewSandbox, ProviderView, RouteDecision};
 use sandstorm_types::{
-    Enforcement, Isolation, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Routing, Template, User,
+    Enforcement, Isolation, LanguageName, LimitsPatch, NetworkPolicy, Requirement, Routing, Space, Template,
+    User,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::shapes::{EnforcementName, LimitsRequest, NetworkShape, RoutingShape, TemplateShape, UserName};
+use super::shapes::{
+    EnforcementName, LimitsRequest, NetworkShape, RoutingShape, SpaceName, TemplateShape, UserName,
+};
 use super::walls::Tier;
 use crate::json::Wire;
 
@@ -25,6 +28,8 @@ pub(crate) struct ExplainRoute {
     network: NetworkPolicy,
     #[schema(value_type = UserName)]
     user: User,
+    #[schema(value_type = SpaceName)]
+    space: Space,
     #[schema(value_type = Option<EnforcementName>)]
     enforcement: Option<Enforcement>,
     /// Packages by language.
@@ -44,6 +49,7 @@ impl From<ExplainRoute> for NewSandbox {
             limits: wanted.limits,
             network: wanted.network,
             user: wanted.user,
+            space: wanted.space,
             enforcement: wanted.enforcement,
             requirements: wanted.requirements,
             routing: wanted.routing,

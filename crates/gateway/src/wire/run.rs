@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sandstorm_control::server::RunView;
 use sandstorm_types::{
     Blob, Enforcement, EnvMap, GuestPath, Labels, LanguageName, LimitsPatch, NetworkPolicy, Requirement,
-    Routing, RunId, RunSpec, Status, Timestamp,
+    Routing, RunId, RunSpec, Space, Status, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 use super::ResultBody;
 use super::cost::MaxCost;
 use super::shapes::{
-    Content, Dollars, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, StatusName,
+    Content, Dollars, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, SpaceName,
+    StatusName,
 };
 use crate::json::Wire;
 use crate::problem::{ApiError, ApiResult};
@@ -57,6 +58,10 @@ pub(crate) struct StartRun {
     /// an earlier run says so with `cached`.
     #[serde(default)]
     cache: bool,
+    /// Where what it writes lies.
+    #[serde(default)]
+    #[schema(value_type = SpaceName)]
+    space: Space,
     /// What its cost is counted under, beside the tenant and the key.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, String>)]
@@ -89,6 +94,7 @@ impl StartRun {
             network: self.network,
             enforcement: self.enforcement,
             cache: self.cache,
+            space: self.space,
             labels: self.labels,
             max_cost: self.max_cost.map(Into::into),
             routing: self.routing,

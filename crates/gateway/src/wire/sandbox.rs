@@ -6,15 +6,15 @@ use std::time::Duration;
 use sandstorm_control::server::{NewSandbox, SandboxView};
 use sandstorm_types::{
     Enforcement, EnvMap, Labels, LanguageName, Limits, LimitsPatch, NetworkPolicy, OnEnd, Phase, Requirement,
-    Routing, SandboxId, Template, Timestamp, User, duration,
+    Routing, SandboxId, Space, Template, Timestamp, User, duration,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::cost::MaxCost;
 use super::shapes::{
-    Dollars, EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, RoutingShape, Span,
-    StateName, TemplateShape, UserName,
+    Dollars, EnforcementName, LimitsRequest, LimitsValues, NetworkShape, OnEndName, RoutingShape, SpaceName,
+    Span, StateName, TemplateShape, UserName,
 };
 use super::walls::WallsBody;
 use crate::json::Wire;
@@ -48,6 +48,9 @@ pub(crate) struct CreateSandbox {
     idle_timeout: Option<Duration>,
     #[schema(value_type = UserName)]
     user: User,
+    /// Where what it writes lies.
+    #[schema(value_type = SpaceName)]
+    space: Space,
     #[schema(value_type = Option<EnforcementName>)]
     enforcement: Option<Enforcement>,
     /// Packages by language.
@@ -78,6 +81,7 @@ impl From<CreateSandbox> for NewSandbox {
             on_end: wanted.on_end,
             idle_timeout: wanted.idle_timeout,
             user: wanted.user,
+            space: wanted.space,
             enforcement: wanted.enforcement,
             requirements: wanted.requirements,
             max_cost: wanted.max_cost.map(Into::into),
@@ -142,6 +146,9 @@ pub(crate) struct SandboxBody {
     labels: Labels,
     #[schema(value_type = UserName)]
     user: User,
+    /// Where what it writes lies.
+    #[schema(value_type = SpaceName)]
+    space: Space,
     /// Seconds.
     #[serde(with = "duration::seconds")]
     #[schema(value_type = f64)]
@@ -199,6 +206,7 @@ impl From<SandboxView> for SandboxBody {
             network: spec.network,
             labels: spec.labels,
             user: spec.user,
+            space: spec.space,
             lifetime: spec.lifetime.after,
             on_end: spec.lifetime.then,
             idle_timeout: view.idle_timeout,

@@ -81,6 +81,8 @@ pub(crate) struct CapabilitiesBody {
     network_open: bool,
     /// Changes what a living sandbox may reach.
     network_change: bool,
+    /// Puts the writable space of a sandbox on a disk.
+    disk_space: bool,
     /// Installs packages of a language before a sandbox starts.
     requirements: bool,
     /// Limits that are enforced.
@@ -114,6 +116,7 @@ impl From<sandstorm_types::Capabilities> for CapabilitiesBody {
             network_allow: can.network_allow,
             network_open: can.network_open,
             network_change: can.network_change,
+            disk_space: can.disk_space,
             requirements: can.requirements,
             limits: can.limits,
         }

@@ -79,6 +79,15 @@ pub(crate) enum UserName {
 
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
+pub(crate) enum SpaceName {
+    /// In memory, beside what programs have.
+    Memory,
+    /// On the server's disk.
+    Disk,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
 pub(crate) enum OnEndName {
     Pause,
     Delete,

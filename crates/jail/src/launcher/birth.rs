@@ -93,16 +93,17 @@ pub(super) enum Outcome {
 }
 
 impl Newborn {
-    /// Makes PID 1 and lets it build.
+    /// Makes PID 1 and lets it build. `scratch`: its writable file system, where that was made before.
     pub(super) fn conceive(
         workshop: &mut Workshop,
         watcher: &Watcher,
         serial: Serial,
         spec: Box<JailSpec>,
         cookie: Option<OwnedFd>,
+        scratch: Option<OwnedFd>,
     ) -> Result<Self, JailError> {
         let leaf = conception::make_leaf(workshop, &spec)?;
-        let delivered = conception::deliver(workshop, watcher, serial, &spec, leaf.as_ref());
+        let delivered = conception::deliver(workshop, watcher, serial, &spec, leaf.as_ref(), scratch);
         match delivered {
             Ok(Delivered { pid, pidfd, identity, sync, control, door, ways, network }) => {
                 let stage = Stage::Building { sync, give_up: Instant::now() + PATIENCE };

@@ -29,6 +29,7 @@ const PATTERN: u8 = b'~';
 const CONTROL_GROUPS: u8 = 1;
 const FREEZER: u8 = 2;
 const ZYGOTES: u8 = 4;
+const DISK_SPACE: u8 = 8;
 /// Longest word.
 const LONGEST: usize = 64 << 10;
 
@@ -133,7 +134,8 @@ fn read_greeting(word: &[u8]) -> Option<Greeting> {
 pub(super) fn welcome(socket: BorrowedFd<'_>, version: u16, abilities: Abilities) -> io::Result<()> {
     let flags = if abilities.control_groups { CONTROL_GROUPS } else { 0 }
         | if abilities.freezer { FREEZER } else { 0 }
-        | if abilities.zygotes { ZYGOTES } else { 0 };
+        | if abilities.zygotes { ZYGOTES } else { 0 }
+        | if abilities.disk_space { DISK_SPACE } else { 0 };
     let build = env!("CARGO_PKG_VERSION").as_bytes();
     let mut word = vec![MAGIC[0], MAGIC[1], HELLO, flags];
     word.extend(version.to_le_bytes());
@@ -156,6 +158,7 @@ fn read_welcome(word: &[u8]) -> Option<Welcome> {
         control_groups: flags & CONTROL_GROUPS != 0,
         freezer: flags & FREEZER != 0,
         zygotes: flags & ZYGOTES != 0,
+        disk_space: flags & DISK_SPACE != 0,
     };
     (build.len() == usize::from(*length)).then(|| Welcome {
         version: u16::from_le_bytes(*version),
@@ -201,7 +204,7 @@ mod tests {
     #[test]
     fn a_welcome_is_read_as_it_was_said() {
         let (a, b) = packet::pair().unwrap();
-        let abilities = Abilities { control_groups: true, freezer: false, zygotes: true };
+        let abilities = Abilities { control_groups: true, freezer: false, zygotes: true, disk_space: true };
         welcome(a.as_fd(), 7, abilities).unwrap();
         let heard = hear_welcome(b.as_fd()).unwrap();
         assert_eq!((heard.version, heard.abilities, heard.pid), (7, abilities, std::process::id()));

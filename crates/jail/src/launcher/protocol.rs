@@ -16,7 +16,7 @@ pub type JailId = String;
 pub type GuestId = (JailId, u32);
 
 /// Version of these messages. A client and a resident launcher that have none in common do not work together.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -161,6 +161,7 @@ impl From<&JailError> for Refusal {
             JailError::Step { .. }
             | JailError::UserNamespaces(..)
             | JailError::Limit { .. }
+            | JailError::Disk(_)
             | JailError::Wall { .. } => RefusalKind::Isolation,
             // No wall is missing: another attempt may succeed.
             JailError::NoFreeIds(_) | JailError::Unborn(_) => RefusalKind::Capacity,

@@ -154,6 +154,7 @@ mod tests {
             files: Vec::new(),
             scratch_bytes: 1,
             scratch_inodes: 1,
+            scratch_on_disk: false,
             exposed: Vec::new(),
         }
     }

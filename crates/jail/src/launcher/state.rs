@@ -12,6 +12,7 @@ use super::Workshop;
 use super::answers::{Answers, Ticket};
 use super::birth::{Newborn, Outcome};
 use super::clients::Clients;
+use super::disks::Disks;
 use super::protocol::{Answer, EndCause, Ended, Refusal, Request};
 use super::pulse;
 use super::reclaim::Reclaims;
@@ -49,6 +50,7 @@ pub(super) struct State {
     surgeons: BTreeMap<Serial, Surgeon>,
     strays: Strays,
     reclaims: Reclaims,
+    disks: Disks,
     /// Where the guardian asks for signs of life.
     heart: Option<Watched>,
 }
@@ -69,6 +71,7 @@ impl State {
             surgeons: BTreeMap::new(),
             strays: Strays::default(),
             reclaims: Reclaims::default(),
+            disks: Disks::default(),
             heart,
             watcher,
             next_serial: 0,
@@ -127,7 +130,8 @@ impl State {
         }
         self.forget_who_went();
         self.reclaim_memory();
-        Ok(!self.clients.are_over(self.wards.is_empty() && self.newborns.is_empty()))
+        let is_empty = self.wards.is_empty() && self.newborns.is_empty() && self.disks.is_empty();
+        Ok(!self.clients.are_over(is_empty))
     }
 
     fn deal_with(&mut self, token: Token) {
@@ -153,6 +157,7 @@ impl State {
             Token::Surgeon(serial) => self.hear_surgeon(serial),
             Token::Stray => self.strays.collect(),
             Token::Reclaim => self.reclaims.collect(),
+            Token::Disk(serial) => self.hear_disk(serial),
             Token::Guardian => {
                 if !self.heart.as_ref().is_some_and(|heart| pulse::answer(heart.as_fd())) {
                     self.heart = None;
@@ -194,7 +199,7 @@ impl State {
         let newborns = self.newborns.values().filter_map(Newborn::next_look);
         let surgeons = self.surgeons.values().filter_map(Surgeon::next_look);
         let others = self.clients.next_look().into_iter().chain(self.zygotes.next_look());
-        let others = others.chain(self.reclaims.next_look());
+        let others = others.chain(self.reclaims.next_look()).chain(self.disks.next_look());
         jails.chain(newborns).chain(surgeons).chain(others).min()
     }
 
@@ -219,6 +224,7 @@ impl State {
             surgeon.kill();
         }
         self.reclaims.look();
+        self.disks.look();
         for (serial, why) in self.zygotes.look_at_clocks() {
             self.lose_zygote(serial, &why);
         }
@@ -268,6 +274,7 @@ impl State {
                 let _ = ward.resume();
             }
         }
+        self.disks.abandon_all();
         for (serial, newborn) in std::mem::take(&mut self.newborns) {
             self.newborns.insert(serial, newborn.abandon(JailError::Gone));
         }
@@ -306,6 +313,7 @@ impl State {
         self.zygotes.kill_all();
         self.surgeons.values().for_each(Surgeon::kill);
         self.reclaims.kill_all();
+        self.disks.abandon_all();
         let newborns = std::mem::take(&mut self.newborns).into_values();
         let newborns: Vec<_> = newborns.map(|newborn| newborn.abandon(JailError::Gone)).collect();
         self.workshop.molds.end();

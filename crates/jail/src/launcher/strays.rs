@@ -1,7 +1,7 @@
 //! Children of the launcher that nobody knows: a zygote that ended while it forked took the number of its fork with it.
-//! A jail could not end before such a child is collected.
+//! A jail could not end before such a child is collected. Those that did what they were for are collected here, too.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
@@ -23,6 +23,13 @@ impl Strays {
             if let Ok(watched) = watcher.readable(pidfd, Token::Stray) {
                 self.0.push(watched);
             }
+        }
+    }
+
+    /// Takes a child that is about to end, and that nobody has to hear of any more.
+    pub(super) fn add(&mut self, watcher: &Watcher, child: OwnedFd) {
+        if let Ok(watched) = watcher.readable(child, Token::Stray) {
+            self.0.push(watched);
         }
     }
 

@@ -26,6 +26,7 @@ use super::watch::{Part, Serial, Token, Watched, Watcher};
 use crate::cgroup::{Counters, Leaf, Meter};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
+use crate::image;
 use crate::spec::{JailSpec, OnMemory};
 
 /// The processor budget is looked at no more often than this.
@@ -42,6 +43,7 @@ pub(super) struct Ward {
     pidfd: Watched,
     leaf: Option<Leaf>,
     scratch: OwnedFd,
+    scratch_on_disk: bool,
     /// Rings when memory runs out, where that ends the jail.
     alarm: Option<Alarm>,
     memory_kills: MemoryKills,
@@ -137,6 +139,7 @@ impl Ward {
             pidfd,
             leaf,
             scratch,
+            scratch_on_disk: spec.root.scratch_on_disk,
             alarm: None,
             memory_kills: MemoryKills::default(),
             appetite,
@@ -447,6 +450,10 @@ impl Ward {
     pub(super) fn bury(mut self, reaped: Option<Reaped>) -> (Ended, Option<Leaf>) {
         let reaped = reaped.or_else(|| sandstorm_sys::process::reap(self.pid).ok());
         let counters = self.counters();
+        if self.scratch_on_disk {
+            // Or letting go of it would wait for the disk.
+            image::forget(&self.scratch);
+        }
         let for_memory = match self.on_memory {
             // The kernel may have ended the last process before the alarm was heard.
             OnMemory::EndAll => self.memory_kills.seen > 0,

@@ -37,6 +37,8 @@ pub(super) enum Token {
     Reclaim,
     /// The guardian asks for a sign of life.
     Guardian,
+    /// A helper that makes a jail's space.
+    Disk(Serial),
 }
 
 /// What of a jail it was.
@@ -64,6 +66,7 @@ impl Token {
             Self::Stray => (10, 0),
             Self::Guardian => (11, 0),
             Self::Reclaim => (12, 0),
+            Self::Disk(serial) => (13, serial),
         };
         (serial << 4) | kind
     }
@@ -84,6 +87,7 @@ impl Token {
             10 => Self::Stray,
             11 => Self::Guardian,
             12 => Self::Reclaim,
+            13 => Self::Disk(serial),
             _ => return None,
         })
     }
@@ -165,6 +169,8 @@ mod tests {
             Token::Surgeon(4),
             Token::Stray,
             Token::Guardian,
+            Token::Reclaim,
+            Token::Disk(5),
         ];
         for token in others.into_iter().chain(jails) {
             assert_eq!(Token::decode(token.encode()), Some(token));

@@ -10,7 +10,8 @@ use crate::root::{Taken, View};
 use crate::spec::JailSpec;
 use crate::step::{Failed, Step};
 
-/// Comes with descriptors: the agent's control socket, its door, the entrances of the groups, and those of [`Trees`].
+/// Comes with descriptors: the agent's control socket, its door, the entrances of the groups, the writable file system if it
+/// was made already, and those of [`Trees`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Plan<'a> {
     pub(crate) spec: Cow<'a, JailSpec>,
@@ -19,6 +20,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) drop_groups: bool,
     /// How many groups have to be joined by writing to a descriptor.
     pub(crate) entrances: usize,
+    /// The launcher made the writable file system.
+    pub(crate) has_scratch: bool,
     pub(crate) trees: TreeSource,
     /// It was born in a network with nothing but loopback, which is up, and over which it has no rights.
     pub(crate) network_is_ready: bool,
@@ -93,6 +96,7 @@ pub(super) struct Handed<'a> {
     pub(super) control: OwnedFd,
     pub(super) door: OwnedFd,
     pub(super) entrances: Vec<OwnedFd>,
+    pub(super) scratch: Option<OwnedFd>,
     pub(super) trees: Trees<'a>,
 }
 
@@ -101,7 +105,9 @@ impl Plan<'_> {
         let mut given = Given(descriptors.into_iter());
         let (control, door) = (given.next()?, given.next()?);
         let entrances = (0..self.entrances).map(|_| given.next()).collect::<Result<_, _>>()?;
-        Ok(Handed { control, door, entrances, trees: Trees::received(&self.trees, &self.spec, given)? })
+        let scratch = if self.has_scratch { Some(given.next()?) } else { None };
+        let trees = Trees::received(&self.trees, &self.spec, given)?;
+        Ok(Handed { control, door, entrances, scratch, trees })
     }
 }
 

@@ -113,6 +113,7 @@ impl Host {
                 ids: IdRange { start: 2_013_265_920, blocks: 4000 },
                 cgroup_parent: PathBuf::from("sandstorm"),
                 runtime_dir: dir.path().join("run"),
+                space_dir: "/var/tmp".into(),
                 agent,
                 zygotes: vec![
                     zygote("python", PYTHON.into()),

@@ -55,6 +55,8 @@ impl Far {
             on_end: Some(if pauses { OnEnd::Pause } else { OnEnd::Delete }),
             idle_timeout: Some(self.lease),
             user: Some(spec.user),
+            // A server that is older than the word need not know it.
+            space: Some(spec.space).filter(|space| !space.is_memory()),
             enforcement: Some(spec.enforcement),
             requirements: spec.requirements.clone(),
             // The choice was made here; a server that has a choice of its own makes it by its own rules.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use sandstorm_client::{Client, NewSandbox};
 use sandstorm_types::{
-    Enforcement, LanguageName, LimitName, LimitsPatch, NetworkPolicy, OnEnd, Requirement, Template, User,
-    duration,
+    Enforcement, LanguageName, LimitName, LimitsPatch, NetworkPolicy, OnEnd, Requirement, Space, Template,
+    User, duration,
 };
 
 use super::super::Output;
 use super::super::routing::RoutingFlags;
+use crate::arguments::SpaceName;
 use crate::complaint::misuse;
 use crate::run::request;
 
@@ -46,6 +47,9 @@ pub(crate) struct CreateCommand {
     /// Bytes that can be written to files
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_negative_numbers = true)]
     disk: Option<String>,
+    /// Where that lies: in memory, or on the server's disk
+    #[arg(long, value_name = "PLACE", help_heading = "Limits")]
+    space: Option<SpaceName>,
     /// Processes and threads alive at once
     #[arg(long, value_name = "N", help_heading = "Limits", allow_negative_numbers = true)]
     pids: Option<String>,
@@ -114,6 +118,7 @@ impl CreateCommand {
             }),
             idle_timeout: self.idle.as_deref().map(|text| time("--idle", text)).transpose()?,
             user: self.user.map(User::from),
+            space: self.space.map(Space::from),
             enforcement: self.best_effort.then_some(Enforcement::BestEffort),
             requirements: requirements(&self.require)?,
             routing: self.routing.routing()?,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
+use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Rlimit;
 
@@ -72,10 +73,14 @@ pub(super) fn deliver(
     serial: Serial,
     spec: &JailSpec,
     leaf: Option<&Leaf>,
+    scratch: Option<OwnedFd>,
 ) -> Result<Delivered, JailError> {
     let config = &workshop.config;
     private_directory(&config.runtime_dir)?;
     let identity = Identity::reserve(config.ids, &config.runtime_dir, &mut workshop.next_ids)?;
+    if let Some(scratch) = &scratch {
+        give_away(scratch, &identity)?;
+    }
     let (sync, their_sync) = packet::pair().map_err(doing("make a socket"))?;
     let (control, their_control) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -105,15 +110,17 @@ pub(super) fn deliver(
             init_id: identity.init_id(),
             drop_groups: identity.may_drop_groups(),
             entrances: entrances.len(),
+            has_scratch: scratch.is_some(),
             trees: trees.source(),
             network_is_ready: network.is_some(),
         };
         let sockets = [&their_control, &their_door].into_iter().chain(entrances).map(AsFd::as_fd);
-        let given: Vec<_> = sockets.chain(trees.descriptors()).collect();
+        let scratch = scratch.as_ref().map(AsFd::as_fd);
+        let given: Vec<_> = sockets.chain(scratch).chain(trees.descriptors()).collect();
         packet::send(sync.as_fd(), &plan, &given).map_err(doing("release PID 1"))?;
         Ok(ways)
     });
-    drop((their_control, their_door, trees));
+    drop((their_control, their_door, scratch, trees));
     let released = released.and_then(|ways| {
         let pidfd = watcher.readable(pidfd, init_token(serial)).map_err(doing("wait for PID 1"))?;
         let sync = watcher.readable(sync, Token::Newborn(serial)).map_err(doing("wait for PID 1"))?;
@@ -124,6 +131,14 @@ pub(super) fn deliver(
         let _ = sandstorm_sys::process::reap(pid);
     }
     released
+}
+
+/// Lets PID 1 write to the root of a file system that the launcher made for it.
+fn give_away(scratch: &OwnedFd, identity: &Identity) -> Result<(), JailError> {
+    let (uid, gid) = identity.init_owner();
+    let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    rustix::fs::chownat(scratch, "", owner.0, owner.1, AtFlags::EMPTY_PATH)
+        .map_err(doing("give the writable space to its jail"))
 }
 
 /// A network with nothing but loopback that is up already, where the launcher may have such. One that cannot be made so

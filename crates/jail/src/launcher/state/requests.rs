@@ -6,8 +6,10 @@ use super::State;
 use crate::error::JailError;
 use crate::launcher::answers::{Given, Ticket};
 use crate::launcher::birth::Newborn;
+use crate::launcher::disks::{Made, Order};
 use crate::launcher::protocol::{Answer, EndCause, Refusal, Request};
 use crate::launcher::ward::Ward;
+use crate::launcher::watch::Serial;
 use crate::spec::JailSpec;
 
 /// What was asked of one jail, done or not.
@@ -78,18 +80,48 @@ impl State {
 
     fn launch(&mut self, mut spec: Box<JailSpec>, cookie: Option<OwnedFd>) {
         let (serial, name) = (self.new_serial(), spec.name.clone());
-        let conceived = self
-            .may_launch(&mut spec)
-            .and_then(|()| Newborn::conceive(&mut self.workshop, &self.watcher, serial, spec, cookie));
-        match conceived {
-            Ok(newborn) => {
+        let begun = self.may_launch(&mut spec).and_then(|()| match spec.root.scratch_on_disk {
+            true => self.make_disk(serial, Order { spec, cookie }),
+            false => self.conceive(serial, Order { spec, cookie }, None),
+        });
+        match begun {
+            Ok(()) => {
                 self.names.insert(name, serial);
-                self.newborns.insert(serial, newborn);
             }
             Err(e) => self.say(&Answer::Refused { name, refusal: Refusal::from(&e) }, &[]),
         }
+    }
+
+    /// Has the jail's writable space made on disk; it is conceived when that is there.
+    fn make_disk(&mut self, serial: Serial, order: Order) -> Result<(), JailError> {
+        if let Some(why) = self.workshop.disk_obstacle() {
+            return Err(JailError::Disk(why));
+        }
+        self.disks.begin(&self.watcher, &self.workshop.config.space_dir, serial, order)
+    }
+
+    /// `scratch`: the writable space, where that was made before.
+    fn conceive(&mut self, serial: Serial, order: Order, scratch: Option<OwnedFd>) -> Result<(), JailError> {
+        let Order { spec, cookie } = order;
+        let conceived = Newborn::conceive(&mut self.workshop, &self.watcher, serial, spec, cookie, scratch);
+        let conceived = conceived.map(|newborn| {
+            self.newborns.insert(serial, newborn);
+        });
         if self.workshop.molds.lost_one() {
             self.find_strays();
+        }
+        conceived
+    }
+
+    /// A jail's writable space is there, or will never be.
+    pub(super) fn hear_disk(&mut self, serial: Serial) {
+        let Some(Made { order, mount, child }) = self.disks.hear(serial) else { return };
+        self.strays.add(&self.watcher, child);
+        let name = order.spec.name.clone();
+        let conceived = mount.and_then(|mount| self.conceive(serial, order, Some(mount)));
+        if let Err(e) = conceived {
+            self.names.remove(&name);
+            self.say(&Answer::Refused { name, refusal: Refusal::from(&e) }, &[]);
         }
     }
 
@@ -113,6 +145,8 @@ impl State {
         let Some(serial) = self.names.get(name).copied() else { return };
         if let Some(ward) = self.wards.get_mut(&serial) {
             ward.kill(EndCause::Asked);
+        } else if self.disks.abandon(serial) {
+            // Whoever waits for it hears so when its helper has ended.
         } else if let Some(newborn) = self.newborns.remove(&serial) {
             self.newborns.insert(serial, newborn.abandon(JailError::Gone));
         }
