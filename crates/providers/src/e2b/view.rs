@@ -217,7 +217,9 @@ impl Cloud {
         attempt: &str,
     ) -> Value {
         let env: BTreeMap<_, _> = spec.env.iter().collect();
-        let (internet, network) = network::wish(&spec.network).unwrap_or((false, json!({})));
+        let (internet, mut network) = network::wish(&spec.network).unwrap_or((false, json!({})));
+        // Silence would open every port to the internet. Callers reach ports through us alone.
+        network["allowPublicTraffic"] = false.into();
         json!({
             "templateID": template,
             "timeout": self.lease.as_secs(),
