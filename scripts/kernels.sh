@@ -3,8 +3,8 @@
 #
 #   scripts/kernels.sh fetch short|each|all    gets the kernels that are not in the cache yet
 #   scripts/kernels.sh test short [SERIES…]    two kernels, a minute or two; what `make test` calls
-#   scripts/kernels.sh test each [SERIES…]     every series with both kinds of control groups
-#   scripts/kernels.sh test all [SERIES…]      the same with every caller, doctor's matrix and the attacks; hours
+#   scripts/kernels.sh test each [SERIES…]     every series with both kinds of control groups, and the attacks
+#   scripts/kernels.sh test all [SERIES…]      the same with every caller and doctor's matrix; hours
 #
 # A series is a kernel's first two numbers. The kernels come from Debian's own packages, through the mirror that this machine
 # uses, and lie in ${XDG_CACHE_HOME:-~/.cache}/sandstorm/kernels. Nothing is installed and no list of this machine changes.
@@ -76,8 +76,10 @@ private_apt() {
 
 # fetch_one SERIES RELEASE ARCHIVE: the newest kernel for virtual machines, which is small and has all that is tried.
 fetch_one() {
-  local series=$1 release=$2 mirror place image version package new
-  [[ -e $CACHE/$series/vmlinuz ]] && return
+  local series=$1 release=$2 mirror place image version package new wanted
+  # What was fetched for checks that needed other modules is fetched again.
+  wanted=$(cksum <tests/kernels/modules.py)
+  [[ -e $CACHE/$series/vmlinuz && $(cat "$CACHE/$series/wanted" 2>/dev/null) == "$wanted" ]] && return
   mirror=$(archive "$3")
   [[ -n $mirror ]] || skip "this machine's apt knows no mirror of Debian to get a kernel from"
   echo "kernels: fetching Linux $series from $release" >&2
@@ -108,6 +110,7 @@ fetch_one() {
   /usr/bin/python3 tests/kernels/modules.py "$(find "$place/files" -type d -path '*/lib/modules' | head -n 1)" "$new/modules"
   # Without a module for its disk no kernel gets further than its first program.
   [[ -s $new/modules/order ]] || { echo "kernels: no module is in the packages of $version" >&2 && return 1; }
+  printf '%s\n' "$wanted" >"$new/wanted"
   # Appears at once and whole.
   rm -rf "${CACHE:?}/$series"
   mv "$new" "$CACHE/$series"

@@ -33,6 +33,9 @@ ATTACKS = [
     "descriptors", "init_program",
 ]
 
+# What every sandbox shows, and the host has too.
+SHOWN = ["/usr", "/usr/bin", "/usr/bin/env", "/usr/bin/python3", "/etc/passwd"]
+
 
 def say(name, verdict, words=""):
     print(name, verdict, " ".join(str(words).split())[:400], sep="\t", flush=True)
@@ -174,6 +177,34 @@ def attack(caller, name):
     need(done.returncode == 0 and last[0].endswith(" attempts, 0 broken") and not last[0].startswith("0 "),
          f"{done.returncode} {done.stdout} {done.stderr}")
     return last[0]
+
+
+def inodes_are_apart(caller):
+    """A sandbox with watches and locks on what all are shown, another one and the host that open and try to lock the same."""
+    code = pathlib.Path("/kernels/escape/inodes.py").read_text()
+    # Without root the nodes in /dev are the host's, and the report says so.
+    places = SHOWN + (["/dev/null"] if caller.user == "root" else [])
+    look = ["run", "-l", "python", "-c", code, "--", "look", *places]
+    holder = subprocess.Popen(
+        caller.command("run", "-l", "python", "-c", code, "--", "hold", *places), env=caller.environment(), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        line = holder.stdout.readline()
+        need(line == "held\n", f"{line} {holder.stderr.read() if not line else ''}")
+        other = caller.run(*look)
+        need((other.returncode, other.stdout) == (0, "[]\n"), f"another sandbox: {other.stdout} {other.stderr}")
+        host = subprocess.run(["python3", "-c", code, "look", *places], capture_output=True, text=True, timeout=PATIENCE)
+        need(host.stdout == "[]\n", f"the host: {host.stdout} {host.stderr}")
+    finally:
+        events, complaint = holder.communicate("\n", timeout=PATIENCE)
+    need(events == "[]\n", f"it saw {events} {complaint}")
+
+
+def space_on_disk(caller):
+    """What is written to a space on disk is no memory of the sandbox."""
+    code = "head -c 100M /dev/zero > big && stat -f -c %T . && head -c 100M /dev/zero > more; echo $?"
+    done = caller.run("run", "--space", "disk", "--memory", "64M", "--disk", "160M", "-l", "bash", "-c", code)
+    need(done.returncode == 0 and done.stdout == "ext2/ext3\n1\n", f"{done.returncode} {done.stdout} {done.stderr}")
 
 
 def connect_outside():
@@ -358,6 +389,25 @@ def read(path):
         return b""
 
 
+def without_warmth():
+    """A run, and a context with a life of its own, where no interpreter can be warm."""
+    result = api("POST", "/v1/runs", {"language": "python", "code": "print(6 * 7)"})
+    need(result["stdout"] == "42\n", result)
+    kept = {}
+    context(kept)
+    api("DELETE", f"/v1/sandboxes/{kept['sandbox']}")
+
+
+def serves_without_root(caller):
+    """What an ordinary user's server can do; what it cannot it says at its start."""
+    server, name = Server(caller), f"{caller.name}/serve"
+    if not check(f"{name}/start", server.start):
+        return
+    check(f"{name}/run", without_warmth)
+    check(f"{name}/files", files)
+    check(f"{name}/end", lambda: leaves_nothing(server))
+
+
 def serves(caller):
     server, kept = Server(caller), {}
     if not check("serve/start", server.start):
@@ -423,14 +473,21 @@ def main(extent):
             strict(caller)
             check(f"{caller.name}/time", lambda: is_stopped_by_time(caller))
             check(f"{caller.name}/doctor", lambda: doctor(caller, works=True))
+        if extent != "short" or caller is root:
+            check(f"{caller.name}/inodes", lambda: inodes_are_apart(caller))
+        if caller is root:
+            check(f"{caller.name}/disk", lambda: space_on_disk(caller))
         if extent == "all":
             check(f"{caller.name}/matrix", lambda: matrix(caller))
+        if extent != "short":
             for name in ATTACKS:
                 check(f"{caller.name}/attack/{name}", lambda: attack(caller, name))
     connect_outside()
     for caller in everybody:
         check(f"{caller.name}/network", lambda: captured_network(caller))
     serves(root)
+    for caller in everybody[1:] if extent != "short" else []:
+        serves_without_root(caller)
     say("end", "ok")
 
 

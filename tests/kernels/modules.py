@@ -11,9 +11,9 @@ import pathlib
 import re
 import sys
 
-# The disk; the packet rules of a captured network; what a host beside ours may have: overlay, bridges' ends.
+# The disk; space on disk; the packet rules of a captured network; what a host beside ours may have: overlay, bridges' ends.
 WANTED = """
-    virtio_pci virtio_blk ext4 overlay dummy veth tun
+    virtio_pci virtio_blk ext4 loop overlay dummy veth tun
     nf_tables nf_tables_set nf_nat nft_chain_nat nft_ct nft_limit nft_connlimit nft_redir nft_compat
 """.split()
 

@@ -2,8 +2,8 @@
 
     run.py short|each|all CACHE BINARY [SERIES…]
 
-`short` boots two kernels, `each` every kernel with both kinds of control groups, `all` the same with every caller, the matrix
-of `doctor` and the attacks of tests/escape. CACHE has a folder for each series of kernels, as `scripts/kernels.sh fetch` leaves it. What `each`
+`short` boots two kernels, `each` every kernel with both kinds of control groups and the attacks of tests/escape, `all` the same
+with every caller and the matrix of `doctor`. CACHE has a folder for each series of kernels, as `scripts/kernels.sh fetch` leaves it. What `each`
 and `all` find goes to tests/results/kernels.json, of which README.md has the table (`table.py`); boots that were not asked
 for stay there as they were. Exit codes: 0 everything held, 1 something did not, 2 bad usage.
 """
@@ -34,7 +34,7 @@ LAYOUTS = ["v2", "hybrid"]
 
 PROGRAMS = """
     bash sh python3 setpriv unshare nsenter mount umount chroot mknod ip nft env cat cp head tail wc readlink sleep true ls id rm
-    mkdir touch seq tr sed grep stat dd newuidmap newgidmap timeout date
+    mkdir touch seq tr sed grep stat dd newuidmap newgidmap timeout date mke2fs
 """.split()
 
 # A boot may take this long beside other work; then it counts as lost.
@@ -70,7 +70,7 @@ def program(name):
 def make_disk(work, binary):
     """The root of the emulated machine: this machine's Python and tools, the binary, the checks."""
     root = work / "root"
-    for name in ("proc", "sys", "sys/fs/cgroup", "dev", "run", "tmp", "root", "etc", "mnt", "srv", "var", "home", "usr/bin", "usr/sbin",
+    for name in ("proc", "sys", "sys/fs/cgroup", "dev", "run", "tmp", "root", "etc", "mnt", "srv", "var", "var/tmp", "home", "usr/bin", "usr/sbin",
                  "usr/lib", "usr/lib64"):
         (root / name).mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "lib", "lib64"):
@@ -217,8 +217,14 @@ class Boot:
                 names += [f"{caller}/memory", f"{caller}/space"]
             if self.extent == "all" or caller == "root":
                 names += [f"{caller}/{check}" for check in ("strict", "time", "doctor")]
+            if caller == "root":
+                names += [f"{caller}/{check}" for check in ("score", "inodes", "disk")]
             if self.extent == "all":
-                names += [f"{caller}/matrix", *(f"{caller}/attack/{name}" for name in attacks())]
+                names.append(f"{caller}/matrix")
+            if self.extent != "short":
+                names += [f"{caller}/inodes", *(f"{caller}/attack/{name}" for name in attacks())]
+                if caller != "root":
+                    names += [f"{caller}/serve/{step}" for step in ("start", "run", "files", "end")]
         return names
 
     def may_be_missing(self, name, verdict):
@@ -238,7 +244,7 @@ class Boot:
             "series": self.series, "groups": self.groups, "release": told.get("kernel", ""),
             "starts": self.checks["starts"][0] == "ok", "checks": len(self.checks),
             "walls": {caller: told.get(f"{caller}/walls", "") for caller in self.callers() if not self.too_old},
-            "attacks": self.extent == "all" and not self.too_old, "says": told.get("root/doctor", ""),
+            "attacks": self.extent != "short" and not self.too_old, "matrix": self.extent == "all" and not self.too_old, "says": told.get("root/doctor", ""),
         }
 
 

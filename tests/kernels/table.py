@@ -24,12 +24,17 @@ def value(words, key):
     return found[1] if found else "-"
 
 
+def tried(boot):
+    named = [words for key, words in (("attacks", "the attacks"), ("matrix", "doctor's matrix")) if boot.get(key)]
+    return f", {' and '.join(named)} among them" if named else ""
+
+
 def row(boot):
     columns = [boot["release"], GROUPS[boot["groups"]]]
     if boot["starts"]:
         root = boot["walls"]["root"]
         landlock, missing = value(root, "landlock"), value(root, "missing")
-        held = f"{boot['checks']} checks held" + (", matrix and attacks among them" if boot["attacks"] else "")
+        held = f"{boot['checks']} checks held" + tried(boot)
         callers = ", ".join(CALLERS[caller] for caller in boot["walls"])
         columns += [callers, landlock, "nothing" if missing == "-" else missing.replace(",", ", "), held]
     else:

@@ -1,20 +1,17 @@
 //! What processes of a jail have from the processes that made it: no memory and no descriptor of the host's.
 
 use std::fs;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandstorm_agent::protocol::{FileTask, Task, ToAgent};
 
 use crate::Case;
-use crate::host::{Host, MARK, PYTHON, children, eventually, open_for_all, zygotes};
+use crate::host::{Host, MARK, PYTHON, children, eventually, zygotes};
 
 pub(crate) const CASES: &[Case] = &[
     ("no process of a jail has memory of its host", memory),
-    ("no process of a jail has a descriptor of its host, while others are opened", descriptors),
+    ("no process of a jail has a descriptor of its host", descriptors),
 ];
 
 /// A jail with one process of each kind: PID 1, a helper, a guest that waits, one that runs a program, and a program of the
@@ -74,32 +71,16 @@ fn count_marks(pid: i32) -> usize {
     said.trim().parse().unwrap_or_else(|_| panic!("{pid}: {said}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// One file is open when the launcher is forked and is not closed by an exec; another one is opened again and again by
-/// threads of the host while jails are made.
+/// One file is open when the launcher is forked, and nothing but the product's own care closes it. Files that the host opens
+/// later cannot come along: a process with threads may not fork, which `sandstorm_sys::fork` refuses and tests.
 fn descriptors(host: &mut Host) {
-    let racing = host.path("racing");
-    fs::write(&racing, "x").unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let threads: Vec<_> = (0..2)
-        .map(|_| {
-            let (stop, racing) = (Arc::clone(&stop), racing.clone());
-            std::thread::spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    let opened: Vec<OwnedFd> = (0..50).map(|_| open_for_all(&racing)).collect();
-                    drop(opened);
-                }
-            })
-        })
-        .collect();
     let marked = host.path("inherited");
     let named = |pid: i32, path: &Path| links(pid).iter().filter(|link| *link == path).count();
     assert!(named(host.launcher(), &marked) > 0, "the launcher is a copy of its host");
-    for round in 0..4 {
+    for round in 0..2 {
         let name = format!("round-{round}");
         for (kind, pid) in populated(host, &name) {
-            for path in [&racing, &marked] {
-                assert_eq!(named(pid, path), 0, "{kind} in {name} has {}", path.display());
-            }
+            assert_eq!(named(pid, &marked), 0, "{kind} in {name}");
         }
         let guest = host.guest(&name, "owner");
         for guest in [Some(guest), None] {
@@ -111,8 +92,6 @@ fn descriptors(host: &mut Host) {
         }
         host.kill(&name);
     }
-    stop.store(true, Ordering::Relaxed);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 /// What the descriptors of a process are.

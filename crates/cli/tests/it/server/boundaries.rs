@@ -40,12 +40,14 @@ fn no_sandbox_reaches_the_server() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut admin, &mut said).unwrap();
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    for network in [json!("none"), json!("open"), json!({ "allow": ["localhost", "127.0.0.0/8"] })] {
+    // A policy may name the inside. It opens nothing there: what a name leads to is judged when it is connected to.
+    let inside: Vec<String> = (["localhost", "ip:127.0.0.1", "ip:127.0.0.0/8", "ip:[::1]"].iter())
+        .map(ToString::to_string)
+        .chain([format!("ip:{}", operators.ip())])
+        .flat_map(|target| ports.map(|port| format!("{target}:{port}")))
+        .collect();
+    for network in [json!("none"), json!("open"), json!({ "allow": inside })] {
         let sandbox = server.post("/v1/sandboxes", &json!({ "network": network }));
-        // A policy that names the inside needs the operator's leave and may be refused as such.
-        if sandbox.status == 400 && network["allow"].is_array() {
-            continue;
-        }
         let path = format!("/v1/sandboxes/{}", sandbox.expect(201)["id"].as_str().unwrap());
         let said = server
             .post(&format!("{path}/exec"), &json!({ "language": "python", "code": code, "timeout": 300 }))

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::faults::kill;
 use super::instance::Server;
 use crate::support::{Who, eventually};
 
@@ -64,4 +65,30 @@ fn what_waits_ends_with_the_server() {
     // Without sandboxes and without a server the launcher goes as well, and nothing of it is left.
     eventually("everything is gone", || server.processes().is_empty());
     assert!(!all.is_empty());
+}
+
+/// The first processes of all its jails.
+fn agents(server: &Server) -> Vec<i32> {
+    let is_first = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        inside.is_some_and(|pids| pids.split_whitespace().skip(1).eq(["1"]))
+    };
+    server.processes().into_iter().filter(is_first).collect()
+}
+
+/// What waited died unseen, as by the kernel's hand when memory runs out. Its run goes to another sandbox.
+#[test]
+fn a_run_never_hears_that_a_waiting_sandbox_died() {
+    let server = Server::with(Who::Root, &[("SANDSTORM_POOL_PREFILL", "3")], &[]);
+    for round in 0..3 {
+        eventually("some wait", || figure(&server, "ready", "python") >= 2);
+        let dead = agents(&server);
+        assert!(dead.len() >= 2, "{dead:?}");
+        dead.into_iter().for_each(kill);
+        for run in 0..4 {
+            let told = python(&server, &format!("print({round}, {run})"));
+            assert_eq!(told["stdout"], format!("{round} {run}\n"), "{told}");
+        }
+    }
 }
