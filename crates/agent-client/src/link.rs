@@ -45,6 +45,8 @@ pub(crate) struct Link {
     outlets: Mutex<HashMap<u32, Outlets>>,
     /// Set once: by `Ready`, or by the reason why there will be none.
     pub(crate) state: watch::Sender<LinkState>,
+    /// Questions about the input of tasks that ended before the agent's answer came.
+    late: Mutex<HashMap<TaskId, VecDeque<Asked>>>,
     /// Turns of uploads.
     pub(crate) uploads: Semaphore,
     /// The protocol that the agent speaks, once it greeted.
@@ -116,10 +118,10 @@ impl Link {
     pub(crate) fn new(outbox: Outbox, most_held: u32) -> Self {
         let state = watch::Sender::new(LinkState::Starting);
         let guests = watch::Sender::new(Guests::new());
-        let (slots, held, outlets) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (slots, held, outlets, late) = Default::default();
         let uploads = Semaphore::new(UPLOADS);
         let version = AtomicU16::new(0);
-        Self { slots, held, most_held, outbox, guests, outlets, state, uploads, version }
+        Self { slots, held, most_held, outbox, guests, outlets, state, late, uploads, version }
     }
 
     /// The agent greeted in this version of the protocol.
@@ -135,20 +137,39 @@ impl Link {
         Ok(self.version.load(Ordering::Acquire) >= COUNTS_INPUT)
     }
 
-    /// Asks how much of a task's main input the agent has taken.
+    /// Asks how much of a task's main input the agent has taken. A task may have ended just before: what it took, it took.
     pub(crate) fn ask_taken(&self, id: TaskId, asked: Asked) -> Result<(), AgentError> {
-        self.slots().get_mut(&id).ok_or(AgentError::Gone)?.asked.push_back(asked);
-        self.say(&ToAgent::AskTaken { id, to: InputStream::Main })
+        let mut slots = self.slots();
+        match slots.get_mut(&id) {
+            Some(slot) => slot.asked.push_back(asked),
+            None => self.late().entry(id).or_default().push_back(asked),
+        }
+        drop(slots);
+        self.say(&ToAgent::AskTaken { id, to: InputStream::Main }).inspect_err(|_| drop(self.late().remove(&id)))
     }
 
     /// The agent's answer.
     pub(crate) fn taken(&self, id: TaskId, bytes: u64) -> Result<(), AgentError> {
-        let asked = match self.slots().get_mut(&id) {
+        let mut slots = self.slots();
+        let asked = match slots.get_mut(&id) {
             Some(slot) => slot.asked.pop_front(),
-            None => return Ok(()),
+            None => self.late_question(id),
         };
+        drop(slots);
         asked.ok_or(AgentError::Protocol("an answer without a question"))?.answer(bytes);
         Ok(())
+    }
+
+    fn late_question(&self, id: TaskId) -> Option<Asked> {
+        let mut late = self.late();
+        let asked = late.get_mut(&id)?.pop_front();
+        late.retain(|_, questions| !questions.is_empty());
+        asked
+    }
+
+    /// To be locked after the slots, where both are.
+    fn late(&self) -> MutexGuard<'_, HashMap<TaskId, VecDeque<Asked>>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends what waits for room, until the connection is over.
@@ -207,9 +228,13 @@ impl Link {
 
     /// Forgets a task. Whoever still waits to write to it hears that it is gone.
     pub(crate) fn remove(&self, id: TaskId) {
-        if let Some(slot) = self.slots().remove(&id) {
-            slot.gates.iter().for_each(|gate| gate.close());
+        let mut slots = self.slots();
+        let Some(slot) = slots.remove(&id) else { return };
+        if !slot.asked.is_empty() {
+            self.late().entry(id).or_default().extend(slot.asked);
         }
+        drop(slots);
+        slot.gates.iter().for_each(|gate| gate.close());
     }
 
     /// Passes an event on. A task that nobody listens to any more is not an error: its handle was dropped. One that says
@@ -286,6 +311,8 @@ impl Link {
         for slot in slots {
             slot.gates.iter().for_each(|gate| gate.close());
         }
+        let late = std::mem::take(&mut *self.late());
+        drop(late);
         // A handle that lies here would keep this link alive for ever.
         drop(self.take_held());
         self.outlets().clear();

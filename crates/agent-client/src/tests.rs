@@ -255,6 +255,30 @@ async fn input_is_delivered_when_the_agent_has_it_and_no_sooner() {
     assert_eq!(last.await.unwrap().unwrap_err().kind(), ErrorKind::Conflict);
 }
 
+/// A program that has what it needs may end before the agent is asked, and before its answer comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn input_that_a_program_took_before_its_end_is_delivered() {
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: VERSION, held: 0 });
+    let handle = client.start(Task::Connect { port: 1 }, Some([1; 16])).unwrap();
+    let input = input_of(&handle);
+    let task = handle.input.clone();
+    assert!(matches!(player.hear(), ToAgent::Start { .. }));
+    let asked_before = deliver(&input, "word");
+    assert_eq!(player.hear(), ASKED);
+    player.say(taken(0));
+    assert_eq!((player.hear(), player.hear()), (came(b"word"), ASKED));
+    drop(handle);
+    player.say(taken(4));
+    assert_eq!(asked_before.await.unwrap().unwrap(), Some(4));
+    let asked_after = tokio::spawn(async move { task.taken().await });
+    while player.hear() != ASKED {}
+    player.say(taken(4));
+    assert_eq!(asked_after.await.unwrap().unwrap(), 4);
+    player.say(taken(4));
+    breaks(&client, "an answer without a question").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn input_goes_on_where_the_agent_says_an_earlier_host_stopped() {
     let (mut player, client) = Player::start();

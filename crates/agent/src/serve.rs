@@ -3,7 +3,7 @@
 //! Messages come in on the control socket, children report by SIGCHLD, pipes become ready. Output is read only while
 //! the host has given credit for it and the socket is not backed up, so memory stays bounded whatever the programs do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::num::NonZero;
@@ -19,12 +19,15 @@ use rustix::thread::CapabilitySets;
 use crate::door::{self, Visit};
 use crate::frame::{self, Decoder};
 use crate::guest::Guests;
-use crate::protocol::{FromAgent, Init, Tag, Task, TaskId, ToAgent, VERSION};
+use crate::protocol::{FromAgent, Init, InputStream, Tag, Task, TaskId, ToAgent, VERSION};
 use crate::task::{self, Running};
 use sandstorm_sys::process::{Children, look_for_ended};
 
 /// Past this many unsent bytes, no more output is taken from programs.
 const BACKLOG: usize = 512 * 1024;
+
+/// Tasks that are gone and may still be asked about.
+const MOST_REMEMBERED: usize = 64;
 
 /// Gets what every agent needs before long, so that copies of this process have it.
 pub fn prepare() {
@@ -49,6 +52,7 @@ pub fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
         outbound: Vec::new(),
         init: None,
         tasks: BTreeMap::new(),
+        took: VecDeque::new(),
         guests: Guests::default(),
         only_greeted: true,
         abandoned: Vec::new(),
@@ -91,6 +95,8 @@ struct Agent {
     init: Option<Init>,
     /// Boxed: the map has room for several at once, and nearly always there is one.
     tasks: BTreeMap<TaskId, Box<Running>>,
+    /// What tasks that are gone took of their main input, for hosts that ask late.
+    took: VecDeque<(TaskId, u64)>,
     /// Interpreters that wait for a program.
     guests: Guests,
     /// Whether the present host has heard greetings alone: it takes descriptors as long as that is so.
@@ -150,7 +156,10 @@ impl Agent {
         if !self.tasks.is_empty() {
             let now = Instant::now();
             self.tasks.values_mut().for_each(|running| running.clear_away(now));
-            self.tasks.retain(|_, running| !running.is_over());
+            for (id, over) in self.tasks.extract_if(.., |_, running| running.is_over()) {
+                self.took.truncate(MOST_REMEMBERED - 1);
+                self.took.push_front((id, over.taken(InputStream::Main)));
+            }
         }
         Ok(self.control.is_some() || self.door.is_some())
     }
@@ -287,7 +296,10 @@ impl Agent {
                 None => Ok(()),
             },
             ToAgent::AskTaken { id, to } => {
-                let bytes = self.tasks.get(&id).map_or(0, |running| running.taken(to));
+                let bytes = match self.tasks.get(&id) {
+                    Some(running) => running.taken(to),
+                    None => self.took.iter().find(|(gone, _)| *gone == id).map_or(0, |(_, took)| *took),
+                };
                 self.say(&FromAgent::Taken { id, to, bytes })
             }
             ToAgent::Commit { id } => self.with(id, |t| t.commit()),
