@@ -97,7 +97,8 @@ impl Resident {
     }
 }
 
-fn strict_filter(config: &Config) -> bool {
+/// Whether programs get the strict filter of system calls.
+pub(crate) fn strict_filter(config: &Config) -> bool {
     config.system_calls == SystemCalls::Strict
 }
 

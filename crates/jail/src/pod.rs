@@ -33,6 +33,9 @@ pub const WORD: &str = "pod";
 
 const BUFFER: usize = 64 * 1024;
 
+/// The word of `pod join` that asks for the strict filter.
+const STRICT: &str = "strict";
+
 /// How often an agent is asked for again, and after which time, where there is one that does not live.
 const TURNS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -40,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// What it was told to do.
 #[derive(Debug, PartialEq, Eq)]
 enum Order {
-    /// Speak with the agent at this socket. One that has to be started gives its programs these limits.
+    /// Speak with the agent at this socket. One that has to be started gives its programs these limits and this filter.
     Join { socket: PathBuf, limits: Limits },
     /// Try whether an address can be reached.
     Reach { address: SocketAddr, within: Duration },
@@ -54,9 +57,11 @@ struct Limits {
     open_files: u64,
     /// Of each process by itself: the second line behind whoever counts for all of them.
     cpu_seconds: Option<u64>,
+    /// Programs get the strict filter of system calls.
+    strict_filter: bool,
 }
 
-/// `pod join SOCKET PROCESSES OPEN_FILES [CPU_SECONDS]`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
+/// `pod join SOCKET PROCESSES OPEN_FILES [CPU_SECONDS] [strict]`, `pod reach ADDRESS MILLISECONDS` or `pod count PATH`.
 pub fn main() -> ExitCode {
     // Programs of the container have the same user: the memory of what started them is closed to them all the same.
     if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
@@ -80,12 +85,18 @@ pub fn main() -> ExitCode {
 
 fn order(words: &[String]) -> Option<Order> {
     match words {
-        [word, socket, processes, open_files, cpu @ ..] if word == "join" && cpu.len() <= 1 => {
-            let limits = Limits {
-                processes: processes.parse().ok()?,
-                open_files: open_files.parse().ok()?,
-                cpu_seconds: cpu.first().map(|seconds| seconds.parse()).transpose().ok()?,
+        [word, socket, processes, open_files, more @ ..] if word == "join" => {
+            let (cpu, strict_filter) = match more {
+                [cpu @ .., last] if last == STRICT => (cpu, true),
+                cpu => (cpu, false),
             };
+            let cpu_seconds = match cpu {
+                [] => None,
+                [seconds] => Some(seconds.parse().ok()?),
+                _ => return None,
+            };
+            let (processes, open_files) = (processes.parse().ok()?, open_files.parse().ok()?);
+            let limits = Limits { processes, open_files, cpu_seconds, strict_filter };
             Some(Order::Join { socket: socket.into(), limits })
         }
         [word, address, within] if word == "reach" => {
@@ -196,7 +207,10 @@ fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::thread::set_no_new_privs(true)?;
     sandstorm_agent::prepare();
-    sandstorm_agent::serve(control, door)
+    let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    // A container in which it cannot be opened loses a preference and nothing else.
+    let score = sandstorm_agent::open_score().or_else(|_| null())?;
+    sandstorm_agent::serve(control, door, score)
 }
 
 /// What every program gets. The container's own user is the only one that it can be.
@@ -221,7 +235,7 @@ fn introduction(limits: &Limits) -> Init {
         version: VERSION,
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
-        filter: seccomp::payload(Arch::host(), false).bytes(),
+        filter: seccomp::payload(Arch::host(), limits.strict_filter).bytes(),
         rlimits: rlimits.into_iter().chain(cpu).map(|(limit, most)| (limit, most, most)).collect(),
     }
 }
@@ -268,8 +282,13 @@ mod tests {
 
     #[test]
     fn orders_are_read_strictly() {
-        for (line, cpu_seconds) in [("join /run/x 64 1024", None), ("join /run/x 64 1024 7", Some(7))] {
-            let limits = Limits { processes: 64, open_files: 1024, cpu_seconds };
+        for (line, cpu_seconds, strict_filter) in [
+            ("join /run/x 64 1024", None, false),
+            ("join /run/x 64 1024 7", Some(7), false),
+            ("join /run/x 64 1024 strict", None, true),
+            ("join /run/x 64 1024 7 strict", Some(7), true),
+        ] {
+            let limits = Limits { processes: 64, open_files: 1024, cpu_seconds, strict_filter };
             assert_eq!(words(line), Some(Order::Join { socket: "/run/x".into(), limits }));
         }
         let reach =
@@ -281,6 +300,9 @@ mod tests {
             "join /run/x 64",
             "join /run/x 64 1 x",
             "join /run/x 64 1 7 7",
+            "join /run/x 64 1 strict 7",
+            "join /run/x 64 1 strict strict",
+            "join /run/x 64 strict",
             "join /run/x -1 1",
             "reach h:1 5",
             "reach 10.0.0.1:443 0",
@@ -288,5 +310,17 @@ mod tests {
         ] {
             assert_eq!(words(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn programs_get_the_filter_that_was_asked_for() {
+        for (line, strict) in [("join /run/x 64 1024", false), ("join /run/x 64 1024 strict", true)] {
+            let Some(Order::Join { limits, .. }) = words(line) else { panic!("{line}") };
+            assert_eq!(introduction(&limits).filter, seccomp::payload(Arch::host(), strict).bytes());
+        }
+        assert_ne!(
+            seccomp::payload(Arch::host(), false).bytes(),
+            seccomp::payload(Arch::host(), true).bytes()
+        );
     }
 }

@@ -104,16 +104,22 @@ impl Claims {
 
     /// Whether a pod of the pool has the size that was told.
     pub(crate) fn check(&self, pod: &Pod) -> Result<()> {
-        let resources = walls::container(pod).and_then(|container| container.resources.as_ref());
-        let limits = resources.and_then(|resources| resources.limits.as_ref());
-        let limit = |name: &str| limits?.get(name).and_then(|quantity| milli(&quantity.0));
-        let memory = u128::from(self.pool.memory.as_u64()) * 1000;
-        if limit("cpu") == Some(self.pool.cpus.milli().into()) && limit("memory") == Some(memory) {
+        if has_size(&self.pool, pod) {
             return Ok(());
         }
         let message = "a pod of the warm pool has other limits than those that were configured";
         Err(Error::new(ErrorKind::Isolation, message).with("pool", &self.pool.name))
     }
+}
+
+/// Whether a pod has the limits of a pool. Files that lie in memory need room beside the memory of programs.
+fn has_size(pool: &WarmPool, pod: &Pod) -> bool {
+    let resources = walls::container(pod).and_then(|container| container.resources.as_ref());
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let limit = |name: &str| limits?.get(name).and_then(|quantity| milli(&quantity.0));
+    let space = if walls::writes_to_memory(pod) { pool.disk.as_u64() } else { 0 };
+    let memory = u128::from(pool.memory.as_u64().saturating_add(space)) * 1000;
+    limit("cpu") == Some(pool.cpus.milli().into()) && limit("memory") == Some(memory)
 }
 
 /// A quantity as Kubernetes writes it, in thousandths.
@@ -147,6 +153,25 @@ mod tests {
             memory: ByteSize::mib(512),
             disk: ByteSize::mib(512),
             network: NetworkPolicy::None,
+        }
+    }
+
+    #[test]
+    fn files_in_memory_have_room_beside_programs() {
+        let pod = |medium: &str, memory: &str| -> Pod {
+            let container = json!({
+                "name": "sandbox",
+                "resources": { "limits": { "cpu": "1", "memory": memory } },
+                "volumeMounts": [{ "name": "work", "mountPath": "/workspace" }],
+            });
+            let volume = json!({ "name": "work", "emptyDir": { "medium": medium } });
+            let spec = json!({ "containers": [container], "volumes": [volume] });
+            serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap()
+        };
+        for (medium, memory, fits) in
+            [("", "512Mi", true), ("", "1Gi", false), ("Memory", "512Mi", false), ("Memory", "1Gi", true)]
+        {
+            assert_eq!(has_size(&pool(), &pod(medium, memory)), fits, "{medium:?} {memory}");
         }
     }
 

@@ -179,7 +179,7 @@ impl Cluster {
         let spec =
             marks::spec_of(&pod.metadata).ok_or_else(|| senseless("what the pod is cannot be read"))?;
         let name = pod.metadata.name.clone().ok_or_else(|| senseless("a pod without a name"))?;
-        Ok(self.places.add(Living::new(*id, spec, name)))
+        Ok(self.places.add(Living::new(*id, spec, name, marks::is_strict(&pod.metadata))))
     }
 }
 

@@ -41,10 +41,13 @@ pub struct Config {
     pub node_labels: BTreeMap<String, String>,
     pub scratch: Scratch,
     pub enforced: Enforced,
+    /// Whether programs get the strict filter of system calls. A pod keeps the filter that it was made with.
+    pub strict_filter: bool,
     /// Addresses that no sandbox reaches, whatever its policy says.
     pub denied: Vec<IpNetwork>,
     /// Whether limits count as enforced that hold only roughly: processes are limited by the kernel but it is not told when
-    /// that ended a program, and the number of files is limited only by the memory that they take.
+    /// that ended a program, the number of files is limited only by the memory that they take, and programs may also have the
+    /// memory that an unfilled [`Scratch::Memory`] leaves.
     pub loose_limits: bool,
     /// A pool of agent-sandbox from which fitting sandboxes come.
     pub warm_pool: Option<WarmPool>,
@@ -75,6 +78,7 @@ impl Config {
             node_labels: BTreeMap::new(),
             scratch: Scratch::Memory,
             enforced: Enforced::No,
+            strict_filter: false,
             denied: Vec::new(),
             loose_limits: false,
             warm_pool: None,
@@ -117,7 +121,7 @@ impl Pull {
 /// Where a sandbox writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scratch {
-    /// In memory, as a local sandbox does: a full disk refuses more at once. It counts as the pod's memory.
+    /// In memory, as a local sandbox does: a full disk refuses more at once. The pod gets that memory beside its programs'.
     Memory,
     /// On the node's disk: a pod that writes too much is ended by the cluster some time later.
     Disk,

@@ -126,7 +126,8 @@ impl Cluster {
         match &self.claims {
             Some(pool) if claims => {
                 let labels = marks::labels(&self.config.owner, opts.id, tenant, spec, SystemTime::now());
-                pool.make(opts.id, labels, marks::annotations(spec), self.config.longest_life).await
+                let annotations = marks::annotations(spec, self.config.strict_filter);
+                pool.make(opts.id, labels, annotations, self.config.longest_life).await
             }
             _ => {
                 let pod = pod::pod(&self.config, spec, opts, tenant)?;
@@ -217,7 +218,7 @@ impl Cluster {
             pool.check(pod)?;
         }
         let name = pod.metadata.name.clone().ok_or_else(|| senseless("a pod without a name"))?;
-        let living = Living::new(id, spec.clone(), name);
+        let living = Living::new(id, spec.clone(), name, marks::is_strict(&pod.metadata));
         living.agent(self).await?;
         living.begin_counting(self).await?;
         if let Some(address) = network::tried(self.config.enforced, &spec.network)

@@ -28,9 +28,14 @@ const PUT: &str = "cd \"$1\" || exit 1; [ -x agent ] && exit 0; echo send; \
     cat > agent.$$ && chmod 755 agent.$$ && mv agent.$$ agent && exit 0; cat > /dev/null; exit 1";
 
 /// Connects to the agent of a pod.
-pub(crate) async fn join(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<AgentClient> {
+pub(crate) async fn join(
+    cluster: &Cluster,
+    pod: &str,
+    spec: &SandboxSpec,
+    strict_filter: bool,
+) -> Result<AgentClient> {
     step("put the agent into the pod", put(cluster, pod)).await?;
-    let agent = step("join the agent", attach(cluster, pod, spec)).await?;
+    let agent = step("join the agent", attach(cluster, pod, command(spec, strict_filter))).await?;
     step("hear from the agent", async { agent.ready().await.map_err(sandstorm_agent_client::lost) }).await?;
     // Nothing here outlives its connection: what an earlier one left is ended with its handles.
     agent.take_held().into_iter().for_each(|(_, handle)| handle.forget(true));
@@ -112,16 +117,8 @@ async fn put(cluster: &Cluster, pod: &str) -> Result<()> {
     }
 }
 
-async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<AgentClient> {
-    let params = AttachParams {
-        container: Some(CONTAINER.to_owned()),
-        stdin: true,
-        stdout: true,
-        stderr: false,
-        max_stdin_buf_size: Some(BUFFER),
-        max_stdout_buf_size: Some(BUFFER),
-        ..AttachParams::default()
-    };
+/// The command that joins the agent. An agent that it has to start gives its programs these limits and this filter.
+fn command(spec: &SandboxSpec, strict_filter: bool) -> Vec<String> {
     let mut command = vec![
         format!("{AGENT_DIR}/agent"),
         "pod".to_owned(),
@@ -131,6 +128,20 @@ async fn attach(cluster: &Cluster, pod: &str, spec: &SandboxSpec) -> Result<Agen
         spec.limits.open_files.to_string(),
     ];
     command.extend(spec.limits.cpu_time.map(|time| time.as_secs().to_string()));
+    command.extend(strict_filter.then(|| "strict".to_owned()));
+    command
+}
+
+async fn attach(cluster: &Cluster, pod: &str, command: Vec<String>) -> Result<AgentClient> {
+    let params = AttachParams {
+        container: Some(CONTAINER.to_owned()),
+        stdin: true,
+        stdout: true,
+        stderr: false,
+        max_stdin_buf_size: Some(BUFFER),
+        max_stdout_buf_size: Some(BUFFER),
+        ..AttachParams::default()
+    };
     let running = cluster.pods.exec(pod, command, &params).await.map_err(refused)?;
     connect(running, &cluster.tasks)
         .map_err(|error| Error::new(ErrorKind::Internal, "no socket could be made").with_source(error))
@@ -194,4 +205,25 @@ pub(crate) async fn reaches(
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_is_told_limits_and_filter() {
+        let told = |cpu_time: Option<Duration>, strict_filter| {
+            let mut spec = SandboxSpec::default();
+            spec.limits.cpu_time = cpu_time;
+            command(&spec, strict_filter)[1..].join(" ")
+        };
+        let plain = "pod join /run/sandstorm-door/agent.sock 256 1024";
+        let seven = Some(Duration::from_secs(7));
+        assert_eq!((told(None, false), told(None, true)), (plain.to_owned(), format!("{plain} strict")));
+        assert_eq!(
+            (told(seven, false), told(seven, true)),
+            (format!("{plain} 7"), format!("{plain} 7 strict"))
+        );
+    }
 }

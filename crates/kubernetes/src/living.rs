@@ -22,6 +22,8 @@ pub(crate) struct Living {
     pub(crate) spec: SandboxSpec,
     /// The name of its pod.
     pub(crate) pod: String,
+    /// Whether programs get the strict filter of system calls.
+    strict_filter: bool,
     /// The connection of the moment. Made when it is needed, and again when it was lost.
     agent: tokio::sync::Mutex<Option<AgentClient>>,
     /// Set while we end it ourselves.
@@ -36,11 +38,12 @@ pub(crate) struct Living {
 }
 
 impl Living {
-    pub(crate) fn new(id: SandboxId, spec: SandboxSpec, pod: String) -> Arc<Self> {
+    pub(crate) fn new(id: SandboxId, spec: SandboxSpec, pod: String, strict_filter: bool) -> Arc<Self> {
         Arc::new(Self {
             id,
             spec,
             pod,
+            strict_filter,
             agent: tokio::sync::Mutex::default(),
             ending: AtomicBool::new(false),
             ended: watch::Sender::new(None),
@@ -61,8 +64,8 @@ impl Living {
                 .with("sandbox", self.id)
                 .with("reason", ended.reason));
         }
-        let agent =
-            join::join(cluster, &self.pod, &self.spec).await.map_err(|e| e.with("sandbox", self.id))?;
+        let joined = join::join(cluster, &self.pod, &self.spec, self.strict_filter).await;
+        let agent = joined.map_err(|e| e.with("sandbox", self.id))?;
         Ok(present.insert(agent).clone())
     }
 

@@ -17,6 +17,7 @@ const EXPIRES: &str = "sandstorm.sandbox.users.io/expires";
 pub(crate) const NETWORK: &str = "sandstorm.sandbox.users.io/network";
 pub(crate) const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "sandstorm");
 const SPEC: &str = "sandstorm.sandbox.users.io/spec";
+const SYSTEM_CALLS: (&str, &str) = ("sandstorm.sandbox.users.io/system-calls", "strict");
 
 /// The name of a sandbox's pod and claim.
 pub(crate) fn name_of(id: SandboxId) -> String {
@@ -59,9 +60,11 @@ pub(crate) fn labels(
     .into()
 }
 
-pub(crate) fn annotations(spec: &SandboxSpec) -> BTreeMap<String, String> {
+/// What the sandbox was wanted to be, and which filter of system calls its programs get.
+pub(crate) fn annotations(spec: &SandboxSpec, strict_filter: bool) -> BTreeMap<String, String> {
     let spec = serde_json::to_string(spec).unwrap_or_default();
-    [(SPEC.to_owned(), spec)].into()
+    let filter = strict_filter.then(|| (SYSTEM_CALLS.0.to_owned(), SYSTEM_CALLS.1.to_owned()));
+    [(SPEC.to_owned(), spec)].into_iter().chain(filter).collect()
 }
 
 /// Which sandbox of this owner it is.
@@ -89,6 +92,12 @@ pub(crate) fn spec_of(meta: &ObjectMeta) -> Option<SandboxSpec> {
     serde_json::from_str(meta.annotations.as_ref()?.get(SPEC)?).ok()
 }
 
+/// Whether programs of the pod get the strict filter. Its agent may outlive a change of the configuration, so the pod decides.
+pub(crate) fn is_strict(meta: &ObjectMeta) -> bool {
+    let (name, strict) = SYSTEM_CALLS;
+    meta.annotations.as_ref().and_then(|all| all.get(name)).is_some_and(|word| word == strict)
+}
+
 pub(crate) fn expiry_of(meta: &ObjectMeta) -> Option<SystemTime> {
     let seconds = meta.labels.as_ref()?.get(EXPIRES)?.parse().ok().filter(|seconds| *seconds > 0)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
@@ -102,7 +111,7 @@ mod tests {
         let (spec, now) = (SandboxSpec::default(), SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
         ObjectMeta {
             labels: Some(labels(owner, id, TenantId::LOCAL, &spec, now)),
-            annotations: Some(annotations(&spec)),
+            annotations: Some(annotations(&spec, true)),
             ..ObjectMeta::default()
         }
     }
@@ -114,6 +123,8 @@ mod tests {
         assert_eq!(id_of(&owner, &meta), Some(id));
         assert_eq!(id_of(&"another".parse().unwrap(), &meta), None);
         assert_eq!(spec_of(&meta), Some(SandboxSpec::default()));
+        let standard = Some(annotations(&SandboxSpec::default(), false));
+        assert!(is_strict(&meta) && !is_strict(&ObjectMeta { annotations: standard, ..meta.clone() }));
         assert_eq!(expiry_of(&meta), Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1300)));
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn pod(
     opts: &CreateOptions,
     tenant: TenantId,
 ) -> Result<Pod> {
-    let annotations = marks::annotations(spec);
+    let annotations = marks::annotations(spec, config.strict_filter);
     if annotations.values().map(String::len).sum::<usize>() > MOST_ANNOTATION {
         let message = "the variables of the sandbox are too long to be kept with its pod";
         return Err(Error::new(ErrorKind::InvalidRequest, message).with_not_started());
@@ -154,14 +154,17 @@ fn context(user: Option<i64>) -> Value {
     })
 }
 
+/// The kernel charges files in memory to the container that writes them: the container gets that memory on top of its
+/// programs', so that a full file system ends none of them. It is requested as well, because full sandboxes really use it.
 fn resources(config: &Config, spec: &SandboxSpec) -> Value {
-    let on_disk = match config.scratch {
-        Scratch::Memory => 0,
-        Scratch::Disk => spec.limits.disk.as_u64(),
+    let space = spec.limits.disk.as_u64();
+    let (in_memory, on_disk) = match config.scratch {
+        Scratch::Memory => (space, 0),
+        Scratch::Disk => (0, space),
     };
     json!({
         "cpu": format!("{}m", spec.limits.cpus.milli()),
-        "memory": spec.limits.memory.as_u64().to_string(),
+        "memory": spec.limits.memory.as_u64().saturating_add(in_memory).to_string(),
         "ephemeral-storage": on_disk.saturating_add(OWN_STORAGE).to_string(),
     })
 }
@@ -214,6 +217,15 @@ mod tests {
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
         assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
         assert_eq!(container["resources"]["limits"], container["resources"]["requests"]);
+        let limits = SandboxSpec::default().limits;
+        assert_eq!(
+            pod["metadata"]["annotations"].as_object().unwrap().len(),
+            1,
+            "the strict filter is not asked for"
+        );
+        let both = limits.memory.as_u64() + limits.disk.as_u64();
+        assert_eq!(container["resources"]["limits"]["memory"], both.to_string(), "files lie in memory");
+        assert_eq!(of_pod["volumes"][2]["emptyDir"]["sizeLimit"], limits.disk.as_u64().to_string());
         for absent in ["hostNetwork", "hostPID", "hostIPC", "runtimeClassName", "hostUsers"] {
             assert!(of_pod.get(absent).is_none(), "{absent}");
         }
@@ -245,6 +257,7 @@ mod tests {
             config.runtime_class = Some("gvisor".to_owned());
             config.scratch = Scratch::Disk;
             config.user_namespaces = true;
+            config.strict_filter = true;
             spec.limits.memory = ByteSize::mib(64);
             spec.limits.disk = ByteSize::mib(1);
             spec.template = Template::Image("busybox".to_owned());
@@ -254,8 +267,9 @@ mod tests {
         assert_eq!(pod["spec"]["runtimeClassName"], "gvisor");
         assert_eq!(pod["spec"]["hostUsers"], false);
         assert_eq!(pod["spec"]["activeDeadlineSeconds"], 330);
+        assert_eq!(pod["metadata"]["annotations"]["sandstorm.sandbox.users.io/system-calls"], "strict");
         assert_eq!(container["image"], "busybox");
-        assert_eq!(container["resources"]["limits"]["memory"], "67108864");
+        assert_eq!(container["resources"]["limits"]["memory"], "67108864", "files lie on the disk");
         assert_eq!(container["resources"]["limits"]["cpu"], "1000m");
         assert_eq!(container["resources"]["limits"]["ephemeral-storage"], (65 << 20).to_string());
     }

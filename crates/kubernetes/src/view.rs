@@ -46,15 +46,19 @@ fn state(pod: &Pod) -> State {
 
 /// The limits that hold as they do locally.
 pub(crate) fn exact_limits(config: &Config) -> LimitSet {
-    let always =
-        [LimitName::Wall, LimitName::Cpus, LimitName::Memory, LimitName::OpenFiles, LimitName::Output];
-    let disk = [LimitName::Disk].into_iter().filter(|_| config.scratch == Scratch::Memory);
-    always.into_iter().chain(disk).collect()
+    let always = [LimitName::Wall, LimitName::Cpus, LimitName::OpenFiles, LimitName::Output];
+    // In memory both have one limit together, and the file system alone keeps to its part of it.
+    let by_scratch = match config.scratch {
+        Scratch::Memory => LimitName::Disk,
+        Scratch::Disk => LimitName::Memory,
+    };
+    always.into_iter().chain([by_scratch]).collect()
 }
 
 /// The limits that count: those that hold only roughly where the operator lets them.
 pub(crate) fn limits(config: &Config) -> LimitSet {
-    let loose = [LimitName::Disk, LimitName::Processes, LimitName::Inodes, LimitName::CpuTime];
+    let loose =
+        [LimitName::Memory, LimitName::Disk, LimitName::Processes, LimitName::Inodes, LimitName::CpuTime];
     let loose = loose.into_iter().filter(|_| config.loose_limits);
     loose.fold(exact_limits(config), LimitSet::with)
 }

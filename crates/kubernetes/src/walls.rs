@@ -17,6 +17,9 @@ use crate::{marks, network, view};
 /// Refuses a pod that is less than one of ours should be.
 pub(crate) fn check(config: &Config, pod: &Pod) -> Result<()> {
     let lacking = match parts(pod) {
+        _ if config.strict_filter && !marks::is_strict(&pod.metadata) => {
+            Some("the strict filter of system calls")
+        }
         Some((spec, container)) => missing(config, spec, container),
         None => Some("a container of the name `sandbox`"),
     };
@@ -29,6 +32,18 @@ pub(crate) fn check(config: &Config, pod: &Pod) -> Result<()> {
 /// The container in which everything runs.
 pub(crate) fn container(pod: &Pod) -> Option<&Container> {
     parts(pod).map(|(_, container)| container)
+}
+
+/// Whether what programs write lies in memory, which the kernel charges to their container.
+pub(crate) fn writes_to_memory(pod: &Pod) -> bool {
+    let Some((spec, container)) = parts(pod) else { return false };
+    let in_memory = |name: &str| {
+        let volume = spec.volumes.iter().flatten().find(|volume| volume.name == name);
+        let medium = volume.and_then(|volume| volume.empty_dir.as_ref()?.medium.as_deref());
+        medium == Some("Memory")
+    };
+    let mut mounts = container.volume_mounts.iter().flatten();
+    mounts.any(|mount| mount.mount_path == "/workspace" && in_memory(&mount.name))
 }
 
 fn parts(pod: &Pod) -> Option<(&PodSpec, &Container)> {
@@ -124,8 +139,9 @@ pub(crate) fn report(config: &Config, wanted: &SandboxSpec, pod: &Pod) -> Walls 
     let bounding = if keeps_no_capabilities(own) { 0 } else { u64::MAX };
     walls.caps = CapsWall { effective: 0, permitted: 0, bounding };
     walls.nnp = own.and_then(|own| own.allow_privilege_escalation) == Some(false);
+    let filter = if marks::is_strict(&pod.metadata) { "payload-strict" } else { "payload" };
     walls.seccomp = seccomp(spec, own)
-        .map(|profile| SeccompWall { profile: format!("{profile}, payload"), hash: String::new() });
+        .map(|profile| SeccompWall { profile: format!("{profile}, {filter}"), hash: String::new() });
     walls.cgroup =
         CgroupWall { controllers: vec!["cpu".to_owned(), "memory".to_owned()], ..CgroupWall::default() };
     walls.proc = if walls.pidns { ProcWall::Own } else { ProcWall::Host };
@@ -149,6 +165,7 @@ fn limits(config: &Config, wanted: &SandboxSpec) -> LimitsWall {
         LimitName::ALL.into_iter().filter(asked).partition(|name| enforced.contains(*name));
     let missing = loose.into_iter().map(|name| {
         let reason = match name {
+            LimitName::Memory => "programs may also have what the unfilled writable space leaves",
             LimitName::Inodes => "only the room that files take is limited",
             LimitName::Processes => "it holds, but it is not told when a program meets it",
             LimitName::CpuTime => "each process by itself, and all of them by what the pod counts",

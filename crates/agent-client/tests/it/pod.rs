@@ -46,10 +46,15 @@ impl Place {
 
     /// Joins; the process that passes everything on comes along.
     async fn join(&self) -> (AgentClient, Child) {
+        self.join_with(&[]).await
+    }
+
+    async fn join_with(&self, more: &[&str]) -> (AgentClient, Child) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let theirs = OwnedFd::from(theirs);
         let relay = self
             .command(&["join", self.socket().to_str().unwrap(), "64", "256"])
+            .args(more)
             .stdin(Stdio::from(theirs.try_clone().unwrap()))
             .stdout(Stdio::from(theirs))
             .spawn()
@@ -104,6 +109,19 @@ async fn programs_run_behind_walls() {
     assert_eq!((out.as_str(), ended), ("hi\n256\n1\n", Some(Ending::Code(3))));
     end(&agent).await;
     assert!(wait(relay).await.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_have_the_system_calls_that_were_chosen() {
+    for (chosen, said) in [("", "had\n"), ("strict", "refused\n")] {
+        let place = Place::new();
+        let more: Vec<_> = chosen.split_whitespace().collect();
+        let (agent, _relay) = place.join_with(&more).await;
+        let lock = place.0.path().join("lock");
+        let line = format!("flock {} true 2> /dev/null && echo had || echo refused", lock.display());
+        assert_eq!(run(&agent, &line).await.0, said, "{chosen:?}");
+        end(&agent).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,6 +18,7 @@ use sandstorm_router::{CanaryRules, Objective, RouteRequest, Weights};
 use sandstorm_types::{Enforcement, IpNetwork, SandboxSpec};
 
 use super::Home;
+use crate::local;
 
 /// Makes the way to a provider of one kind. It is asked when a server starts, and again until the provider answers.
 type Connector = fn(&Wanted) -> anyhow::Result<Connect>;
@@ -47,6 +48,8 @@ pub(super) struct Wanted {
     pub(super) owner: String,
     /// What no sandbox reaches, whatever its policy says, as far as the provider can be told.
     pub(super) denied: Vec<IpNetwork>,
+    /// Whether programs get the strict filter of system calls, where the provider can be told.
+    pub(super) strict_filter: bool,
 }
 
 /// The providers that the configuration switches on beside this machine, each with its key and checked: a way to it could
@@ -68,6 +71,7 @@ pub(super) fn wanted(loaded: &Loaded) -> anyhow::Result<Vec<Wanted>> {
             key: key.map(|secret| secret.expose_secret().to_owned()),
             owner: NO_OWNER.to_owned(),
             denied: denied.clone(),
+            strict_filter: local::strict_filter(config),
         };
         drop(one.connect().with_context(place)?);
         all.push(one);

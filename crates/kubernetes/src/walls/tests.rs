@@ -109,6 +109,24 @@ fn a_network_counts_as_tried_only_if_it_was() {
     assert!(!misses_net("8.8.8.8:443", json!("none")) && misses_net("10.96.0.1:443", json!("open")));
 }
 
+/// A pod keeps its filter when the configuration changes.
+#[test]
+fn the_report_names_the_filter_of_the_pod() {
+    let (wanted, opts) = (SandboxSpec::default(), sandstorm_provider::CreateOptions::default());
+    let with = |strict_filter| Config { strict_filter, ..config() };
+    for (strict_filter, named) in
+        [(false, "RuntimeDefault, payload"), (true, "RuntimeDefault, payload-strict")]
+    {
+        let tenant = sandstorm_types::TenantId::LOCAL;
+        let made = crate::pod::pod(&with(strict_filter), &wanted, &opts, tenant).unwrap();
+        for config in [with(false), with(true)] {
+            assert_eq!(report(&config, &wanted, &made).seccomp.unwrap().profile, named);
+            let weaker = config.strict_filter && !strict_filter;
+            assert_eq!(check(&config, &made).is_err(), weaker, "{named}");
+        }
+    }
+}
+
 #[test]
 fn the_report_claims_what_the_pod_says_and_names_the_rest() {
     let (id, wanted) = (SandboxId::random(), SandboxSpec::default());
@@ -126,7 +144,11 @@ fn the_report_claims_what_the_pod_says_and_names_the_rest() {
     let missing: Vec<_> = walls.missing.iter().map(|wall| wall.name.as_str()).collect();
     assert_eq!(missing, ["cgroupns", "pivot", "landlock", "cgroup", "userns", "net"]);
     let missing: Vec<_> = walls.limits.missing.iter().map(|limit| limit.name).collect();
-    assert_eq!(missing, [LimitName::Processes, LimitName::Inodes]);
+    assert_eq!(missing, [LimitName::Memory, LimitName::Processes, LimitName::Inodes]);
+    config.scratch = crate::config::Scratch::Disk;
+    let on_disk = report(&config, &wanted, &made).limits;
+    let missing: Vec<_> = on_disk.missing.iter().map(|limit| limit.name).collect();
+    assert_eq!(missing, [LimitName::Processes, LimitName::Disk, LimitName::Inodes]);
     // A pod that says less has less.
     let bare =
         report(&config, &wanted, &pod(&json!({ "containers": [{ "name": "sandbox" }], "hostPID": true })));

@@ -87,7 +87,7 @@ mod tests {
         let settings = ProviderSettings { kind: ProviderKind::E2b, options, ..ProviderSettings::default() };
         let (key, owner) = (Some("e2b_0".to_owned()), "abc".to_owned());
         let (name, denied) = ("cloud".to_owned(), Vec::new());
-        config(&Wanted { name, settings, key, owner, denied })
+        config(&Wanted { name, settings, key, owner, denied, strict_filter: false })
     }
 
     #[test]

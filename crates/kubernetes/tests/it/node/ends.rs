@@ -8,7 +8,7 @@ use sandstorm_kubernetes::{KubernetesProvider, Pull};
 use sandstorm_provider::{
     CreateOptions, EndCause, ExecEvent, ExecRequest, Provider, ProviderEvent, ProviderExt,
 };
-use sandstorm_types::{ErrorKind, LimitName, Retry, State};
+use sandstorm_types::{ByteSize, ErrorKind, LimitName, Retry, State};
 
 use super::{PYTHON, sandbox, tell, world};
 use crate::world::{cx, spec};
@@ -99,6 +99,26 @@ async fn an_image_that_cannot_be_had_is_told_before_the_time_is_over() {
         assert!(begin.elapsed() < Duration::from_secs(45), "{error}");
         assert_eq!(world.pod_count().await, 0, "the pod is left");
     }
+}
+
+/// Files lie in memory beside that of programs, and neither ends the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-k8s"]
+async fn a_full_disk_ends_nothing_and_memory_still_ends_programs() {
+    let world = world().await;
+    let provider = world.provider().await;
+    let mut wanted = spec();
+    (wanted.limits.memory, wanted.limits.disk) = (ByteSize::mib(64), ByteSize::mib(128));
+    let id = provider.create(&cx(), &wanted, CreateOptions::default()).await.unwrap().id;
+    for line in ["head -c 200M /dev/zero > full && echo fits || echo full", "echo full"] {
+        let done = provider.exec_collect(&cx(), &id, ExecRequest::shell(line)).await.unwrap();
+        assert_eq!((done.end.cause, &done.stdout[..]), (EndCause::Program, &b"full\n"[..]), "{line}");
+    }
+    assert!(provider.get(&cx(), &id).await.unwrap().state.is_ready());
+    let greedy = ExecRequest::shell("x=0123456789abcdef; while :; do x=$x$x; done");
+    let ended = provider.exec_collect(&cx(), &id, greedy).await.unwrap();
+    assert_eq!(ended.end.cause, EndCause::Limit(LimitName::Memory));
+    provider.destroy(&cx(), &id).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
