@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use sandstorm_jail::launcher::deputy::Deputy;
-use sandstorm_jail::launcher::{Ended, GuestId, Launched, Refusal, Request, TransplantReport, resident};
+use sandstorm_jail::launcher::{
+    Ended, GuestId, Launched, Refusal, RefusalKind, Request, TransplantReport, resident,
+};
 use sandstorm_jail::{JailSpec, OnMemory, cgroup::Counters};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -40,6 +42,20 @@ pub(crate) enum LauncherError {
     Silent,
     #[error("{}", .0.message)]
     Refused(Refusal),
+}
+
+impl LauncherError {
+    /// Whether the refusal of a guest tells against its zygote. Most tell of the jail that the guest was for, which its
+    /// tenant can end, fill or stop at any moment.
+    pub(crate) fn is_failure_of_the_zygote(&self) -> bool {
+        match self {
+            Self::Gone | Self::Away | Self::Silent => false,
+            Self::Refused(refusal) => match refusal.kind {
+                RefusalKind::Host | RefusalKind::Isolation => true,
+                RefusalKind::Capacity | RefusalKind::Gone | RefusalKind::Forbidden => false,
+            },
+        }
+    }
 }
 
 /// A jail that was made.

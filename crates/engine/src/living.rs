@@ -179,7 +179,7 @@ impl Living {
     /// again: what begins there then is no different from what begins elsewhere.
     pub(crate) fn joinable(&self) -> Option<&Joinable> {
         if let (None, Some(owner)) = (self.joinable.get(), &self.owner) {
-            let later = self.zygotes.for_anything().map(|zygote| Joinable::of(zygote, owner.clone()));
+            let later = self.zygotes.for_anything(owner).map(|zygote| Joinable::of(zygote, owner.clone()));
             later.map(|joinable| self.joinable.set(joinable));
         }
         self.joinable.get()
@@ -342,4 +342,4 @@ pub(crate) fn usage_of(counters: &Counters) -> Usage {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

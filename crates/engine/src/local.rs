@@ -183,7 +183,8 @@ impl LocalProvider {
     pub fn keep_ready(&self, tenant: TenantId, spec: &SandboxSpec, options: &CreateOptions, count: usize) {
         if let (Some(pool), Ok(())) = (&self.pool, self.admits(spec)) {
             let jail = self.planner.kind(spec, options);
-            let zygote = options.expects.as_ref().and_then(|expected| self.maker.zygotes.choose(expected));
+            let (zygotes, owner) = (&self.maker.zygotes, tenant.to_string());
+            let zygote = options.expects.as_ref().and_then(|expected| zygotes.choose(expected, &owner));
             let zygote = zygote.map(|zygote| zygote.name.as_str());
             pool.pin(&Arc::new(Key::new(tenant, jail, zygote)), count);
         }

@@ -38,6 +38,10 @@ pub enum JailError {
     Frozen,
     #[error("guests cannot be put into that jail")]
     NotJoinable,
+    #[error("no guest can come into the jail: {0}")]
+    Closed(String),
+    #[error("no guest can be had now: {0}")]
+    Crowded(String),
     #[error("no guest can be had: {0}")]
     NoGuest(String),
     #[error("the guest cannot be copied: {0}")]

@@ -1,5 +1,6 @@
 //! A guest interpreter for a program: one that waits, or one that is put into the sandbox now.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,19 @@ impl Way {
     }
 }
 
+/// Whether a program is a context of a sandbox that can be forked. Where zygotes are promised it runs in a guest only.
+pub(super) fn is_to_be_forkable(living: &Living, program: &Program) -> bool {
+    program.side_channel && living.journals.is_some()
+}
+
+/// The refusal of a context that could not be forked.
+pub(super) fn not_forkable(living: &Living, why: &dyn Display) -> Error {
+    let what = "an interpreter that can be forked is not to be had now";
+    Error::new(ErrorKind::Capacity, format!("{what}: {why}"))
+        .with("sandbox", living.id)
+        .with_retry_after(ASK_AGAIN)
+}
+
 /// Finds a guest for a program that one can run. Most programs begin without one when that is quicker. A context does not:
 /// only in a guest is it what its sandbox promises, one that can be forked.
 pub(super) async fn for_program(
@@ -59,26 +73,31 @@ pub(super) async fn for_program(
     program: &Program,
     tasks: &Tasks,
 ) -> Result<Option<(WaitingGuest, Way)>> {
-    let fitting = living.joinable().filter(|joinable| warm::fits(program, &joinable.interpreter));
+    let forkable = is_to_be_forkable(living, program);
+    let joinable = living.joinable();
+    if joinable.is_none() && forkable && living.owner.is_some() && is_promised(living, program) {
+        return Err(not_forkable(living, &"warm interpreters of this tenant failed lately"));
+    }
+    let fitting = joinable.filter(|joinable| warm::fits(program, &joinable.interpreter));
     let Some(joinable) = fitting else { return Ok(None) };
     if let Some(guest) = living.take_guest() {
         return Ok(Some((guest, Way::Pooled)));
     }
-    let joined = match program.side_channel && living.journals.is_some() {
+    let joined = match forkable {
         false => join(living, joinable, program.side_channel, tasks).await.ok(),
         true => match join(living, joinable, true, tasks).await {
             Ok(guest) => Some(guest),
-            // Where nobody gets one any more, nothing of the kind is promised.
-            Err(_) if !living.zygotes.works(&joinable.zygote) => None,
-            Err(why) => {
-                let what = "an interpreter that can be forked is not to be had now";
-                return Err(Error::new(ErrorKind::Capacity, format!("{what}: {why}"))
-                    .with("sandbox", living.id)
-                    .with_retry_after(ASK_AGAIN));
-            }
+            Err(why) if is_promised(living, program) => return Err(not_forkable(living, &why)),
+            // The server does not say any more that it can fork contexts.
+            Err(_) => None,
         },
     };
     Ok(joined.map(|guest| (guest, Way::Joined)))
+}
+
+/// Whether the server says that it can fork a context that runs this program.
+fn is_promised(living: &Living, program: &Program) -> bool {
+    living.zygotes.promised().iter().any(|zygote| warm::fits(program, &zygote.interpreter))
 }
 
 /// Has a guest put into the sandbox. One that comes too late, or for nobody, is dismissed.
@@ -130,10 +149,13 @@ enum NoGuest {
 
 async fn put(living: &Living) -> std::result::Result<WaitingGuest, NoGuest> {
     let joinable = living.joinable().ok_or(NoGuest::NotJoinable)?;
-    let joined = living.launcher.join(&living.jail, &joinable.zygote, &joinable.owner, None).await;
-    if let Err(LauncherError::Refused(refusal)) = &joined {
+    let (zygote, owner) = (living.zygotes.in_place_of(&joinable.zygote), &joinable.owner);
+    let joined = living.launcher.join(&living.jail, zygote, owner, None).await;
+    if let Err(error @ LauncherError::Refused(_)) = &joined {
         living.note_refused_guest();
-        living.zygotes.failed(&joinable.zygote, &refusal.message);
+        if error.is_failure_of_the_zygote() {
+            living.zygotes.failed(zygote, owner, &error.to_string());
+        }
     }
     let guest = joined?;
     let ready = tokio::time::timeout(READY_WITHIN, living.agent.guest_ready(guest.number)).await;
@@ -145,8 +167,102 @@ async fn put(living: &Living) -> std::result::Result<WaitingGuest, NoGuest> {
             return Err(NoGuest::Stuck);
         }
     };
-    living.zygotes.worked(&joinable.zygote, &joinable.owner);
+    living.zygotes.worked(zygote, owner);
     // From here on nobody else takes it.
     living.agent.take_guest(guest.number);
     Ok(guest)
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_jail::launcher::{RefusalKind, ZygoteConfig};
+
+    use super::*;
+    use crate::living::tests::World;
+    use crate::pool::Zygotes;
+
+    const PYTHON: &str = "/usr/bin/python3";
+
+    fn zygotes() -> Arc<Zygotes> {
+        let python = ZygoteConfig {
+            name: "python".to_owned(),
+            interpreter: PYTHON.into(),
+            preload: Vec::new(),
+            known: Vec::new(),
+        };
+        Arc::new(Zygotes::new(vec![python]))
+    }
+
+    /// A sandbox whose execs are written down.
+    fn sandbox(zygotes: &Arc<Zygotes>) -> World {
+        let mut world = World::with(Arc::clone(zygotes), Some("me"));
+        Arc::get_mut(&mut world.living).unwrap().journals = Some("/nowhere".into());
+        world
+    }
+
+    fn context() -> Program {
+        let env = [
+            ("PYTHONDONTWRITEBYTECODE", "1"),
+            ("PYTHONUNBUFFERED", "1"),
+            ("PYTHONUTF8", "1"),
+            ("LANG", "C.UTF-8"),
+        ];
+        Program {
+            argv: vec![PYTHON.to_owned(), "kernel.py".to_owned()],
+            env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+            side_channel: true,
+            ..Program::default()
+        }
+    }
+
+    async fn begin(world: &World, program: &Program) -> Result<Option<(WaitingGuest, Way)>> {
+        for_program(&world.living, program, &Tasks::default()).await
+    }
+
+    async fn is_refused(world: &World) {
+        let refused = begin(world, &context()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Capacity, "{refused}");
+        assert!(refused.retry_after().is_some(), "{refused}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_jail_refuses_is_no_failure_of_the_zygote() {
+        let zygotes = zygotes();
+        let world = sandbox(&zygotes);
+        for kind in [RefusalKind::Gone, RefusalKind::Forbidden, RefusalKind::Capacity] {
+            world.refuse(kind);
+            for _ in 0..4 {
+                is_refused(&world).await;
+            }
+        }
+        assert!(zygotes.for_anything("me").is_some());
+        assert_eq!(zygotes.promised().len(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn where_forks_are_promised_no_context_begins_without_a_zygote() {
+        let zygotes = zygotes();
+        zygotes.worked("python", "you");
+        let world = sandbox(&zygotes);
+        for _ in 0..5 {
+            is_refused(&world).await;
+        }
+        assert!(zygotes.for_anything("me").is_none() && zygotes.for_anything("you").is_some());
+        let made_meanwhile = sandbox(&zygotes);
+        assert_eq!(made_meanwhile.living.joinable(), None);
+        is_refused(&made_meanwhile).await;
+        let program = Program { side_channel: false, ..context() };
+        assert!(begin(&made_meanwhile, &program).await.unwrap().is_none(), "programs begin cold");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn where_no_zygote_ever_comes_up_contexts_begin_without_one() {
+        let zygotes = zygotes();
+        let world = sandbox(&zygotes);
+        is_refused(&world).await;
+        is_refused(&world).await;
+        assert!(begin(&world, &context()).await.unwrap().is_none());
+        assert!(zygotes.promised().is_empty(), "the server does not promise forks any more");
+        assert!(begin(&sandbox(&zygotes), &context()).await.unwrap().is_none());
+    }
 }

@@ -206,6 +206,10 @@ impl Plan {
                 Ok(starting) => return Ok(Begun { starting, way, guest: Some(number) }),
                 Err(Missed::Guest) => {
                     tracing::warn!(sandbox = %living.id, exec = %self.id, "a guest interpreter was lost");
+                    if guest::is_to_be_forkable(living, &program) {
+                        let why = "it ended before it had its program";
+                        return Err(guest::not_forkable(living, &why).with_not_started());
+                    }
                 }
                 Err(Missed::Failed(error)) => return Err(error),
             }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sandstorm_jail::launcher::{Answer, Request};
+use sandstorm_jail::launcher::{Answer, Refusal, RefusalKind, Request};
 use sandstorm_jail::packet;
 use sandstorm_provider::{Events, Tasks};
 use sandstorm_types::NetworkPolicy;
@@ -17,10 +17,12 @@ use crate::network::Surroundings;
 /// What the launcher says that memory was used, so that its answers are known from others.
 const TOLD: u64 = 77;
 
-struct World {
+#[derive(Debug)]
+pub(crate) struct World {
     groups: TempDir,
-    living: Arc<Living>,
+    pub(crate) living: Arc<Living>,
     asked: Arc<AtomicUsize>,
+    refusal: Arc<Mutex<RefusalKind>>,
     _agent: UnixStream,
 }
 
@@ -29,14 +31,15 @@ impl World {
         Self::with(Arc::default(), None)
     }
 
-    fn with(zygotes: Arc<Zygotes>, owner: Option<&str>) -> Self {
+    pub(crate) fn with(zygotes: Arc<Zygotes>, owner: Option<&str>) -> Self {
         let tasks = Tasks::default();
         let (agent, agent_end) = UnixStream::pair().unwrap();
         let (launcher, launcher_end) = packet::pair().unwrap();
         let groups = tempfile::tempdir().unwrap();
         let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
-        std::thread::spawn(move || play(&launcher_end, &counted));
+        let refusal = Arc::new(Mutex::new(RefusalKind::Host));
+        let (counted, refused) = (Arc::clone(&asked), Arc::clone(&refusal));
+        std::thread::spawn(move || play(&launcher_end, &counted, &refused));
         let id = SandboxId::random();
         let surroundings = Surroundings::new(Vec::new(), Vec::new(), Events::default(), tasks.clone());
         let living = Living::new(Birth {
@@ -58,7 +61,12 @@ impl World {
             egress: Egress::start(id, Vec::new(), &NetworkPolicy::None, &surroundings).unwrap(),
             on_memory: OnMemory::EndProcess,
         });
-        Self { groups, living, asked, _agent: agent }
+        Self { groups, living, asked, refusal, _agent: agent }
+    }
+
+    /// Has the launcher refuse guests with this kind from now on.
+    pub(crate) fn refuse(&self, kind: RefusalKind) {
+        *self.refusal.lock().unwrap() = kind;
     }
 
     async fn peak(&self) -> Option<u64> {
@@ -74,14 +82,23 @@ impl World {
     }
 }
 
-/// A launcher that answers whoever counts.
-fn play(socket: &OwnedFd, asked: &AtomicUsize) {
+/// A launcher that answers requests for counters and refuses guests.
+fn play(socket: &OwnedFd, asked: &AtomicUsize, refusal: &Mutex<RefusalKind>) {
     while let Ok(Some((request, _))) = packet::receive::<Request>(socket.as_fd()) {
-        let Request::Count { name } = request else { continue };
-        asked.fetch_add(1, Ordering::Relaxed);
-        let counters =
-            Counters { peak_memory_bytes: Some(TOLD), memory_kills: Some(1), ..Counters::default() };
-        packet::send(socket.as_fd(), &Answer::Counted { name, counters: Some(counters) }, &[]).unwrap();
+        let answer = match request {
+            Request::Count { name } => {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let counters =
+                    Counters { peak_memory_bytes: Some(TOLD), memory_kills: Some(1), ..Counters::default() };
+                Answer::Counted { name, counters: Some(counters) }
+            }
+            Request::Join { name, .. } => {
+                let refusal = Refusal { kind: *refusal.lock().unwrap(), message: "no guest".to_owned() };
+                Answer::NotJoined { name, refusal }
+            }
+            _ => continue,
+        };
+        packet::send(socket.as_fd(), &answer, &[]).unwrap();
     }
 }
 
@@ -145,8 +162,8 @@ async fn one_that_was_made_while_no_zygote_worked_takes_guests_later() {
         known: Vec::new(),
     };
     let zygotes = Arc::new(Zygotes::new(vec![python.clone()]));
-    while zygotes.any_works() {
-        zygotes.failed("python", "no room");
+    while zygotes.for_anything("me").is_some() {
+        zygotes.failed("python", "me", "no room");
     }
     let (kept, single) =
         (World::with(Arc::clone(&zygotes), Some("me")), World::with(Arc::clone(&zygotes), None));

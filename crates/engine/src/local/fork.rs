@@ -38,9 +38,10 @@ impl LocalProvider {
         self.journals.is_some() && !self.maker.zygotes.is_empty()
     }
 
-    /// Whether that is to be had now: a zygote that does not come up again and again is none.
+    /// Whether that is promised: a zygote that never forked here and fails again and again is none. Where it is promised,
+    /// no context begins without a zygote: it waits, or is refused.
     pub(super) fn promises_forks(&self) -> bool {
-        self.journals.is_some() && self.maker.zygotes.any_works()
+        self.journals.is_some() && !self.maker.zygotes.promised().is_empty()
     }
 
     pub(super) async fn fork_living(

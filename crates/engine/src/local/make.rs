@@ -149,8 +149,8 @@ impl LocalProvider {
     pub(super) fn joinable(&self, expected: Option<&Expected>, owner: String) -> Option<Joinable> {
         let zygotes = &self.maker.zygotes;
         let zygote = match expected {
-            Some(expected) => zygotes.choose(expected),
-            None => zygotes.for_anything(),
+            Some(expected) => zygotes.choose(expected, &owner),
+            None => zygotes.for_anything(&owner),
         }?;
         Some(Joinable::of(zygote, owner))
     }

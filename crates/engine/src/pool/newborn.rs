@@ -4,8 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_agent_client::AgentClient;
-use sandstorm_agent_client::lost;
+use sandstorm_agent_client::{AgentClient, AgentError, lost};
 use sandstorm_jail::launcher::Ended;
 use sandstorm_jail::{JailSpec, Report};
 use sandstorm_provider::{Error, Result, Tasks};
@@ -104,19 +103,25 @@ impl Maker {
         wanted: Option<Wanted<'_>>,
     ) -> Option<WaitingGuest> {
         let Wanted { zygote, owner } = wanted?;
+        // With whether a failure is the zygote's. No program has run in the jail yet, so most failures there are.
         let joined = async {
-            let guest =
-                self.launcher.join(name, zygote, owner, None).await.map_err(|error| error.to_string())?;
-            let walls = agent.guest_ready(guest.number).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>(guest.come_near(agent, walls))
+            let guest = self.launcher.join(name, zygote, owner, None).await;
+            let guest = guest.map_err(|error| (error.is_failure_of_the_zygote(), error.to_string()))?;
+            let walls = agent.guest_ready(guest.number).await;
+            let walls = walls.map_err(|error| (error != AgentError::Gone, error.to_string()))?;
+            Ok::<_, (bool, String)>(guest.come_near(agent, walls))
         };
         match joined.await {
             Ok(guest) => {
                 self.zygotes.worked(zygote, owner);
                 Some(guest)
             }
-            Err(why) => {
-                self.zygotes.failed(zygote, &why);
+            Err((true, why)) => {
+                self.zygotes.failed(zygote, owner, &why);
+                None
+            }
+            Err((false, why)) => {
+                tracing::debug!(jail = name, zygote, why, "an interpreter could not come into a new jail");
                 None
             }
         }

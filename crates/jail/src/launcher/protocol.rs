@@ -134,7 +134,7 @@ pub struct TransplantReport {
     pub stopped_microseconds: u64,
 }
 
-/// Why a jail was not made, in words and by the family of the error.
+/// Why something was refused, in words and by the family of the error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub kind: RefusalKind,
@@ -147,11 +147,12 @@ pub enum RefusalKind {
     Isolation,
     /// The host has no room for it now.
     Capacity,
-    /// Something on the host failed.
+    /// Something on the host failed. The refusal of a guest tells against its zygote if it is of this kind or of
+    /// `Isolation`; the other kinds are about the jail, the client or the moment.
     Host,
     /// There is no such jail, or it ended.
     Gone,
-    /// The client may not have that.
+    /// The client may not have that, or not in that jail.
     Forbidden,
 }
 
@@ -164,14 +165,17 @@ impl From<&JailError> for Refusal {
             | JailError::Disk(_)
             | JailError::Wall { .. } => RefusalKind::Isolation,
             // No wall is missing: another attempt may succeed.
-            JailError::NoFreeIds(_) | JailError::Unborn(_) => RefusalKind::Capacity,
+            JailError::NoFreeIds(_) | JailError::Unborn(_) | JailError::Crowded(_) => RefusalKind::Capacity,
             JailError::Host { .. } => RefusalKind::Host,
             JailError::Gone => RefusalKind::Gone,
             JailError::Name(_) | JailError::Target(_) => RefusalKind::Forbidden,
             JailError::Exists | JailError::Source(_) | JailError::NoFreezer | JailError::Frozen => {
                 RefusalKind::Forbidden
             }
-            JailError::NotJoinable | JailError::NotCarried(_) => RefusalKind::Forbidden,
+            // What a jail is or has is no failure of the zygote that was asked for a guest.
+            JailError::NotJoinable | JailError::Closed(_) | JailError::NotCarried(_) => {
+                RefusalKind::Forbidden
+            }
             JailError::NoGuest(_) | JailError::Launcher(_) => RefusalKind::Host,
         };
         let mut message = error.to_string();
@@ -204,4 +208,24 @@ pub enum EndCause {
     Memory,
     CpuTime,
     Lifetime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_zygote_that_fails_is_refused_as_one() {
+        let why = || "why".to_owned();
+        let cases = [
+            (JailError::NoGuest(why()), RefusalKind::Host),
+            (JailError::Closed(why()), RefusalKind::Forbidden),
+            (JailError::NotJoinable, RefusalKind::Forbidden),
+            (JailError::Gone, RefusalKind::Gone),
+            (JailError::Crowded(why()), RefusalKind::Capacity),
+        ];
+        for (error, kind) in cases {
+            assert_eq!(Refusal::from(&error).kind, kind, "{error}");
+        }
+    }
 }

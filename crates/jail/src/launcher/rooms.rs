@@ -60,8 +60,7 @@ impl Rooms {
         leaf: Option<&'a Leaf>,
         entrances: &'a [OwnedFd],
     ) -> Result<Vec<(&'static str, BorrowedFd<'a>)>, JailError> {
-        let inside =
-            self.inside.as_ref().ok_or_else(|| JailError::Launcher("the jail has no way in".to_owned()))?;
+        let inside = self.inside.as_ref().ok_or_else(|| JailError::Closed("it has no way in".to_owned()))?;
         let mut named = vec![
             ("pid", self.pids.as_fd()),
             ("user", self.entrance.user()),

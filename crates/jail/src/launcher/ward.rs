@@ -267,7 +267,7 @@ impl Ward {
             return Err(JailError::Gone);
         }
         if self.guests.are_full() {
-            return Err(JailError::Launcher("there are too many guests in the jail".to_owned()));
+            return Err(JailError::Closed("there are too many guests in it".to_owned()));
         }
         match &self.ways {
             // A zygote's guests have the compatible filter.
@@ -297,7 +297,7 @@ impl Ward {
         if self.cause.is_some() {
             self.guests.kill_all();
         }
-        number.map_err(doing("tell the agent of a guest"))
+        number.map_err(|e| JailError::Closed(format!("its agent cannot be told of one: {e}")))
     }
 
     pub(super) fn guest(&self, number: u32) -> Result<&Guest, JailError> {

@@ -44,7 +44,7 @@ impl State {
         let lined_up = self.zygotes.get_mut(serial).map(|zygote| zygote.line_up(visit));
         match lined_up {
             Some(Ok(())) => Ok(serial),
-            _ => Err(JailError::NoGuest("too many wait for the zygote".to_owned())),
+            _ => Err(JailError::Crowded("too many wait for the zygote".to_owned())),
         }
     }
 
@@ -85,7 +85,7 @@ impl State {
             match zygote.hear() {
                 Heard::Nothing => return,
                 Heard::Ready => {}
-                Heard::Refused(visit, why) => self.refuse_guest(&visit.ticket, &JailError::NoGuest(why)),
+                Heard::Refused(visit, why) => self.refuse_guest(&visit.ticket, &why),
                 Heard::Joined(visit, pid, pidfd, side) => {
                     self.welcome(serial, &visit, (serial, pid, pidfd), &side);
                 }

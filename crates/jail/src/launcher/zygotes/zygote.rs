@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Rlimit, Signal};
 
 use super::{FORKS, IDLE, OLD, words};
@@ -56,7 +57,7 @@ pub(in crate::launcher) enum Heard {
     Ready,
     /// With the guest's number on the host, its pidfd and the agent's end of its side socket.
     Joined(Visit, i32, OwnedFd, OwnedFd),
-    Refused(Visit, String),
+    Refused(Visit, JailError),
     /// It is of no use any more.
     Broken(String),
 }
@@ -244,7 +245,7 @@ impl Zygote {
                 Heard::Broken(format!("the zygote did not come up: {}", words(&step, errno)))
             }
             Said::Failed { failed, step, errno } => match self.asked.remove(&failed) {
-                Some(asked) => Heard::Refused(asked.visit, words(&step, errno)),
+                Some(asked) => Heard::Refused(asked.visit, not_forked(&step, errno)),
                 None => Heard::Nothing,
             },
             Said::Joined { joined, pid } => match (self.asked.remove(&joined), came) {
@@ -330,6 +331,30 @@ impl Zygote {
     pub(super) fn remove_leaf(&self) {
         if let Some(leaf) = &self.leaf {
             leaf.remove();
+        }
+    }
+}
+
+/// Why a fork came to nothing. No zygote can fork into a jail that is full or ends.
+fn not_forked(step: &str, errno: i32) -> JailError {
+    let why = words(step, errno);
+    match [Errno::AGAIN, Errno::NOMEM, Errno::NODEV].map(Errno::raw_os_error).contains(&errno) {
+        true => JailError::Closed(why),
+        false => JailError::NoGuest(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_jail_is_no_failure_of_the_zygote() {
+        for errno in [Errno::AGAIN, Errno::NOMEM, Errno::NODEV] {
+            assert!(matches!(not_forked("clone", errno.raw_os_error()), JailError::Closed(_)), "{errno}");
+        }
+        for errno in [Errno::PERM, Errno::NOSYS] {
+            assert!(matches!(not_forked("clone", errno.raw_os_error()), JailError::NoGuest(_)), "{errno}");
         }
     }
 }
