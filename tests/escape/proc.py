@@ -37,6 +37,23 @@ for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/pro
     refused(f"write {path}", lambda: write(path), "EROFS", "EACCES", "ENOENT")
 refused("write /proc/irq", lambda: os.open("/proc/irq/default_smp_affinity", os.O_WRONLY), "EROFS", "EACCES", "ENOENT")
 refused("lower oom_score_adj", lambda: write("/proc/self/oom_score_adj", b"-1000"), "EACCES", "EPERM")
+# Landlock, of which the kernel is asked the version (landlock_create_ruleset), lets nothing below /proc be opened for writing.
+if _libc.syscall(ctypes.c_long(444), ctypes.c_void_p(None), ctypes.c_size_t(0), ctypes.c_uint32(1)) > 0:
+    for score in (0, 399, 1000):
+        refused(f"set oom_score_adj to {score}", lambda: write("/proc/self/oom_score_adj", b"%d" % score), "EACCES")
+    for name in ("comm", "mem", "clear_refs", "coredump_filter", "timerslack_ns", f"task/{os.getpid()}/comm"):
+        refused(f"write {name}", lambda: os.open(f"/proc/self/{name}", os.O_WRONLY), "EACCES", "ENOENT")
+# The links there lead to what is open, with the rights of its own place.
+reader, writer = os.pipe()
+check("write to a pipe by its link", write(f"/proc/self/fd/{writer}"), 1)
+check("write to the null device by its link", write("/dev/fd/%d" % os.open("/dev/null", os.O_WRONLY)), 1)
+for place in ("/workspace", "/tmp", "/dev/shm"):
+    opened = os.open(f"{place}/opened", os.O_RDWR | os.O_CREAT, 0o600)
+    check(f"write to a file of {place} by its link", write(f"/proc/self/fd/{opened}"), 1)
+    os.unlink(f"{place}/opened")
+    check(f"write to a deleted file of {place} by its link", write(f"/proc/self/fd/{opened}"), 1)
+check("write to memory by its link", write(f"/proc/self/fd/{os.memfd_create('memory')}"), 1)
+check("make a file below the link to a folder", os.close(os.open("/proc/self/cwd/made", os.O_WRONLY | os.O_CREAT)), None)
 for name in ("uid_map", "gid_map", "setgroups"):
     refused(f"write {name}", lambda: write(f"/proc/self/{name}", b"0 0 1"), "EPERM", "EACCES", "EINVAL")
 refused("sysfs", lambda: os.listdir("/sys"), "ENOENT")

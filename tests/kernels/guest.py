@@ -145,7 +145,7 @@ def space_is_apart(caller):
 
 
 def keeps_its_score(caller):
-    """When memory runs out no program goes later than the lowest score that its PID 1 has."""
+    """No program goes later than others when memory runs out: by Landlock, or by the lowest score that its PID 1 has."""
     code = "for to in 0 399; do echo $to >/proc/self/oom_score_adj && echo $to; done; cat /proc/self/oom_score_adj"
     done = caller.run("run", "-l", "bash", "-c", code)
     need(done.stdout == "800\n", f"{done.returncode} {done.stdout} {done.stderr}")
@@ -464,9 +464,8 @@ def main(extent):
     for caller in everybody:
         check(f"{caller.name}/run", lambda: runs(caller))
         check(f"{caller.name}/walls", lambda: reports_walls(caller))
+        check(f"{caller.name}/score", lambda: keeps_its_score(caller))
         if caller is root or caller.groups:
-            if caller is root:
-                check(f"{caller.name}/score", lambda: keeps_its_score(caller))
             check(f"{caller.name}/memory", lambda: is_stopped_by_memory(caller))
             check(f"{caller.name}/space", lambda: space_is_apart(caller))
         if extent == "all" or caller is root:

@@ -212,13 +212,13 @@ class Boot:
         names = ["kernel", "starts", "end"]
         names += [f"serve/{step}" for step in ("start", "pool", "files", "context", "fork", "pause", "takeover", "end")]
         for caller in self.callers():
-            names += [f"{caller}/{check}" for check in ("run", "walls", "network")]
+            names += [f"{caller}/{check}" for check in ("run", "walls", "score", "network")]
             if caller in ("root", "delegated"):
                 names += [f"{caller}/memory", f"{caller}/space"]
             if self.extent == "all" or caller == "root":
                 names += [f"{caller}/{check}" for check in ("strict", "time", "doctor")]
             if caller == "root":
-                names += [f"{caller}/{check}" for check in ("score", "inodes", "disk")]
+                names += [f"{caller}/{check}" for check in ("inodes", "disk")]
             if self.extent == "all":
                 names.append(f"{caller}/matrix")
             if self.extent != "short":

@@ -6,7 +6,6 @@
 //! child ends.
 
 use std::ffi::CString;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -54,12 +53,6 @@ impl<T> Step<T> for io::Result<T> {
         self.map_err(|e| Broken(name, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
     }
 }
-
-/// Which score for when memory runs out a PID 1 has. The highest of all processes is 1000, the ordinary one 0.
-pub const AGENT_RANK: i32 = 400;
-
-/// That of the programs that run below it.
-pub const PAYLOAD_RANK: i32 = 800;
 
 /// Becomes the program. Never returns: either the program runs in this process, or it ends.
 pub(crate) fn become_program(init: &Init, program: &Program, stdio: Stdio, status: OwnedFd) -> ! {
@@ -126,7 +119,6 @@ fn execute(
         terminal::make_controlling(stdio.input.as_fd()).step("controlling terminal")?;
     }
     set_limits(init)?;
-    go_first_for_memory()?;
     become_user(uid, gid)?;
     rustix::process::chdir(program.cwd.as_str()).step("working directory")?;
     refuse_unreachable_directory()?;
@@ -201,20 +193,6 @@ fn resource(limit: Rlimit) -> Resource {
         Rlimit::RealTimeTime => Resource::Rttime,
         Rlimit::Stack => Resource::Stack,
     }
-}
-
-/// The payload is what the kernel should pick when memory runs out, not its PID 1. Raising one's own score needs no
-/// privilege; a host that forbids it only loses this preference.
-///
-/// The agent's program cannot be read, so its files in `/proc` belong to nobody here and cannot be written until this
-/// copy of it may be looked into. Nobody can meanwhile: it still has capabilities that no payload has.
-fn go_first_for_memory() -> Result<(), Broken> {
-    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-    if set_dumpable_behavior(DumpableBehavior::Dumpable).is_ok() {
-        let _ = fs::write("/proc/self/oom_score_adj", PAYLOAD_RANK.to_string());
-        set_dumpable_behavior(DumpableBehavior::NotDumpable).step("closing its memory")?;
-    }
-    Ok(())
 }
 
 /// Takes the payload's ids and gives up every capability. The bounding set is empty since before the agent began.

@@ -12,14 +12,15 @@ mod files;
 pub mod frame;
 mod guest;
 pub mod protocol;
+mod rank;
 mod serve;
 mod task;
 mod terminal;
 mod watch;
 
-pub use child::{AGENT_RANK, PAYLOAD_RANK};
 pub use door::knock;
 pub use guest::{Giver, Word, job};
+pub use rank::{AGENT_RANK, PAYLOAD_RANK, open_score};
 pub use serve::{prepare, serve};
 
 /// The descriptor at which PID 1 finds its control socket.
@@ -29,3 +30,6 @@ pub const CONTROL_DESCRIPTOR: i32 = 3;
 /// or a guest interpreter.
 /// While somebody holds the other end, PID 1 waits for the next host when it loses one.
 pub const DOOR_DESCRIPTOR: i32 = 4;
+
+/// The descriptor at which PID 1 finds its own score for when memory runs out: see [`open_score`].
+pub const SCORE_DESCRIPTOR: i32 = 5;

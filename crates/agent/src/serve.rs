@@ -20,6 +20,7 @@ use crate::door::{self, Visit};
 use crate::frame::{self, Decoder};
 use crate::guest::Guests;
 use crate::protocol::{FromAgent, Init, InputStream, Tag, Task, TaskId, ToAgent, VERSION};
+use crate::rank::Score;
 use crate::task::{self, Running};
 use sandstorm_sys::process::{Children, look_for_ended};
 
@@ -35,18 +36,21 @@ pub fn prepare() {
 }
 
 /// Serves hosts: the one at the control socket, then each that comes through the door. Without a host and without a
-/// launcher at the door it returns, which ends PID 1 and with it the sandbox.
-pub fn serve(control: OwnedFd, door: OwnedFd) -> io::Result<()> {
+/// launcher at the door it returns, which ends PID 1 and with it the sandbox. `score`: what
+/// [`open_score`](crate::open_score) returned to this process, or the null device.
+pub fn serve(control: OwnedFd, door: OwnedFd, score: OwnedFd) -> io::Result<()> {
     guard_self()?;
     rustix::io::ioctl_fionbio(&control, true)?;
     rustix::io::fcntl_setfd(&control, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::fcntl_setfd(&door, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::fcntl_setfd(&score, rustix::io::FdFlags::CLOEXEC)?;
     // Descriptors 0 to 3 stay occupied, so that no pipe is ever born at a number that a child replaces.
     occupy_low_descriptors()?;
     let children = sandstorm_sys::process::signal_descriptor(&[Signal::CHILD.as_raw()])?;
     let mut agent = Agent {
         control: Some(control),
         door: Some(door),
+        score: Score::new(score),
         children,
         decoder: Decoder::default(),
         outbound: Vec::new(),
@@ -89,6 +93,7 @@ struct Agent {
     control: Option<OwnedFd>,
     /// Where the next one comes from; `None` once nobody can come any more.
     door: Option<OwnedFd>,
+    score: Score,
     children: OwnedFd,
     decoder: Decoder,
     outbound: Vec<u8>,
@@ -330,7 +335,7 @@ impl Agent {
             Task::Program(program) if let Some(guest) = program.guest => {
                 task::hand_over(&mut self.guests, id, lasting, program, guest)
             }
-            task => task::start(init, id, lasting, task),
+            task => task::start(init, &self.score, id, lasting, task),
         };
         match started {
             Ok(running) => {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
-use sandstorm_sys::fork::Forked;
+use sandstorm_sys::fork::{Forked, fork};
 use sandstorm_sys::process::Reaped;
 use serde_bytes::ByteBuf;
 
@@ -32,6 +32,7 @@ use crate::protocol::{
     CHUNK, Ending, FromAgent, Guest, Held, INTERPRETER, Init, InputStream, PIECE_COST, PayloadWalls, Program,
     StartFailure, Stream, Tag, Task, TaskId, TerminalSize, WINDOW, cost,
 };
+use crate::rank::Score;
 use crate::{connect, files, serve, terminal};
 
 pub(crate) use self::streams::prepare;
@@ -83,7 +84,13 @@ pub(crate) struct Running {
 }
 
 /// Forks the child of a task.
-pub(crate) fn start(init: &Init, id: TaskId, tag: Option<Tag>, task: &Task) -> Result<Running, StartFailure> {
+pub(crate) fn start(
+    init: &Init,
+    score: &Score,
+    id: TaskId,
+    tag: Option<Tag>,
+    task: &Task,
+) -> Result<Running, StartFailure> {
     let fail = |step: &str| {
         let step = step.to_owned();
         move |errno: Errno| StartFailure { step, errno: errno.raw_os_error() }
@@ -91,8 +98,12 @@ pub(crate) fn start(init: &Init, id: TaskId, tag: Option<Tag>, task: &Task) -> R
     let streams = Streams::open(init, task).map_err(fail("streams"))?;
     let (status_read, status_write) =
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(fail("status pipe"))?;
-    let forked = sandstorm_sys::fork::fork()
-        .map_err(|e| fail("fork")(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
+    let forked = match task {
+        // When memory runs out, the kernel should pick a program and not its PID 1.
+        Task::Program(_) => score.fork_payload(),
+        Task::File(_) | Task::Connect { .. } => fork(),
+    };
+    let forked = forked.map_err(|e| fail("fork")(Errno::from_io_error(&e).unwrap_or(Errno::IO)))?;
     let pid = match forked {
         Forked::Parent { pid } => pid,
         Forked::Child => {

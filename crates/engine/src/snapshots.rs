@@ -31,8 +31,8 @@ pub struct SnapshotConfig {
 
 /// What a file begins with. Another form has another number.
 const HEADER: &[u8; 21] = b"sandstorm snapshot 2\n";
-/// The form of earlier versions: what the agent sent, as it was.
-const BARE: &[u8; 21] = b"sandstorm snapshot 1\n";
+/// The form of development versions. It has no hashes, so nothing of it is passed on.
+const WITHOUT_HASHES: &[u8; 21] = b"sandstorm snapshot 1\n";
 const WHOLE: &str = "files";
 const PARTIAL: &str = "part";
 /// Pieces between the agent and the disk.
@@ -114,17 +114,24 @@ impl Snapshots {
             let mut file = File::open(path)?;
             let mut header = [0; HEADER.len()];
             file.read_exact(&mut header)?;
-            match &header {
-                HEADER => Ok(Reader::checked(file, id)),
-                BARE => Ok(Reader::bare(file)),
-                _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it has another form")),
-            }
+            Ok::<_, io::Error>((file, header))
         });
-        let reader = match opened.await.map_err(|_| failed("read"))? {
-            Ok(reader) => reader,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(id)),
-            Err(error) => return Err(failed("read").with_source(error).with("snapshot", id)),
+        let (file, header) = match opened.await.map_err(|_| failed("read"))? {
+            Ok(opened) => opened,
+            Err(error) => {
+                return Err(match error.kind() {
+                    io::ErrorKind::NotFound => missing(id),
+                    io::ErrorKind::UnexpectedEof => damaged(id),
+                    _ => failed("read").with_source(error).with("snapshot", id),
+                });
+            }
         };
+        match &header {
+            HEADER => {}
+            WITHOUT_HASHES => return Err(from_earlier_version(id)),
+            _ => return Err(damaged(id)),
+        }
+        let reader = Reader::new(file, id);
         let (pieces, coming) = mpsc::channel(PIECES);
         tokio::task::spawn_blocking(move || pass_on(reader, id, &pieces));
         Ok(Files::kept(coming))
@@ -258,6 +265,12 @@ fn pass_on(mut reader: Reader, id: SnapshotId, pieces: &mpsc::Sender<Result<Byte
 fn damaged(id: SnapshotId) -> Error {
     let message =
         "the snapshot is damaged: its file is not what was saved; delete it and save the sandbox anew";
+    Error::new(ErrorKind::Internal, message).with("snapshot", id)
+}
+
+fn from_earlier_version(id: SnapshotId) -> Error {
+    let message = "the snapshot cannot be checked: an earlier version of sandstorm saved it without hashes; delete it \
+                   and save the sandbox anew";
     Error::new(ErrorKind::Internal, message).with("snapshot", id)
 }
 

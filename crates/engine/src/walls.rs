@@ -46,7 +46,8 @@ pub(crate) fn of_jail(report: &Report, network: &NetworkPolicy, cpu_time_asked: 
         walls.miss("groups", "the caller's supplementary groups cannot be given up", Some(fix));
     }
     if !measured.landlock {
-        walls.miss("landlock", "this kernel has no Landlock", Some("boot a kernel with lsm=landlock"));
+        let reason = "this kernel has no Landlock: mounts alone guard files, and a program may lower its oom_score_adj";
+        walls.miss("landlock", reason, Some("boot a kernel with lsm=landlock"));
     }
     if !measured.shared.is_empty() {
         let reason = format!(

@@ -40,14 +40,12 @@ pub(crate) fn enter(spec: &RootSpec, shared: bool) -> Result<Option<OwnedFd>, Fa
     }
     // Names of directories may be read everywhere; what is in them may not.
     ruleset = allow(ruleset, "/".as_ref(), AccessFs::ReadDir.into())?;
-    // Programs write to /proc/self and to terminals; what they may not touch there is read-only or masked.
-    for path in ["/proc", "/dev"] {
-        ruleset = allow(
-            ruleset,
-            path.as_ref(),
-            read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev,
-        )?;
-    }
+    // A program that writes below /proc could lower its oom_score_adj, so that the kernel ends others first. What the links in
+    // /proc/self/fd lead to has the rights of its own place.
+    ruleset = allow(ruleset, "/proc".as_ref(), read)?;
+    // Programs write to terminals and to the null device.
+    let devices = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    ruleset = allow(ruleset, "/dev".as_ref(), devices)?;
     for (path, _, _) in WRITABLE {
         ruleset = allow(ruleset, path.as_ref(), all & !(AccessFs::MakeChar | AccessFs::MakeBlock))?;
     }

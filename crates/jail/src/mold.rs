@@ -105,7 +105,8 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
 /// When memory runs out, a payload goes before its PID 1, and both go before processes of the host.
 ///
 /// Who has the privilege to lower a score sets the lowest that can be gone back to with it, and both are inherited. So as
-/// root no payload can get below its PID 1. A host that forbids it loses a preference and nothing else.
+/// root no payload can get below its PID 1; without that privilege, Landlock keeps it from its score. A host that forbids it
+/// loses a preference and nothing else.
 fn rank_for_memory() {
     let rank = crate::launcher::memory_rank().max(AGENT_RANK);
     let _ = std::fs::write("/proc/self/oom_score_adj", rank.to_string());

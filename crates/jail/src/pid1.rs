@@ -38,7 +38,7 @@ pub(crate) enum Word {
 }
 
 /// The first number behind those that the agent has.
-const FIRST_TOO_MANY: u32 = 5;
+const FIRST_TOO_MANY: u32 = 6;
 
 /// Builds the jail that the launcher describes on the socket around this process, and is the agent from then on. Never
 /// returns.
@@ -58,12 +58,13 @@ pub(crate) fn become_agent(sync: OwnedFd, filter: &[Instruction]) -> ! {
     })
 }
 
-/// Nothing that comes in may have a number that the agent's sockets are put at: whoever lets go of it would close those.
+/// Nothing that comes in may have a number that the agent's own are put at: whoever lets go of it would close those.
 /// What the mold had there goes.
 fn keep_own_numbers() -> std::io::Result<()> {
     let null = rustix::stdio::stdin();
     place_descriptor(null, sandstorm_agent::CONTROL_DESCRIPTOR)?;
-    place_descriptor(null, sandstorm_agent::DOOR_DESCRIPTOR)
+    place_descriptor(null, sandstorm_agent::DOOR_DESCRIPTOR)?;
+    place_descriptor(null, sandstorm_agent::SCORE_DESCRIPTOR)
 }
 
 /// Whatever is open beside the agent's own goes before anything comes in from outside.
@@ -71,7 +72,8 @@ fn serve() -> std::io::Result<()> {
     close_from(FIRST_TOO_MANY)?;
     let control = take_descriptor(sandstorm_agent::CONTROL_DESCRIPTOR)?;
     let door = take_descriptor(sandstorm_agent::DOOR_DESCRIPTOR)?;
-    sandstorm_agent::serve(control, door)
+    let score = take_descriptor(sandstorm_agent::SCORE_DESCRIPTOR)?;
+    sandstorm_agent::serve(control, door, score)
 }
 
 fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
@@ -119,6 +121,8 @@ fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
         }
         false => None,
     };
+    // Nothing below /proc can be opened for writing in the domain. A host that forbids it loses a preference.
+    let score = sandstorm_agent::open_score().ok();
     let rules = landlock::enter(&spec.root, spec.joinable)?;
     let landlock = rules.is_some();
     privileges::reduce()?;
@@ -127,7 +131,7 @@ fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
     let ways_in = groups.into_iter().chain(rules.filter(|_| spec.joinable));
     let handed = [scratch].into_iter().chain(ways_in).chain(captured).map(out_of_the_way);
     let handed = handed.collect::<Result<Vec<_>, _>>()?;
-    settle_descriptors(control, door)?;
+    settle_descriptors(control, door, score)?;
     sandstorm_sys::filter::install(filter).step("seccomp filter")?;
 
     let measured = Measured::take(landlock, before, shared).step("measure the walls")?;
@@ -172,8 +176,9 @@ fn set_up_network(network: Network) -> Result<Vec<OwnedFd>, Failed> {
     }
 }
 
-/// The control socket and the door at their numbers, and nothing at 0 to 2 but the jail's own null device.
-fn settle_descriptors(control: OwnedFd, door: OwnedFd) -> Result<(), Failed> {
+/// The control socket, the door and the score at their numbers, and nothing at 0 to 2 but the jail's own null device, which
+/// also stands for a score that could not be opened.
+fn settle_descriptors(control: OwnedFd, door: OwnedFd, score: Option<OwnedFd>) -> Result<(), Failed> {
     use rustix::fs::{Mode, OFlags};
     let (control, door) = (out_of_the_way(control)?, out_of_the_way(door)?);
     let null =
@@ -186,5 +191,7 @@ fn settle_descriptors(control: OwnedFd, door: OwnedFd) -> Result<(), Failed> {
     {
         place_descriptor(socket.as_fd(), number).step("sockets")?;
     }
+    let score = score.as_ref().unwrap_or(&null);
+    place_descriptor(score.as_fd(), sandstorm_agent::SCORE_DESCRIPTOR).step("memory score")?;
     Ok(())
 }

@@ -179,7 +179,8 @@ fn seccomp(walls: Option<&Walls>) -> Check {
 fn landlock(walls: Option<&Walls>, abi: u32) -> Check {
     let stands = walls.is_none_or(|walls| walls.landlock.is_some());
     if abi == 0 || !stands {
-        let meaning = "the second wall around files is not there; mounts alone keep the host's files away";
+        let meaning = "the second wall around files is not there: mounts alone keep the host's files away, and without \
+                       CAP_SYS_RESOURCE nothing keeps a program from lowering its oom_score_adj to 0";
         let fix = "boot a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in its lsm= list";
         return Check::missing(GROUP, "landlock", meaning, fix);
     }
@@ -246,7 +247,9 @@ mod tests {
     #[test]
     fn an_old_landlock_is_said_to_be_one() {
         let walls = Walls { landlock: Some(LandlockWall { abi: 6 }), ..Walls::default() };
-        assert_eq!(landlock(None, 0).outcome, Outcome::Missing);
+        let none = landlock(None, 0);
+        assert_eq!(none.outcome, Outcome::Missing);
+        assert!(none.meaning.contains("oom_score_adj"));
         assert!(landlock(Some(&walls), 1).meaning.contains("EXDEV"));
         assert!(landlock(Some(&walls), 3).meaning.contains("version 3"));
         assert_eq!(landlock(Some(&walls), 6).outcome, Outcome::Ok);

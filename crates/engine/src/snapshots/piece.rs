@@ -46,61 +46,35 @@ fn hash(before: &Hash, bytes: &[u8]) -> Hash {
 /// Reads what was saved, piece by piece.
 pub(super) struct Reader {
     file: File,
-    /// `None`: the file is of a version that had no hashes.
-    seal: Option<Seal>,
+    seal: Seal,
 }
 
 impl Reader {
-    pub(super) fn checked(file: File, id: SnapshotId) -> Self {
-        Self { file, seal: Some(Seal::new(id)) }
-    }
-
-    pub(super) fn bare(file: File) -> Self {
-        Self { file, seal: None }
+    /// `file`: what comes behind the header.
+    pub(super) fn new(file: File, id: SnapshotId) -> Self {
+        Self { file, seal: Seal::new(id) }
     }
 
     /// The next piece; `None` at the end. `InvalidData` or `UnexpectedEof`: it is not what was saved.
     pub(super) fn next(&mut self) -> io::Result<Option<Bytes>> {
-        match &mut self.seal {
-            Some(seal) => next_checked(&mut self.file, seal),
-            None => next_bare(&mut self.file),
+        let mut head = [0; HEAD];
+        self.file.read_exact(&mut head)?;
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        if length > PIECE {
+            return Err(ErrorKind::InvalidData.into());
         }
-    }
-}
-
-fn next_checked(file: &mut File, seal: &mut Seal) -> io::Result<Option<Bytes>> {
-    let mut head = [0; HEAD];
-    file.read_exact(&mut head)?;
-    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    if length > PIECE {
-        return Err(ErrorKind::InvalidData.into());
-    }
-    let mut piece = BytesMut::zeroed(length);
-    file.read_exact(&mut piece)?;
-    if seal.head(&piece) != head {
-        return Err(ErrorKind::InvalidData.into());
-    }
-    if length > 0 {
-        return Ok(Some(piece.freeze()));
-    }
-    // Nothing comes after the end.
-    match file.read(&mut [0])? {
-        0 => Ok(None),
-        _ => Err(ErrorKind::InvalidData.into()),
-    }
-}
-
-fn next_bare(file: &mut File) -> io::Result<Option<Bytes>> {
-    let mut piece = BytesMut::zeroed(PIECE);
-    loop {
-        match file.read(&mut piece) {
-            Ok(0) => return Ok(None),
-            Ok(read) => {
-                piece.truncate(read);
-                return Ok(Some(piece.freeze()));
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        let mut piece = BytesMut::zeroed(length);
+        self.file.read_exact(&mut piece)?;
+        if self.seal.head(&piece) != head {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        if length > 0 {
+            return Ok(Some(piece.freeze()));
+        }
+        // Nothing comes after the end.
+        match self.file.read(&mut [0])? {
+            0 => Ok(None),
+            _ => Err(ErrorKind::InvalidData.into()),
         }
     }
 }

@@ -61,7 +61,7 @@ async fn what_was_never_finished_is_no_snapshot() {
     let (half, cut) = (SnapshotId::random(), SnapshotId::random());
     let snapshots = open(folder.path(), 1000);
     // As a server leaves it that is killed while it writes.
-    fs::write(snapshots.path(half, PARTIAL), "sandstorm snapshot 1\nhalf").unwrap();
+    fs::write(snapshots.path(half, PARTIAL), "sandstorm snapshot 2\nhalf").unwrap();
     fs::write(snapshots.path(cut, WHOLE), "sandst").unwrap();
     let snapshots = open(folder.path(), 1000);
     assert_eq!(read(&snapshots, half).await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -116,13 +116,16 @@ async fn what_is_not_what_was_saved_is_never_passed_on() {
     let whole = saved.concat();
     let path = snapshots.path(id, WHOLE);
     let good = fs::read(&path).unwrap();
-    let mut wrong: Vec<(String, Vec<u8>)> = (0..good.len())
-        .map(|at| {
-            let mut bytes = good.clone();
-            bytes[at] ^= 1;
-            (format!("byte {at}"), bytes)
-        })
-        .collect();
+    let flipped = |at: usize, bits: u8| {
+        let mut bytes = good.clone();
+        bytes[at] ^= bits;
+        (format!("byte {at} by {bits:#x}"), bytes)
+    };
+    let every_bit = (0..good.len()).flat_map(|at| (0..8).map(move |bit| (at, 1_u8 << bit)));
+    // No other number of a form turns the check off.
+    let every_number = (1..=u8::MAX).map(|bits| (HEADER.len() - 2, bits));
+    let mut wrong: Vec<(String, Vec<u8>)> =
+        every_bit.chain(every_number).map(|(at, bits)| flipped(at, bits)).collect();
     wrong.extend((0..good.len()).map(|length| (format!("cut to {length}"), good[..length].to_vec())));
     wrong.push(("longer".to_owned(), [&good[..], &[0]].concat()));
     wrong.push(("another's".to_owned(), fs::read(snapshots.path(other, WHOLE)).unwrap()));
@@ -145,7 +148,7 @@ async fn what_is_not_what_was_saved_is_never_passed_on() {
     }
     fs::write(&path, &good).unwrap();
     assert_eq!(read(&snapshots, id).await.unwrap(), whole);
-    // An earlier version wrote what it got.
-    fs::write(&path, [&BARE[..], b"as it was"].concat()).unwrap();
-    assert_eq!(read(&snapshots, id).await.unwrap(), b"as it was");
+    fs::write(&path, [&WITHOUT_HASHES[..], b"as it was"].concat()).unwrap();
+    let refused = read(&snapshots, id).await.unwrap_err().to_string();
+    assert!(refused.contains("earlier version") && refused.contains("save the sandbox anew"), "{refused}");
 }

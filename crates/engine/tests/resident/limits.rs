@@ -133,14 +133,31 @@ fn memory_that_ends_the_agent_ends_the_sandbox(place: &Place) {
         assert!(agents > 0, "the sandbox goes no sooner than the host's processes");
         let lower = run(host, &sandbox, "echo -1 > /proc/self/oom_score_adj").await;
         assert_ne!(lower.end.status, ExecStatus::Code(0), "a program hides behind the host's processes");
+        if sandstorm_jail::landlock::kernel_abi() > 0 {
+            let line = "echo 0 > /proc/self/oom_score_adj || cat /proc/self/oom_score_adj";
+            let found = host.output(&sandbox, line).await;
+            assert_eq!(found.trim(), payloads.to_string(), "a program hides behind those of other sandboxes");
+        }
         // An old kill is not what ends it later.
         assert_eq!(run(host, &sandbox, EAT).await.end.cause, OVER_MEMORY);
-        std::fs::write(score(first), "1000").unwrap();
         let mut events = host.provider.events();
-        // Files count as memory of the sandbox and of no process, so that the agent weighs more than what eats.
-        let shy =
-            format!("echo {agents} > /proc/self/oom_score_adj; head -c 500M /dev/zero > /tmp/fill; {EAT}");
-        assert_eq!(run(host, &sandbox, &shy).await.end.cause, OVER_MEMORY);
+        // Files count as memory of the sandbox and of no process, so that the agent weighs more than what eats, once both have
+        // scores that only the host can give them.
+        let wait = "until read s < /proc/$$/oom_score_adj && [ $s = 0 ]; do sleep 0.05; done";
+        let shy = format!("{wait}; head -c 500M /dev/zero > /tmp/fill; {EAT}");
+        let rank = async {
+            let mut shell = None;
+            until("the program runs", || {
+                let others = host.processes(&sandbox).into_iter().filter(|pid| !is_first(pid));
+                shell = others.min_by_key(|pid| pid.as_raw_nonzero());
+                shell.is_some()
+            })
+            .await;
+            std::fs::write(score(first), "1000").unwrap();
+            std::fs::write(score(shell.unwrap()), "0").unwrap();
+        };
+        let (done, ()) = futures_util::future::join(run(host, &sandbox, &shy), rank).await;
+        assert_eq!(done.end.cause, OVER_MEMORY);
         events.next().await.unwrap();
         let state = host.provider.get(&host.cx, &sandbox).await.unwrap().state;
         let State::Failed { reason } = state else { panic!("{state:?}") };

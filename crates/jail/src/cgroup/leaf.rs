@@ -358,8 +358,11 @@ impl Leaf {
     /// Starts to freeze everything in the jail, or lets it go on.
     pub(crate) fn freeze(&self, frozen: bool) -> io::Result<()> {
         self.was_frozen.set(true);
-        if !frozen && self.may_swap.take() {
-            self.set_swap_limit(0);
+        if !frozen && self.may_swap.get() {
+            // A jail that would go on with swap would have twice its limit on memory. It stays frozen, and the next attempt to
+            // let it go on writes the limit again.
+            self.set_swap_limit(0)?;
+            self.may_swap.set(false);
         }
         match self.freezer() {
             Some(Freezer::Unified(dir)) => {
@@ -384,18 +387,20 @@ impl Leaf {
         }
         let file = OpenOptions::new().write(true).open(dir.join("memory.reclaim")).ok()?;
         if host_swaps() {
-            // While it runs it may not swap, so that its limit bounds what it takes of the host.
-            self.may_swap.set(true);
-            self.set_swap_limit(self.limits.memory_bytes);
+            // While it runs it may not swap, so that its limit bounds what it takes of the host. A host that refuses swap
+            // takes back its page cache only.
+            let allowed = self.set_swap_limit(self.limits.memory_bytes).is_ok();
+            self.may_swap.set(allowed || self.may_swap.get());
         }
         Some(Reclaim { file, word: used.to_string() })
     }
 
     /// Below what is in use this only keeps more from going there.
-    fn set_swap_limit(&self, bytes: u64) {
-        if let Some(dir) = self.homes.get(&Controller::Memory) {
-            let _ = fs::write(dir.join("memory.swap.max"), bytes.to_string());
-        }
+    fn set_swap_limit(&self, bytes: u64) -> io::Result<()> {
+        const FILE: &str = "memory.swap.max";
+        let Some(dir) = self.homes.get(&Controller::Memory) else { return Ok(()) };
+        fs::write(dir.join(FILE), bytes.to_string())
+            .map_err(|error| io::Error::new(error.kind(), format!("{FILE}: {error}")))
     }
 
     /// Whether everything in the jail stands still.

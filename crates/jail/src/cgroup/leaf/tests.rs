@@ -187,7 +187,7 @@ fn the_kernel_is_asked_for_the_memory_of_a_frozen_jail() {
     let swap = || fs::read_to_string(dir.join("memory.swap.max")).unwrap();
     assert_eq!(swap(), if host_swaps() { (64 << 20).to_string() } else { "0".to_owned() });
     leaf.may_swap.set(true);
-    leaf.set_swap_limit(64 << 20);
+    leaf.set_swap_limit(64 << 20).unwrap();
     fs::write(dir.join("cgroup.freeze"), "1").unwrap();
     leaf.freeze(false).unwrap();
     assert_eq!(swap(), "0", "what runs may not swap");
@@ -200,6 +200,29 @@ fn the_kernel_is_asked_for_the_memory_of_a_frozen_jail() {
     fs::write(dir.join("memory.force_empty"), "").unwrap();
     ask(&leaf);
     assert_eq!(fs::read_to_string(dir.join("memory.force_empty")).unwrap(), "0");
+}
+
+#[test]
+fn a_jail_whose_limit_on_swap_cannot_be_set_back_stays_frozen() {
+    let root = tempfile::tempdir().unwrap();
+    let leaf = create(&unified(&root));
+    let dir = root.path().join("sandstorm/me/jail");
+    let (swap, freezer) = (dir.join("memory.swap.max"), dir.join("cgroup.freeze"));
+    leaf.set_swap_limit(64 << 20).unwrap();
+    leaf.may_swap.set(true);
+    fs::write(&freezer, "1").unwrap();
+    // Root writes to every file, but not to a folder.
+    fs::remove_file(&swap).unwrap();
+    fs::create_dir(&swap).unwrap();
+    for _ in 0..2 {
+        let error = leaf.freeze(false).unwrap_err().to_string();
+        assert!(error.starts_with("memory.swap.max: "), "{error}");
+        assert_eq!(fs::read_to_string(&freezer).unwrap(), "1", "it runs and may swap");
+    }
+    fs::remove_dir(&swap).unwrap();
+    leaf.freeze(false).unwrap();
+    let written = [swap, freezer].map(|file| fs::read_to_string(file).unwrap());
+    assert_eq!(written, ["0", "0"]);
 }
 
 /// Both kinds at once, as where groups are used again.
