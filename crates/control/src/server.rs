@@ -121,6 +121,8 @@ pub struct Settings {
     pub quota: Quota,
     /// Memory that all sandboxes together may be promised. A creation past it waits, then is refused.
     pub admission_memory: ByteSize,
+    /// Memory for request bodies that are not answered yet, beside what is promised. One tenant has a quarter of it.
+    pub body_memory: ByteSize,
     /// How long a creation may wait for memory, and how many may wait.
     pub admission_wait: Duration,
     pub admission_queue: usize,
@@ -198,6 +200,7 @@ struct Inner {
     known_keys: authentication::KnownKeys,
     quotas: quotas::Quotas,
     bodies: bodies::Bodies,
+    saving: snapshots::Saving,
     admission: admission::Admission,
     sandboxes: living::Register,
     making: living::Making,
@@ -246,6 +249,7 @@ impl Control {
             known_keys: authentication::KnownKeys::default(),
             quotas: quotas::Quotas::new(settings.quota),
             bodies: bodies::Bodies::default(),
+            saving: snapshots::Saving::default(),
             admission: admission::Admission::new(
                 settings.admission_memory,
                 settings.admission_wait,

@@ -48,7 +48,7 @@ impl Default for Quotas {
 #[serde(default, deny_unknown_fields)]
 pub struct Admission {
     /// Memory that all sandboxes and runs of a server together may be promised: their limits while they work, what they use
-    /// while they rest or are paused. Not set: four fifths of the machine's.
+    /// while they rest or are paused. Not set: four fifths of what the machine has beside `serve.body_memory`.
     #[serde(with = "form::optional_size")]
     #[schemars(with = "Option<form::Size>", example = &"16GiB")]
     pub memory: Option<ByteSize>,
@@ -67,9 +67,10 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// The memory to promise on a machine that has this much.
-    pub fn memory_on(&self, machine: ByteSize) -> ByteSize {
-        self.memory.unwrap_or_else(|| ByteSize::bytes(machine.as_u64() / 5 * 4))
+    /// The memory to promise on a machine that has this much, of which the server needs some for request bodies.
+    pub fn memory_on(&self, machine: ByteSize, bodies: ByteSize) -> ByteSize {
+        let left = machine.as_u64().saturating_sub(bodies.as_u64());
+        self.memory.unwrap_or_else(|| ByteSize::bytes(left / 5 * 4))
     }
 }
 
@@ -79,8 +80,9 @@ mod tests {
 
     #[test]
     fn a_fifth_of_the_machine_is_kept_back() {
-        assert_eq!(Admission::default().memory_on(ByteSize::gib(10)), ByteSize::gib(8));
+        let bodies = ByteSize::gib(5);
+        assert_eq!(Admission::default().memory_on(ByteSize::gib(15), bodies), ByteSize::gib(8));
         let set = Admission { memory: Some(ByteSize::gib(40)), ..Admission::default() };
-        assert_eq!(set.memory_on(ByteSize::gib(10)), ByteSize::gib(40));
+        assert_eq!(set.memory_on(ByteSize::gib(15), bodies), ByteSize::gib(40));
     }
 }

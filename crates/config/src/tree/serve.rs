@@ -40,6 +40,11 @@ pub struct Serve {
     #[serde(with = "form::size")]
     #[schemars(with = "form::Size")]
     pub body_limit: ByteSize,
+    /// Memory for all request bodies that are not answered yet; one tenant may have a quarter of it. It is not promised to
+    /// sandboxes.
+    #[serde(with = "form::size")]
+    #[schemars(with = "form::Size")]
+    pub body_memory: ByteSize,
     /// Connections at once.
     pub max_connections: u32,
     /// Connections at once from one address. Behind a reverse proxy all come from the proxy's.
@@ -82,6 +87,7 @@ impl Default for Serve {
             allowed_origins: Vec::new(),
             metrics_auth: false,
             body_limit: ByteSize::mib(16),
+            body_memory: ByteSize::mib(512),
             max_connections: 10_000,
             max_connections_per_address: 2_000,
             header_timeout: Duration::from_secs(10),

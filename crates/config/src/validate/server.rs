@@ -173,6 +173,7 @@ impl Check<'_> {
             }
         }
         self.size("serve.body_limit", serve.body_limit, ByteSize::kib(64)..=ByteSize::gib(1));
+        self.size("serve.body_memory", serve.body_memory, ByteSize::mib(1)..=ByteSize::gib(1024));
         self.count("serve.max_connections", serve.max_connections, 1..=1_000_000);
         self.count("serve.max_connections_per_address", serve.max_connections_per_address, 1..=1_000_000);
         self.span("serve.header_timeout", serve.header_timeout, SECOND..=HOUR);

@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::ErrorKind;
+use sandstorm_types::{ByteSize, ErrorKind};
 
 use super::{Caller, Control};
 
-/// What the unfinished and unanswered bodies of one tenant, and of all, may take together.
-const OF_TENANT: u64 = 128 << 20;
-const OF_ALL: u64 = 512 << 20;
+/// One tenant has this part of what all have together.
+const TENANTS: u64 = 4;
 
 /// When to come back.
 const LATER: Duration = Duration::from_secs(1);
@@ -29,6 +28,8 @@ pub struct BodyRoom {
     all: Bodies,
     tenant: Bodies,
     bytes: u64,
+    /// What the unfinished and unanswered bodies of all may take together.
+    most: u64,
 }
 
 impl Bodies {
@@ -46,21 +47,20 @@ impl Bodies {
 }
 
 impl BodyRoom {
-    pub(super) fn new(all: Bodies, tenant: Bodies) -> Self {
-        Self { all, tenant, bytes: 0 }
+    pub(super) fn new(all: Bodies, tenant: Bodies, most: ByteSize) -> Self {
+        Self { all, tenant, bytes: 0, most: most.as_u64() }
     }
 
     /// Takes room for so many more bytes, before they are stored. `Quota` when the tenant's other bodies leave none,
     /// `Capacity` when those of all do.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         let more = bytes as u64;
-        if !self.tenant.take(self.bytes, more, OF_TENANT) {
+        let share = self.most / TENANTS;
+        if !self.tenant.take(self.bytes, more, share) {
             let message = "too many large request bodies at the same time";
-            return Err(Error::new(ErrorKind::Quota, message)
-                .with("allowed", OF_TENANT)
-                .with_retry_after(LATER));
+            return Err(Error::new(ErrorKind::Quota, message).with("allowed", share).with_retry_after(LATER));
         }
-        if !self.all.take(self.bytes, more, OF_ALL) {
+        if !self.all.take(self.bytes, more, self.most) {
             self.tenant.give_back(more);
             let message = "the server has no room for another large request body now";
             return Err(Error::new(ErrorKind::Capacity, message).with_retry_after(LATER));
@@ -80,7 +80,8 @@ impl Drop for BodyRoom {
 impl Control {
     /// Room for a body of this caller, none of it taken yet.
     pub fn body_room(&self, caller: &Caller) -> BodyRoom {
-        BodyRoom::new(self.0.bodies.clone(), self.0.quotas.of(caller.tenant).bodies())
+        let tenant = self.0.quotas.of(caller.tenant).bodies();
+        BodyRoom::new(self.0.bodies.clone(), tenant, self.0.settings.body_memory)
     }
 }
 
@@ -89,11 +90,17 @@ mod tests {
     use super::*;
 
     const PIECE: usize = 16 << 20;
+    const OF_ALL: u64 = 512 << 20;
+    const OF_TENANT: u64 = 128 << 20;
+
+    fn room(all: &Bodies, tenant: &Bodies) -> BodyRoom {
+        BodyRoom::new(all.clone(), tenant.clone(), ByteSize::bytes(OF_ALL))
+    }
 
     fn fill(all: &Bodies, tenant: &Bodies) -> (Vec<BodyRoom>, ErrorKind) {
         let mut rooms = Vec::new();
         loop {
-            let mut room = BodyRoom::new(all.clone(), tenant.clone());
+            let mut room = room(all, tenant);
             match room.grow(PIECE) {
                 Ok(()) => rooms.push(room),
                 Err(error) => return (rooms, error.kind()),
@@ -108,7 +115,7 @@ mod tests {
         assert_eq!((rooms.len() as u64, why), (OF_TENANT / PIECE as u64, ErrorKind::Quota));
         // Not by growing either, and others are not kept out.
         assert!(rooms[0].grow(1).is_err());
-        BodyRoom::new(all.clone(), other).grow(PIECE).unwrap();
+        room(&all, &other).grow(PIECE).unwrap();
         drop(rooms);
         assert_eq!((all.0.load(Ordering::Acquire), tenant.0.load(Ordering::Acquire)), (0, 0));
     }
@@ -129,10 +136,10 @@ mod tests {
     #[test]
     fn an_only_body_may_be_as_large_as_it_likes() {
         let (all, tenant) = (Bodies::default(), Bodies::default());
-        let mut only = BodyRoom::new(all.clone(), tenant.clone());
+        let mut only = room(&all, &tenant);
         for _ in 0..2 {
             only.grow(OF_ALL as usize).unwrap();
         }
-        assert!(BodyRoom::new(all, tenant).grow(1).is_err());
+        assert!(room(&all, &tenant).grow(1).is_err());
     }
 }

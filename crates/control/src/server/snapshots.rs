@@ -3,7 +3,8 @@
 //! The record comes first, so that whatever a provider was asked to keep is known to be there: what could not be finished,
 //! or could not be removed, stays on record until its keeper has said that nothing is left. Only what is ready is shown.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandstorm_provider::{Error, NotCarried, OpContext, Provider, Result, SnapshotKind, SnapshotOptions};
@@ -22,7 +23,7 @@ use super::{Caller, Control, Inner, NewSandbox, Page, Scope};
 /// How long saving one may take, and removing it.
 const PATIENCE: Duration = Duration::from_secs(600);
 const REMOVAL: Duration = Duration::from_secs(60);
-/// From this age on one that is not ready is nobody's: whoever was at it has given up.
+/// From this age on a snapshot that is not ready is left over, unless this server is making it.
 const ABANDONED: Duration = Duration::from_secs(900);
 const LONGEST_NAME: usize = 128;
 /// How often keeping one is charged, and how many at a time.
@@ -42,6 +43,38 @@ pub struct SnapshotLimits {
 pub struct NewSnapshot {
     /// Another one of this name loses it.
     pub name: Option<String>,
+}
+
+/// Snapshots that this server is making. Their age by the wall clock says nothing, since that may be set meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Saving(Arc<Mutex<HashSet<SnapshotId>>>);
+
+impl Saving {
+    /// This one is being made until the guard is dropped.
+    fn begin(&self, id: SnapshotId) -> SavingGuard {
+        self.ids().insert(id);
+        SavingGuard { id, among: self.clone() }
+    }
+
+    fn has(&self, id: SnapshotId) -> bool {
+        self.ids().contains(&id)
+    }
+
+    fn ids(&self) -> MutexGuard<'_, HashSet<SnapshotId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct SavingGuard {
+    id: SnapshotId,
+    among: Saving,
+}
+
+impl Drop for SavingGuard {
+    fn drop(&mut self) {
+        self.among.ids().remove(&self.id);
+    }
 }
 
 /// A saved sandbox as its owner sees it.
@@ -214,6 +247,7 @@ impl Inner {
         let mut audit = caller.audit("snapshot.create", row.id);
         audit.detail = Some(serde_json::json!({ "sandbox": row.sandbox.to_string() }));
         let room = SnapshotRoom { count, bytes };
+        let _saving = self.saving.begin(row.id);
         let left = stored(self.store.insert_snapshot(&row, room, &audit).await)?;
         let most = Some(ByteSize::bytes(left));
         let options = SnapshotOptions { id: row.id, kind: SnapshotKind::Files, most };
@@ -301,7 +335,8 @@ impl Inner {
         };
         // Of a store that several servers share, the others' are the others'.
         let own = self.own_names();
-        for row in rows.iter().filter(|row| own.contains(&row.provider.as_str())) {
+        for row in rows.iter().filter(|row| own.contains(&row.provider.as_str()) && !self.saving.has(row.id))
+        {
             if let Err(error) = self.remove_snapshot(row).await {
                 tracing::warn!(snapshot = %row.id, %error, "what is left of a snapshot will be removed later");
             }
@@ -318,5 +353,22 @@ fn check_name(name: &str) -> Result<()> {
         false => {
             Err(invalid("the name of a snapshot is 1 to 128 of the characters a-z, 0-9, `-`, `_` and `.`"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_being_made_until_its_maker_has_ended() {
+        let saving = Saving::default();
+        let (one, other) = (SnapshotId::random(), SnapshotId::random());
+        let first = saving.begin(one);
+        let second = saving.clone().begin(other);
+        drop(first);
+        assert!(!saving.has(one) && saving.has(other));
+        drop(second);
+        assert!(!saving.has(other));
     }
 }

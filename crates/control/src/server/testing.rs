@@ -29,6 +29,7 @@ pub fn settings() -> Settings {
             open_streams: 100,
         },
         admission_memory: ByteSize::gib(1024),
+        body_memory: ByteSize::mib(512),
         admission_wait: Duration::from_secs(1),
         admission_queue: 10,
         space_in_memory: false,

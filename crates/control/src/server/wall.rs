@@ -54,7 +54,8 @@ impl Inner {
         moved(recorded, self.clock_was_set())
     }
 
-    /// Notes the present clock, unless it is the one that is noted. What was recorded by another is recorded anew first.
+    /// Notes the present clock, unless it is the one that is noted. What was recorded by another clock, or by one that no
+    /// note tells of, is recorded anew first: else each server would bound it anew from its own start.
     pub(super) async fn keep_wall_clock(&self) {
         let ahead = self.records_clock.ahead();
         if ahead.is_some_and(|ahead| ahead.unsigned_abs() < DRIFT) {
@@ -63,10 +64,12 @@ impl Inner {
         let clock = WallClock::now();
         if ahead.is_some_and(is_set) {
             tracing::warn!(milliseconds = ahead, "somebody set the wall clock");
-            if let Err(error) = self.record_lifetimes_anew().await {
-                tracing::warn!(%error, "ends of lifetimes could not be recorded by the clock as it is set now");
-                return;
-            }
+        }
+        if ahead.is_none_or(is_set)
+            && let Err(error) = self.record_lifetimes_anew().await
+        {
+            tracing::warn!(%error, "ends of lifetimes could not be recorded by the clock as it is set now");
+            return;
         }
         let store = self.store.clone();
         match tokio::task::spawn_blocking(move || store.note_clock(clock)).await {

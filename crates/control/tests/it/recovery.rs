@@ -178,6 +178,32 @@ async fn a_clock_that_was_set_while_no_server_ran_moves_no_end() {
     }
 }
 
+/// After another boot no note tells how the clock was set. An end that was recorded by a clock far ahead is cut to the longest
+/// lifetime, once: the next server reads the same end.
+#[tokio::test]
+async fn a_clock_that_no_note_tells_of_gives_the_longest_lifetime_at_most() {
+    let world = World::new().await;
+    let caller = world.caller();
+    let longest = world.settings.longest_lifetime;
+    let long = NewSandbox { lifetime: Some(5 * HOUR), ..plain() };
+    let id = world.control.create_sandbox(&caller, long).await.unwrap().id;
+    world.control.drain(Duration::ZERO).await;
+    let now = Timestamp::now();
+    let expires_at = Some(Some(now.after(365 * 24 * HOUR)));
+    let changes = SandboxChanges { expires_at, ..SandboxChanges::default() };
+    world.store.update_sandbox(TenantId::LOCAL, id, changes, None).await.unwrap();
+    std::fs::remove_file(world.dir.path().join("clock")).unwrap();
+    let world = world.restarted().await;
+    let view = world.control.sandbox(&caller, id).await.unwrap();
+    assert_eq!(view.phase, Phase::Ready);
+    let ends = view.expires_at.unwrap();
+    assert!(ends.since(now) > longest - HOUR && ends.since(now) < longest + HOUR, "{ends:?}, {now:?}");
+    let recorded = world.store.sandbox(TenantId::LOCAL, id).await.unwrap().unwrap().expires_at;
+    assert_eq!(recorded, Some(ends));
+    let world = world.restarted().await;
+    assert_eq!(world.control.sandbox(&caller, id).await.unwrap().expires_at, recorded);
+}
+
 /// Whoever can write the database can cut off what no anchor covers yet: so the server anchors what is new by the clock,
 /// however few records come.
 #[tokio::test]
