@@ -145,7 +145,8 @@ impl Link {
             None => self.late().entry(id).or_default().push_back(asked),
         }
         drop(slots);
-        self.say(&ToAgent::AskTaken { id, to: InputStream::Main }).inspect_err(|_| drop(self.late().remove(&id)))
+        self.say(&ToAgent::AskTaken { id, to: InputStream::Main })
+            .inspect_err(|_| drop(self.late().remove(&id)))
     }
 
     /// The agent's answer.

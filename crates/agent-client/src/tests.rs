@@ -271,10 +271,11 @@ async fn input_that_a_program_took_before_its_end_is_delivered() {
     drop(handle);
     player.say(taken(4));
     assert_eq!(asked_before.await.unwrap().unwrap(), Some(4));
-    let asked_after = tokio::spawn(async move { task.taken().await });
-    while player.hear() != ASKED {}
-    player.say(taken(4));
-    assert_eq!(asked_after.await.unwrap().unwrap(), 4);
+    let answers = async {
+        while player.hear() != ASKED {}
+        player.say(taken(4));
+    };
+    assert_eq!(tokio::join!(task.taken(), answers).0.unwrap(), 4);
     player.say(taken(4));
     breaks(&client, "an answer without a question").await;
 }

@@ -89,7 +89,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: the program's own; 128 + n for signal n; 1 compile error; 124 time limit; \
-                        137 memory or output limit, or cancelled; 2 bad usage; 125 sandstorm itself failed."
+                        137 memory or output limit, output that was cut, or cancelled; 2 bad usage; 125 sandstorm itself failed."
 )]
 pub(crate) struct RunCommand {
     /// Program to run; its name tells the language. `-` reads the code from standard input

@@ -26,11 +26,18 @@ use probe::Probe;
 /// Exits with 1 when sandboxes do not work here, or when a case of the matrix fails.
 pub(crate) fn show(shared: &Shared, command: DoctorCommand) -> anyhow::Result<ExitCode> {
     let loaded = configuration::load(shared)?;
-    let engine = Local::start(&loaded)?;
+    let engine = match Local::start(&loaded) {
+        Ok(engine) => engine,
+        Err(error) if command.matrix => return Err(error.context("no sandbox can start here")),
+        Err(error) => {
+            show_checks(Probe::failed(error), &loaded, command.json)?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
     let works = if command.matrix {
         show_matrix(&engine, command.json)
     } else {
-        show_checks(&engine, &loaded, command.json)
+        show_checks(Probe::make(&engine), &loaded, command.json)
     };
     engine.stop()?;
     Ok(if works? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -49,12 +56,11 @@ fn show_matrix(engine: &Local, json: bool) -> anyhow::Result<bool> {
     Ok(matrix.holds())
 }
 
-fn show_checks(engine: &Local, loaded: &Loaded, json: bool) -> anyhow::Result<bool> {
-    let probe = Probe::make(engine);
+fn show_checks(probe: Probe<'_>, loaded: &Loaded, json: bool) -> anyhow::Result<bool> {
     let works = probe.made.is_ok();
     let mut checks = kernel::checks(probe.walls());
     checks.extend(resources::checks(loaded, probe.walls()));
-    checks.extend(languages(engine, loaded, works)?);
+    checks.extend(languages(&probe, loaded)?);
     checks.extend(engines::checks(&probe));
     checks.extend(warmth::checks(&loaded.config));
     let verdict = verdict::of(&probe, &checks);
@@ -73,10 +79,10 @@ fn show_checks(engine: &Local, loaded: &Loaded, json: bool) -> anyhow::Result<bo
     Ok(works)
 }
 
-fn languages(engine: &Local, loaded: &Loaded, works: bool) -> anyhow::Result<Vec<Check>> {
+fn languages(probe: &Probe<'_>, loaded: &Loaded) -> anyhow::Result<Vec<Check>> {
     const GROUP: &str = "languages";
     let mut found = languages::detect(loaded);
-    if works {
+    if let Some(engine) = probe.engine() {
         engine.runtime.block_on(languages::ask_versions(&*engine.provider, &mut found))?;
     }
     let check = |shown: languages::Shown| match shown.version {

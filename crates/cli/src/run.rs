@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use sandstorm_control::{CompileCache, RunInput, Runner, Tools};
 use sandstorm_provider::OpContext;
-use sandstorm_types::{Enforcement, RunResult, TenantId, cli_exit_code};
+use sandstorm_types::{ByteSize, Enforcement, RunResult, Status, TenantId, cli_exit_code, exit_code_after};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::{RunCommand, Shared};
+use crate::complaint::note;
 use crate::{configuration, local, pipe};
 pub(crate) use packages::layers;
 use request::Request;
@@ -46,16 +47,28 @@ pub(crate) fn run(shared: &Shared, command: RunCommand) -> anyhow::Result<ExitCo
     let done = engine.runtime.block_on(execute(&runner, request, &command));
     drop(runner);
     engine.stop()?;
-    let Done { result, screen, brought } = done?;
-    if command.json {
+    let Done { result, limit, screen, brought } = done?;
+    let cut = if command.json {
         let mut stdout = std::io::stdout().lock();
         serde_json::to_writer(&mut stdout, &result)?;
         writeln!(stdout)?;
-    } else if let Some(screen) = screen {
-        screen.conclude(&result);
+        result.truncated.stdout || result.truncated.stderr
+    } else {
+        screen.is_some_and(|screen| screen.conclude(&result))
+    };
+    if cut {
+        note(&format!("output was cut at {limit}"));
     }
     brought?;
-    Ok(ExitCode::from(cli_exit_code(&result)))
+    Ok(ExitCode::from(exit_code(&result, cut)))
+}
+
+/// The exit code of a run. A caller that reads only this must not take a part of the output for all of it.
+fn exit_code(result: &RunResult, cut: bool) -> u8 {
+    match result.status {
+        Status::Ok if cut => exit_code_after(Status::Output, None, None),
+        _ => cli_exit_code(result),
+    }
 }
 
 /// How long bringing files back may take.
@@ -64,6 +77,8 @@ const FILES_TAKE: Duration = Duration::from_secs(60);
 /// What is there to tell after a run.
 struct Done {
     result: RunResult,
+    /// The limit of output that is kept.
+    limit: ByteSize,
     /// `None`: nobody reads what we write.
     screen: Option<Screen>,
     /// Whether its files came back; a failure does not take the result away.
@@ -78,9 +93,11 @@ async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) ->
     let out = command.out.as_deref().map(files::target).transpose()?;
     let limits = prepared.limits;
     let (events, received) = mpsc::channel(64);
-    let mut screen = Screen::start(received, command.json, stop.clone(), limits);
+    let mut screen = Screen::start(received, stop.clone(), limits);
     let input = request.take_input();
-    let running = runner.run(&cx, &request.spec, prepared, input, Some(events));
+    // A result in JSON has the output that is kept; a terminal or a pipe hears all of it.
+    let events = (!command.json).then_some(events);
+    let running = runner.run(&cx, &request.spec, prepared, input, events);
     tokio::pin!(running);
     let finished = loop {
         tokio::select! {
@@ -103,7 +120,8 @@ async fn execute(runner: &Runner, mut request: Request, command: &RunCommand) ->
         },
         None => Ok(()),
     };
-    Ok(Done { result: finished.release().await?, screen: read.then_some(screen), brought })
+    let screen = read.then_some(screen);
+    Ok(Done { result: finished.release().await?, limit: limits.output, screen, brought })
 }
 
 /// Who has cancelled waits no longer for somebody to read the rest of the output, and neither does who cancels now.

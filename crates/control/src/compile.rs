@@ -12,7 +12,7 @@ use sandstorm_types::{
 };
 use std::time::Duration;
 
-use crate::artifact::{Artifact, Refuge, spool, unpack};
+use crate::artifact::{Artifact, Refuge, spool, unpack, unusable};
 use crate::execute::{Executed, execute};
 use crate::prepare::Prepared;
 use crate::reserve::BUILD_CPUS;
@@ -112,8 +112,7 @@ impl Runner {
 
     /// Writes what the compiler made to a file, which the cache keeps where there is one.
     async fn keep_artifact(&self, archive: ByteStream, key: &CacheKey) -> Result<Artifact> {
-        let unwritable =
-            |e| Error::new(ErrorKind::Internal, "what the compiler made cannot be kept").with_source(e);
+        let unwritable = |e| unusable("what the compiler made cannot be kept", e);
         let place = self.cache.as_ref().and_then(|cache| match cache.begin() {
             Ok(file) => Some((cache, file)),
             Err(error) => {
@@ -121,17 +120,19 @@ impl Runner {
                 None
             }
         });
-        let Some((cache, mut file)) = place else {
-            let mut file = tempfile::tempfile().map_err(unwritable)?;
-            spool(archive, &mut file, MOST).await?;
+        let Some((cache, file)) = place else {
+            let file = self.spools.file().map_err(unwritable)?;
+            let file = spool(archive, file, MOST).await?;
             return Artifact::of(file).map_err(unwritable);
         };
-        let mut roomy = Refuge::new(file.as_file_mut());
-        spool(archive, &mut roomy, MOST).await?;
-        if let Some((elsewhere, error)) = roomy.elsewhere() {
-            tracing::warn!(%error, "the compile cache cannot be written");
-            return Artifact::of(elsewhere).map_err(unwritable);
-        }
+        let roomy = spool(archive, Refuge::new(file, self.spools.clone()), MOST).await?;
+        let file = match roomy.finish() {
+            Ok(file) => file,
+            Err((elsewhere, error)) => {
+                tracing::warn!(%error, "the compile cache cannot be written");
+                return Artifact::of(elsewhere).map_err(unwritable);
+            }
+        };
         // Not by its name: by then another's entry may have pushed it out.
         let artifact = file.as_file().try_clone().and_then(Artifact::of).map_err(unwritable)?;
         if let Err(error) = cache.put(key, file) {

@@ -23,7 +23,8 @@ pub(crate) struct Executed {
     pub(crate) end: ExecEnd,
 }
 
-/// Runs a program to its end, passing output on as it comes; `spools` keeps it. Cancelling the context ends the program.
+/// Runs a program to its end, passing output on as it comes; `spools` keeps it. A listener hears all of it, also what is past
+/// the limit. Cancelling the context ends the program.
 pub(crate) async fn execute(
     provider: &dyn Provider,
     cx: &OpContext,
@@ -35,6 +36,7 @@ pub(crate) async fn execute(
 ) -> Result<Executed> {
     // A listener may make us wait; without one there is nothing else to wait for.
     request.attended = events.is_none();
+    request.streamed = events.is_some();
     let mut exec = provider.exec(cx, sandbox, request).instrument(debug_span!("start_program")).await?;
     let feeding = feed(exec.input.clone(), input);
     let following = async {

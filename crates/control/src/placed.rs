@@ -183,7 +183,7 @@ impl Runner {
             RunInput::Empty => RunInput::Empty,
         };
         let exec_began = Instant::now();
-        let spools = self.spools(events);
+        let spools = self.spools(events, prepared.limits.output);
         let executed = execute(&*self.provider, cx, &sandbox.id, request, input, events, spools).await?;
         times.exec = milliseconds(exec_began);
         if executed.end.cause == EndCause::Sandbox {

@@ -12,8 +12,8 @@ use sandstorm_provider::{
     Stdin,
 };
 use sandstorm_types::{
-    Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId, SandboxSpec,
-    State, Stream,
+    ByteSize, Enforcement, ErrorKind, GuestPath, Lifetime, Limits, OnEnd, RunResult, RunSpec, SandboxId,
+    SandboxSpec, State, Stream,
 };
 use tokio::sync::mpsc;
 use tracing::{Instrument, debug_span};
@@ -163,8 +163,8 @@ impl Runner {
         Self { provider, limits, toolchains, cache, layers, workshop, fleet: None, spools }
     }
 
-    /// For many callers at once: more than a little output is kept in files of this directory, not in memory, and only the
-    /// beginning of what somebody hears as it comes.
+    /// For many callers at once: output that is more than a little, and what compilers make, goes to files of this directory,
+    /// not to memory.
     pub fn spooling_in(self, dir: PathBuf) -> Self {
         Self { spools: Spools::in_dir(dir), ..self }
     }
@@ -269,9 +269,10 @@ impl Runner {
         Finished { result, whole, provider, sandbox, tenant: cx.tenant(), _layer: layer }
     }
 
-    /// Where output goes that `events` hears, or nobody does before the end.
-    pub(crate) fn spools(&self, events: Option<&mpsc::Sender<RunEvent>>) -> Spools {
-        if events.is_some() { self.spools.heads() } else { self.spools.clone() }
+    /// Where the output of a run goes. `events` hears all of it, which has no limit; then only a beginning within `limit` is
+    /// kept.
+    pub(crate) fn spools(&self, events: Option<&mpsc::Sender<RunEvent>>, limit: ByteSize) -> Spools {
+        if events.is_some() { Spools::Heads(limit) } else { self.spools.clone() }
     }
 
     #[expect(clippy::too_many_arguments, reason = "the stages of one run, called from one place")]
@@ -326,7 +327,7 @@ impl Runner {
             RunInput::Empty => RunInput::Empty,
         };
         let exec_began = Instant::now();
-        let spools = self.spools(events);
+        let spools = self.spools(events, prepared.limits.output);
         *begins = true;
         let executed = execute(provider, cx, &id, request, input, events, spools).await?;
         times.exec = milliseconds(exec_began);

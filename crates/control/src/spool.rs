@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_types::{PerStream, Stream};
+use sandstorm_types::{ByteSize, PerStream, Stream};
 use tokio_util::sync::CancellationToken;
 
 pub use saved::{Saved, Whole};
@@ -33,8 +33,8 @@ pub(crate) enum Spools {
     /// Nowhere: all of it stays in memory, for a process that has one caller.
     #[default]
     Memory,
-    /// Nowhere: only the beginning is wanted.
-    Heads,
+    /// Nowhere: a listener hears all of it. The beginning is kept, at most so many bytes of both streams together.
+    Heads(ByteSize),
     /// To files in this directory.
     Files(Arc<Path>),
 }
@@ -46,17 +46,14 @@ impl Spools {
 
     pub(crate) fn dir(&self) -> Option<&Path> {
         match self {
-            Self::Memory | Self::Heads => None,
+            Self::Memory | Self::Heads(_) => None,
             Self::Files(dir) => Some(dir),
         }
     }
 
-    /// For output that somebody else hears as it comes.
-    pub(crate) fn heads(&self) -> Self {
-        match self {
-            Self::Memory => Self::Memory,
-            Self::Heads | Self::Files(_) => Self::Heads,
-        }
+    /// An empty file without a name: in the directory, or among the temporary files where there is none.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.dir().map_or_else(tempfile::tempfile, tempfile::tempfile_in)
     }
 }
 
@@ -97,15 +94,20 @@ impl Collector {
 
     /// Takes the next piece. Where there is no space for it, this waits until there is or until nobody wants it any more.
     pub(crate) async fn add(&mut self, stream: Stream, bytes: &[u8], unwanted: &CancellationToken) {
+        let kept = (self.stdout.head.len() + self.stderr.head.len()) as u64;
         let part = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
         let at = part.came;
         part.came += bytes.len() as u64;
+        let room = HEAD.saturating_sub(part.head.len());
         let room = match self.spools {
             Spools::Memory => usize::MAX,
-            Spools::Heads | Spools::Files(_) => HEAD.saturating_sub(part.head.len()),
+            Spools::Heads(limit) => {
+                room.min(usize::try_from(limit.as_u64().saturating_sub(kept)).unwrap_or(usize::MAX))
+            }
+            Spools::Files(_) => room,
         };
         if part.file.is_none() && bytes.len() <= room {
             part.head.extend_from_slice(bytes);

@@ -117,8 +117,8 @@ impl Warmth<'_> {
         };
         let unwritable =
             |e| Error::new(ErrorKind::Internal, "the compile cache cannot be written").with_source(e);
-        let mut file = self.cache.begin().map_err(unwritable)?;
-        spool(archive, file.as_file_mut(), MOST).await?;
+        let file = self.cache.begin().map_err(unwritable)?;
+        let file = spool(archive, file, MOST).await?;
         self.cache.put(&self.key, file).map_err(unwritable)
     }
 }

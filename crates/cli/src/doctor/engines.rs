@@ -95,6 +95,10 @@ pub(super) fn advice(error: &sandstorm_provider::Error) -> String {
         return "the container around us masks /proc: start it with --security-opt systempaths=unconfined"
             .to_owned();
     }
+    if text.contains("fork the launcher") {
+        return "end other programs of this user, or raise the limit of its processes (`ulimit -u`)"
+            .to_owned();
+    }
     if text.contains("could not use") {
         return "remove that folder, or set XDG_RUNTIME_DIR to one of your own".to_owned();
     }

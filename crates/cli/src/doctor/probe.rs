@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use sandstorm_provider::{CreateOptions, EndCause, Error, ExecEvent, ExecRequest, OpContext, Provider};
-use sandstorm_types::{Enforcement, NetworkPolicy, SandboxId, SandboxSpec, TenantId, Walls};
+use sandstorm_types::{Enforcement, ErrorKind, NetworkPolicy, SandboxId, SandboxSpec, TenantId, Walls};
 
 use crate::local::Local;
 
@@ -12,7 +12,8 @@ use crate::local::Local;
 /// little trusted as any other.
 #[derive(Debug)]
 pub(crate) struct Probe<'a> {
-    engine: &'a Local,
+    /// `None`: not even the engine started.
+    engine: Option<&'a Local>,
     cx: OpContext,
     /// The sandbox and its walls, or why there is none.
     pub(crate) made: Result<Made, Error>,
@@ -37,7 +38,25 @@ impl<'a> Probe<'a> {
         let strict = tried(SandboxSpec { enforcement: Enforcement::Strict, ..spec.clone() });
         let network = tried(SandboxSpec { network: NetworkPolicy::Open, ..spec.clone() });
         let made = create(engine, &cx, &spec);
-        Self { engine, cx, made, strict, network }
+        Self { engine: Some(engine), cx, made, strict, network }
+    }
+
+    /// What is known where the engine did not start: why.
+    pub(crate) fn failed(why: anyhow::Error) -> Self {
+        let error = |message: &'static str| Error::new(ErrorKind::Isolation, message);
+        let untried = || Err(error("there was no engine to try it with"));
+        Self {
+            engine: None,
+            cx: OpContext::new(TenantId::LOCAL),
+            made: Err(error("the engine did not start").with_source(why)),
+            strict: untried(),
+            network: untried(),
+        }
+    }
+
+    /// The engine, if it can make sandboxes.
+    pub(crate) fn engine(&self) -> Option<&'a Local> {
+        self.engine.filter(|_| self.made.is_ok())
     }
 
     pub(crate) fn walls(&self) -> Option<&Walls> {
@@ -46,10 +65,10 @@ impl<'a> Probe<'a> {
 
     /// What a program prints, if it ends well.
     pub(crate) fn ask(&self, argv: &[&str]) -> Option<String> {
-        let made = self.made.as_ref().ok()?;
-        self.engine.runtime.block_on(async {
+        let (engine, made) = (self.engine?, self.made.as_ref().ok()?);
+        engine.runtime.block_on(async {
             let request = ExecRequest::program(argv.iter().copied());
-            let mut exec = self.engine.provider.exec(&self.cx, &made.id, request).await.ok()?;
+            let mut exec = engine.provider.exec(&self.cx, &made.id, request).await.ok()?;
             let mut said = Vec::new();
             while let Some(event) = exec.events.next().await {
                 match event.ok()? {
@@ -63,8 +82,8 @@ impl<'a> Probe<'a> {
     }
 
     pub(crate) fn end(self) {
-        if let Ok(made) = &self.made {
-            destroy(self.engine, &self.cx, &made.id);
+        if let (Some(engine), Ok(made)) = (self.engine, &self.made) {
+            destroy(engine, &self.cx, &made.id);
         }
     }
 }

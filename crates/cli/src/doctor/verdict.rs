@@ -43,6 +43,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_engine_that_did_not_start_has_a_verdict() {
+        let why = anyhow::anyhow!("no more processes").context("could not fork the launcher");
+        let probe = Probe::failed(why.context("the launcher could not be started"));
+        let verdict = of(&probe, &[]);
+        let (start, cause) =
+            ("no sandbox can start here: ", "could not fork the launcher: no more processes; ");
+        assert!(verdict.starts_with(start) && verdict.contains(cause), "{verdict}");
+        assert!(verdict.ends_with("(`ulimit -u`)"), "{verdict}");
+        assert!(probe.engine().is_none() && probe.walls().is_none() && probe.ask(&["true"]).is_none());
+        probe.end();
+    }
+
+    #[test]
     fn what_is_missing_is_named() {
         let mut walls = Walls::default();
         assert_eq!(starts(&walls), "sandboxes can start here, with every wall and limit");

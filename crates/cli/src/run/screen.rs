@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sandstorm_control::{Phase, RunEvent};
-use sandstorm_types::{Limits, RunResult, Status, Stream, duration};
+use sandstorm_types::{Limits, PerStream, RunResult, Status, Stream, duration};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -15,25 +15,27 @@ use crate::complaint::{note, refusal};
 /// program, but not the clocks.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    /// Resolves when the writer has nothing left to write.
-    written: oneshot::Receiver<()>,
+    /// Resolves when the writer has nothing left to write, with the bytes of each stream that it was given.
+    written: oneshot::Receiver<PerStream<u64>>,
+    shown: PerStream<u64>,
+    stop: CancellationToken,
     limits: Limits,
 }
 
 impl Screen {
-    /// `quiet` shows nothing. `stop` is cancelled when nobody reads our output any more.
+    /// Shows what comes. `stop` is cancelled when the reader of our output has gone.
     pub(crate) fn start(
         mut events: mpsc::Receiver<RunEvent>,
-        quiet: bool,
         stop: CancellationToken,
         limits: Limits,
     ) -> Self {
         let (done, written) = oneshot::channel();
+        let stopping = stop.clone();
         std::thread::spawn(move || {
             let mut spinner = None;
+            let mut shown: PerStream<u64> = PerStream::default();
             while let Some(event) = events.blocking_recv() {
                 match event {
-                    _ if quiet => {}
                     RunEvent::Phase(Phase::Installing(names)) => {
                         spinner = spin(format!("installing {names}"))
                     }
@@ -43,25 +45,29 @@ impl Screen {
                     RunEvent::Phase(Phase::Running) => clear(&mut spinner),
                     RunEvent::Output { stream, bytes } => {
                         clear(&mut spinner);
+                        match stream {
+                            Stream::Stdout => shown.stdout += bytes.len() as u64,
+                            Stream::Stderr => shown.stderr += bytes.len() as u64,
+                        }
                         if write(stream, &bytes).is_err() {
-                            stop.cancel();
+                            stopping.cancel();
                         }
                     }
                 }
             }
             clear(&mut spinner);
-            let _ = done.send(());
+            let _ = done.send(shown);
         });
-        Self { written, limits }
+        Self { written, shown: PerStream::default(), stop, limits }
     }
 
     /// Waits until everything is written. The senders of events must be gone.
     pub(crate) async fn flush(&mut self) {
-        let _ = (&mut self.written).await;
+        self.shown = (&mut self.written).await.unwrap_or_default();
     }
 
-    /// Says why a run ended when its output does not.
-    pub(crate) fn conclude(&self, result: &RunResult) {
+    /// Says why a run ended when its output does not; whether some of the output is missing.
+    pub(crate) fn conclude(&self, result: &RunResult) -> bool {
         let limits = &self.limits;
         if result.status == Status::CompileError {
             let _ = std::io::stderr().write_all(&result.stderr_bytes().unwrap_or_default());
@@ -85,14 +91,23 @@ impl Screen {
         if let Some(message) = ended {
             note(&message);
         }
-        if result.truncated.stdout || result.truncated.stderr {
-            note(&format!("output was cut at {}", limits.output));
-        }
         for hit in &result.limits_hit {
             note(&format!("the {hit} limit was reached"));
         }
         for denied in &result.denied {
             note(&refusal(denied, |rule| format!("run with --network {rule}")));
+        }
+        self.misses(result)
+    }
+
+    /// Whether the program wrote more than was shown. A caller who cancelled the run does not miss the rest.
+    fn misses(&self, result: &RunResult) -> bool {
+        let (wrote, shown) = (&result.metrics, self.shown);
+        match result.status {
+            _ if self.stop.is_cancelled() => false,
+            // What the compiler said is in the result alone.
+            Status::CompileError => result.truncated.stdout || result.truncated.stderr,
+            _ => wrote.stdout_bytes > shown.stdout || wrote.stderr_bytes > shown.stderr,
         }
     }
 }

@@ -131,6 +131,36 @@ fn a_machine_without_user_namespaces_is_diagnosed() {
 }
 
 #[test]
+fn a_launcher_that_cannot_be_started_is_diagnosed() {
+    if !Who::all().contains(&Who::Single) {
+        return;
+    }
+    // The shell takes the user's last process away from the doctor that it becomes.
+    let script = r#"ulimit -u 0; exec "$S" doctor "$@""#;
+    let doctor = |flags: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-euc", script, "bash"]);
+        command.args(flags).env_clear().env("PATH", "/usr/bin:/bin").env("S", binary()).output().unwrap()
+    };
+    let output = doctor(&["--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let report = checks(&output);
+    assert_eq!(report["works"], false);
+    let verdict = report["verdict"].as_str().unwrap();
+    assert!(
+        verdict.starts_with("no sandbox can start here: ") && verdict.contains("fork the launcher"),
+        "{verdict}"
+    );
+    assert_eq!(outcome(&report, "engines", "jail")["outcome"], "broken");
+    assert_eq!(outcome(&report, "kernel", "pid namespace")["outcome"], "untried");
+    let text = doctor(&[]);
+    assert_eq!(stdout(&text).lines().next(), Some(verdict), "{}", stderr(&text));
+    let matrix = doctor(&["--matrix"]);
+    assert_eq!(matrix.status.code(), Some(125));
+    assert!(stderr(&matrix).starts_with("error: no sandbox can start here: "), "{}", stderr(&matrix));
+}
+
+#[test]
 fn a_state_directory_that_cannot_be_used_is_told() {
     let output = run(Who::Root, &["--state-dir", "/proc/nothing", "doctor", "--json"]);
     let report = checks(&output);

@@ -65,11 +65,25 @@ async fn what_is_no_text_comes_in_base64() {
 
 #[tokio::test]
 async fn of_what_others_hear_only_the_beginning_is_kept() {
-    let collected = collect(Spools::Heads, &[b'x'; HEAD + 1]).await;
+    let collected = collect(Spools::Heads(ByteSize::mib(1)), &[b'x'; HEAD + 1]).await;
     assert!(collected.whole.is_none() && collected.cut.stdout);
     assert_eq!(collected.stdout.len(), HEAD);
+    // The limit of a run is one of both streams.
+    let short = collect(Spools::Heads(ByteSize::bytes(12)), &[b'x'; 10]).await;
+    assert_eq!((short.stdout.len(), short.stderr.as_slice()), (10, b"fe".as_slice()));
+    assert!(!short.cut.stdout && short.cut.stderr);
     let all = collect(Spools::Memory, &[b'x'; HEAD + 1]).await;
     assert!(all.whole.is_none() && !all.cut.stdout && all.stdout.len() == HEAD + 1);
+}
+
+#[test]
+fn files_are_where_output_is() {
+    use std::os::fd::AsRawFd;
+    let dir = tempfile::tempdir().unwrap();
+    let file = Spools::in_dir(dir.path().to_owned()).file().unwrap();
+    let place = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    assert!(place.starts_with(dir.path().canonicalize().unwrap()), "{}", place.display());
+    Spools::Memory.file().unwrap();
 }
 
 #[tokio::test]

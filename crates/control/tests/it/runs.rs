@@ -49,6 +49,37 @@ async fn events_come_as_they_happen_and_end_with_the_result() {
 }
 
 #[tokio::test]
+async fn a_run_that_is_streamed_is_told_whole() {
+    let world = World::new().await;
+    let caller = world.caller();
+    // Far more than the limit, and than what ends a program without a listener.
+    let code = "0123456789abcdef".repeat(16 << 10);
+    let limits = LimitsPatch { output: Some(ByteSize::kib(16)), ..LimitsPatch::default() };
+    let long = RunSpec { limits, ..spec(&code) };
+    let running = world.control.start_run(&caller, long.clone()).await.unwrap();
+    let events: Vec<_> = running.events.collect().await;
+    let mut told = Vec::new();
+    for event in &events {
+        if let EventBody::Stdout(chunk) = &event.body {
+            told.extend_from_slice(chunk.data.as_bytes());
+        }
+    }
+    assert!(told == code.as_bytes(), "{} of {} bytes", told.len(), code.len());
+    let Some(EventBody::End(end)) = events.last().map(|event| &event.body) else { panic!("it has an end") };
+    assert!(end.status == Status::Ok && !end.is_cut(), "{end:?}");
+    // What is kept of it is less, and says so.
+    let result = running.result.await.unwrap().unwrap();
+    assert_eq!((result.status, result.stdout.as_str()), (Status::Ok, &code[..16 << 10]));
+    assert!(result.truncated.stdout && !result.truncated.stderr);
+    let kept = world.control.run_view(&caller, running.id).await.unwrap().result.unwrap();
+    assert_eq!((kept.stdout.len(), kept.truncated.stdout), (16 << 10, true));
+    // Without a listener the limit holds, and so does the end of what goes far beyond it.
+    let answered = world.control.run(&caller, long).await.unwrap();
+    assert_eq!((answered.status, answered.stdout.len()), (Status::Output, 16 << 10));
+    assert!(answered.truncated.stdout);
+}
+
+#[tokio::test]
 async fn a_run_that_is_given_up_while_it_begins_is_ended_on_record() {
     let world = World::new().await;
     let caller = world.caller();

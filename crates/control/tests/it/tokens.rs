@@ -257,3 +257,36 @@ async fn what_a_token_opened_ends_with_its_key() {
     control.revoke_key(&world.caller(), &id).await.unwrap();
     tokio::time::timeout(Duration::from_secs(45), events.count()).await.unwrap();
 }
+
+/// Such a signature is compared with the tokens of every sandbox, so one is looked for at a time, and a waiting caller is
+/// told to come back.
+#[tokio::test]
+async fn signatures_that_name_no_sandbox_take_turns() {
+    let world = World::new().await;
+    let control = &world.control;
+    let sandbox = public(&world, None).await;
+    let token = control.sandbox_token(&world.caller(), sandbox, INSIDE).unwrap();
+    let (at_it, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let (first, known_first, runtime) = (control.clone(), token.clone(), tokio::runtime::Handle::current());
+    let searching = tokio::task::spawn_blocking(move || {
+        let matches = |known: &str| {
+            let _ = at_it.send(());
+            // Until the sender is dropped.
+            let _ = held.recv();
+            known == known_first
+        };
+        runtime.block_on(first.authenticate_signature(None, INSIDE, matches))
+    });
+    begins.recv().await.unwrap();
+    let refused = control.authenticate_signature(None, INSIDE, |known| known == token).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Capacity);
+    assert!(refused.retry_after().is_some());
+    // A signature that names its sandbox does not wait for the others.
+    let named = control.authenticate_signature(Some(sandbox), INSIDE, |known| known == token).await;
+    assert_eq!(named.unwrap().0, sandbox);
+    drop(let_go);
+    assert_eq!(searching.await.unwrap().unwrap().0, sandbox);
+    let next = control.authenticate_signature(None, INSIDE, |known| known == token).await;
+    assert_eq!(next.unwrap().0, sandbox);
+}

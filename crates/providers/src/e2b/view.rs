@@ -304,7 +304,24 @@ pub(super) fn is_new_enough(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sandstorm_types::{Labels, NetworkPolicy};
+
+    use super::super::config::Config;
     use super::*;
+    use crate::account::ApiKey;
+
+    #[test]
+    fn what_is_made_is_closed_to_visitors() {
+        let config = Config::new("e2b", ApiKey::new("e2b_x"), "me".parse().unwrap());
+        let cloud = Cloud::new(config).unwrap();
+        // Also where our own callers were promised public ports: they reach those through us.
+        let labels = Labels::default().with_public_ports(true).unwrap();
+        for network in [NetworkPolicy::None, NetworkPolicy::Open] {
+            let spec = SandboxSpec { network, labels: labels.clone(), ..SandboxSpec::default() };
+            let asked = cloud.wanted(&spec, &CreateOptions::default(), "base", "attempt");
+            assert_eq!(asked["network"]["allowPublicTraffic"], false, "{asked}");
+        }
+    }
 
     #[test]
     fn ids_and_versions_have_a_form() {
@@ -351,6 +368,6 @@ mod tests {
         let text = serde_json::to_string(&largest).unwrap();
         let all =
             [(marks.limits(), text), (marks.template(), String::new()), (marks.attempt(), String::new())];
-        assert!(sandstorm_types::Labels::try_from(BTreeMap::from(all)).is_ok());
+        assert!(Labels::try_from(BTreeMap::from(all)).is_ok());
     }
 }

@@ -196,3 +196,39 @@ pub(super) fn moment(at: Timestamp) -> SystemTime {
     let millis = u64::try_from(at.millis()).unwrap_or(0);
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sandstorm_client::{Client, ServerLimits};
+    use sandstorm_provider::{Events, ProviderInfo, Tasks};
+    use sandstorm_types::Capabilities;
+
+    use super::*;
+
+    fn far() -> Far {
+        let limits = Limits::default();
+        Far {
+            client: Client::new("http://127.0.0.1:1", None).unwrap(),
+            info: ProviderInfo { name: "far".to_owned(), kind: "sandstorm".to_owned(), region: None },
+            owner: "me".parse().unwrap(),
+            can: Capabilities::default(),
+            limits: ServerLimits { default: limits, ceiling: limits, lifetime_max: Duration::from_secs(60) },
+            lease: Duration::from_secs(60),
+            places: Arc::default(),
+            events: Events::default(),
+            tasks: Tasks::default(),
+        }
+    }
+
+    #[test]
+    fn public_ports_are_opened_here_and_not_there_as_well() {
+        let labels = BTreeMap::from([("team".to_owned(), "one".to_owned())]);
+        let labels = Labels::try_from(labels).unwrap().with_public_ports(true).unwrap();
+        let spec = SandboxSpec { labels, ..SandboxSpec::default() };
+        let asked = far().wanted(&spec, &CreateOptions::default()).labels;
+        assert_eq!(asked.get("team").map(String::as_str), Some("one"), "{asked:?}");
+        assert!(!asked.contains_key(Labels::PUBLIC_PORTS), "{asked:?}");
+    }
+}

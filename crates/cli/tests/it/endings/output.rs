@@ -39,6 +39,7 @@ fn output_past_its_limit_is_cut_and_counted() {
             name: "100,000 bytes",
             code: "head -c 100000 /dev/zero | tr '\\0' x",
             flags: &["--output", "64K"],
+            cli: 137,
             ..CASE
         };
         let result = case.check(who);
@@ -54,6 +55,33 @@ fn output_past_its_limit_is_cut_and_counted() {
         let result = case.check(who);
         assert_eq!(result["truncated"], serde_json::json!({"stdout": false, "stderr": false}));
     }
+}
+
+#[test]
+fn output_that_streams_is_whole() {
+    // More than the limit, and far more than what ends a program without a reader.
+    for (length, who) in [(100_000, Who::Root), (30_000_000, Who::Root), (30_000_000, Who::Single)] {
+        if !Who::all().contains(&who) {
+            continue;
+        }
+        let code = format!("head -c {length} /dev/zero | tr '\\0' x; echo end >&2");
+        let output = support::run(who, &["run", "--output", "64K", "-l", "bash", "-c", &code]);
+        let said = (output.status.code(), support::stderr(&output));
+        assert_eq!(said, (Some(0), "end\n".to_owned()), "{who:?}");
+        assert_eq!(output.stdout.len(), length, "{who:?}");
+    }
+}
+
+#[test]
+fn output_that_was_cut_is_said() {
+    let code = "head -c 100000 /dev/zero | tr '\\0' x";
+    let output = support::run(Who::Root, &["run", "--json", "--output", "64K", "-l", "bash", "-c", code]);
+    let said = (output.status.code(), support::stderr(&output));
+    assert_eq!(said, (Some(137), "sandstorm: output was cut at 64KiB\n".to_owned()));
+    // The program's own code says more.
+    let code = format!("{code}; exit 3");
+    let output = support::run(Who::Root, &["run", "--json", "--output", "64K", "-l", "bash", "-c", &code]);
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]

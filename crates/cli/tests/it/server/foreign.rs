@@ -9,7 +9,7 @@ use super::http::{Answer, Request};
 use super::instance::Server;
 use super::tenants::{new_key, on_state};
 use crate::mcp::http::{call, message, post, session};
-use crate::support::{Who, eventually};
+use crate::support::{Place, Who, eventually};
 
 const E2B: &str = include_str!("../../../../dialect/e2b/src/router.rs");
 const SESSION: &str = include_str!("../../../../dialect/session/src/router.rs");
@@ -59,27 +59,38 @@ pub(super) fn all_routes() -> Vec<Route> {
     all
 }
 
-/// Asks a route about a sandbox or session of this name.
+/// An upload as a form has it.
+const FORM: &str =
+    "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"x.txt\"\r\n\r\nx\r\n--b--\r\n";
+
+/// Asks a route about a sandbox or session of this name, with all that the route needs to go as far as it can.
 fn ask(server: &Server, route: &Route, key: Option<&str>, name: &str) -> Answer {
     let mut path = String::new();
     for part in route.path.split('/').skip(1) {
         let value = match part {
             "{id}" | "{alias}" | "{session_id}" => name,
             "{tool}" => "sandbox_list",
+            "{*path}" => "x.txt",
             part if part.starts_with('{') => "x",
             part => part,
         };
         path.push('/');
         path.push_str(value);
     }
+    if route.path.contains("/preview/") {
+        path.push_str("?sid=x");
+    }
     let mut request = Request::new(route.method, path).header("x-request-id", "same");
     request = request.header("accept", "application/json, text/event-stream");
     if let Some(key) = key {
         request = request.header("authorization", &format!("Bearer {key}"));
     }
-    if matches!(route.method, "POST" | "PUT") {
+    if route.path.contains("/upload/") {
+        request = request.bytes(FORM).header("content-type", "multipart/form-data; boundary=b");
+    } else if matches!(route.method, "POST" | "PUT") {
         let body = json!({ "templateID": "base", "timeout": 60, "code": "1", "language": "python",
-            "command": "true", "session_id": name, "name": "x", "path": "x", "content": "x" });
+            "command": "true", "session_id": name, "name": "x", "path": "x", "content": "x",
+            "filename": "x.txt", "handler_code": "def handler(event): return 1" });
         request = request.json(&body);
     }
     server.send(&request)
@@ -109,6 +120,106 @@ fn without_a_good_key_no_route_of_a_foreign_api_answers() {
     for key in [&server.key, &expired, &revoked] {
         assert!(!log.contains(super::tenants::secret_of(key)), "a key is in the log");
     }
+}
+
+/// Whether a route answers every key alike: with a list of the operator's or of nothing, or with a refusal.
+fn needs_no_scope(route: &Route) -> bool {
+    let templates = route.path.contains("templates") && route.method != "DELETE";
+    let constant = ["/volumes", "/secrets", "/api.json", "/healthy", "/download_from_efast/"];
+    templates || constant.iter().any(|part| route.path.contains(part))
+}
+
+/// Routes of the session API that read or write files.
+const OF_FILES: [&str; 7] =
+    ["/create/", "/download/", "/execute_code/", "/files/", "/readfile/", "/status/", "/upload/"];
+
+#[test]
+fn without_its_scope_no_route_of_a_foreign_api_does_anything() {
+    let server = Server::start(Who::Root);
+    let sandbox = server.sandbox(&json!({}));
+    let (bare, session) = (sandbox.rsplit('_').next().unwrap(), "00000000-0000-4000-8000-000000000001");
+    let file = json!({ "content": "kept", "filename": "x.txt" });
+    server.post(&format!("/workspace/se/create/{session}"), &file).expect(200);
+    let seen = || {
+        let (view, usage) = (server.get(&sandbox).expect(200), server.get("/v1/usage").expect(200));
+        let view = ["state", "expires_at", "network", "labels"].map(|field| view[field].clone());
+        let kept = server.get(&format!("/workspace/se/download/{session}/x.txt")).text();
+        (view, usage["sandboxes"].clone(), server.get("/snapshots").expect(200), kept)
+    };
+    let before = seen();
+    let of_session = routes(SESSION, "/workspace/se", "pub fn router");
+    let (_, narrow) = new_key(&server, &["--scopes", "run,files,admin"]);
+    let mut refused = 0;
+    for (api, name) in [(&routes(E2B, "", "pub fn routes"), bare), (&of_session, session)] {
+        for route in api {
+            let answer = ask(&server, route, Some(&narrow), name);
+            if needs_no_scope(route) {
+                let whole = ask(&server, route, Some(&server.key), name);
+                assert_eq!((answer.status, answer.text()), (whole.status, whole.text()), "{route:?}");
+            } else {
+                assert_eq!(answer.status, 403, "{route:?}: {}", answer.text());
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 35, "{refused}");
+    let (_, no_files) = new_key(&server, &["--scopes", "run,sandbox,admin"]);
+    let files = of_session.iter().filter(|route| OF_FILES.iter().any(|part| route.path.contains(part)));
+    let mut refused = 0;
+    for route in files {
+        let answer = ask(&server, route, Some(&no_files), session);
+        assert_eq!(answer.status, 403, "{route:?}: {}", answer.text());
+        refused += 1;
+    }
+    assert!(refused >= 10, "{refused}");
+    assert_eq!(seen(), before);
+}
+
+#[test]
+fn without_its_scope_no_tool_does_anything() {
+    let place = Place::new();
+    let config = place.path().join("sandstorm.yaml");
+    std::fs::write(&config, "dialects: {mcp: {toolsets: [files, forks, packages]}}\n").unwrap();
+    let server = Server::with(Who::Root, &[], &["--config", config.to_str().unwrap()]);
+    let sandbox = server.sandbox(&json!({}));
+    let bare = sandbox.rsplit('_').next().unwrap();
+    let context = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
+    let sleeps = json!({ "command": "sleep 600", "background": true });
+    let exec = server.post(&format!("{sandbox}/exec"), &sleeps).expect(202);
+    let [exec, context] = [&exec, &context].map(|made| made["id"].as_str().unwrap());
+    let files = || server.get(&format!("{sandbox}/files/list?path=/workspace")).expect(200);
+    let before = files();
+    let mut all = tools(&server, bare, exec, context);
+    all.extend(["sandbox_create", "sandbox_list"].map(|tool| (tool.to_owned(), json!({}))));
+    // `languages` tells what the operator offers.
+    assert_eq!(all.len() + 1, listed(&server).len(), "a tool without its case: {all:?}");
+    all.push(("run_code".to_owned(), json!({ "code": "1" })));
+    for scopes in ["admin", "run,files,admin", "run,sandbox,admin"] {
+        let (_, key) = new_key(&server, &["--scopes", scopes]);
+        let mine = session(&server, &key);
+        for (tool, arguments) in &all {
+            if scopes.contains(if tool.starts_with("file_") { "files" } else { "sandbox" }) {
+                continue;
+            }
+            let answer = message(&post(&server, &key, Some(&mine), &call(tool, arguments)));
+            let said = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+            let is_error = answer["result"]["isError"] == true;
+            assert!(is_error && said.starts_with("forbidden: "), "{tool} with {scopes}: {answer}");
+            // By plain HTTP a call has no sandbox of its own: code runs in one for it alone, by another scope.
+            if scopes == "admin" {
+                let request = Request::new("POST", format!("/mcp/tools/{tool}")).json(arguments);
+                let request = request.header("authorization", &format!("Bearer {key}"));
+                let reply = server.send(&request).json();
+                let said = reply["text"].as_str().unwrap_or_default();
+                assert!(reply["is_error"] == true && said.starts_with("forbidden: "), "{tool}: {reply}");
+            }
+        }
+    }
+    assert_eq!(server.get("/v1/usage").expect(200)["sandboxes"], 1);
+    assert_eq!(server.get(&sandbox).expect(200)["state"], "running");
+    assert!(server.get(&format!("{sandbox}/execs/{exec}")).expect(200)["ended_at"].is_null());
+    assert_eq!(server.get(&format!("{sandbox}/contexts/{context}")).status, 200);
+    assert_eq!(files(), before);
 }
 
 #[test]
@@ -141,7 +252,7 @@ fn what_is_anothers_is_as_absent_for_foreign_apis_as_what_never_was() {
     // what is made is the stranger's own.
     let named = "00000000-0000-4000-8000-000000000001";
     let unused = "00000000-0000-4000-8000-000000000002";
-    let file = json!({ "content": "secret of mine", "filename": "x" });
+    let file = json!({ "content": "secret of mine", "filename": "x.txt" });
     server.post(&format!("/workspace/se/create/{named}"), &file).expect(200);
     let session_routes = routes(SESSION, "/workspace/se", "pub fn router");
     let mut of_session: Vec<_> =
@@ -161,7 +272,7 @@ fn what_is_anothers_is_as_absent_for_foreign_apis_as_what_never_was() {
             assert_eq!(answers[0].0, answers[1].0, "{route:?}: {answers:?}");
         }
     }
-    let kept = server.get(&format!("/workspace/se/download/{named}/x"));
+    let kept = server.get(&format!("/workspace/se/download/{named}/x.txt"));
     assert_eq!((kept.status, kept.text()), (200, "secret of mine".to_owned()));
     let theirs = session(&server, &stranger);
     let context = server.post(&format!("{sandbox}/contexts"), &json!({ "language": "python" })).expect(201);
@@ -289,14 +400,20 @@ fn open_streams_are_one_quota_for_all_apis() {
 
 /// Each tool that takes a sandbox, with arguments that fit and this one, and what is in it.
 fn tools(server: &Server, bare: &str, exec: &str, context: &str) -> Vec<(String, Value)> {
-    let mine = session(server, &server.key);
-    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
-    let listed = message(&post(server, &server.key, Some(&mine), &list));
     let takes = |tool: &&Value| tool["inputSchema"]["properties"].get("sandbox_id").is_some();
-    let tools = listed["result"]["tools"].as_array().unwrap().iter().filter(takes);
+    let tools = listed(server);
+    let tools = tools.iter().filter(takes);
     tools
         .map(|tool| (tool["name"].as_str().unwrap().to_owned(), arguments(tool, bare, exec, context)))
         .collect()
+}
+
+/// The tools as a client is shown them.
+fn listed(server: &Server) -> Vec<Value> {
+    let mine = session(server, &server.key);
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+    let listed = message(&post(server, &server.key, Some(&mine), &list));
+    listed["result"]["tools"].as_array().unwrap().clone()
 }
 
 fn arguments(tool: &Value, bare: &str, exec: &str, context: &str) -> Value {
@@ -311,6 +428,8 @@ fn arguments(tool: &Value, bare: &str, exec: &str, context: &str) -> Value {
             "sandbox_id" => json!(format!("sbx_{bare}")),
             "exec_id" => json!(exec),
             "context_id" => json!(context),
+            // Nothing, in base64.
+            "archive" => json!(""),
             "port" => json!(80),
             "signal" => json!("kill"),
             "path" | "from" | "to" => json!("/workspace/x"),

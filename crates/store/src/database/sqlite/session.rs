@@ -189,3 +189,30 @@ fn owned(value: ValueRef<'_>) -> Result<Value> {
         ValueRef::Real(_) => return Err(StoreError::corrupt("a column holds another type")),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::sql;
+
+    #[test]
+    fn a_log_that_grew_beside_a_reader_is_cut_when_it_is_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sandstorm.db");
+        std::fs::File::create(&path).unwrap();
+        let writer = Session::writer(&path, Durability::Normal).unwrap();
+        writer.script("CREATE TABLE burst (piece BLOB)").unwrap();
+        let reader = Session::reader(&path).unwrap();
+        reader.command("BEGIN").unwrap();
+        assert!(reader.rows(sql("SELECT piece FROM burst")).unwrap().is_empty());
+        for _ in 0..24 {
+            writer.script("INSERT INTO burst VALUES (zeroblob(1048576))").unwrap();
+        }
+        let log = || std::fs::metadata(dir.path().join("sandstorm.db-wal")).unwrap().len();
+        assert!(log() > 20 << 20, "{}", log());
+        drop(reader);
+        Session::beside(&path).unwrap().fold().unwrap();
+        writer.script("INSERT INTO burst VALUES (NULL)").unwrap();
+        assert!(log() <= 16 << 20, "{}", log());
+    }
+}
