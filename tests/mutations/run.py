@@ -71,7 +71,7 @@ def mutations(items=()):
     found = []
     for path in sorted(HERE.glob("*.toml")):
         found += [Mutation(entry) for entry in tomllib.loads(path.read_text()).get("mutation", [])]
-    return [mutation for mutation in found if not items or any(mutation.item.split()[0] == i or mutation.item == i for i in items)]
+    return [mutation for mutation in found if not items or mutation.item in items or mutation.item.split()[0] in items]
 
 
 def check():
@@ -147,7 +147,8 @@ def run(items, first):
     tree = copy_tree()
     wrong = 0
     known = read_results()
-    for number, mutation in enumerate(mutations(items)):
+    # Those that need the whole binary come last.
+    for number, mutation in enumerate(sorted(mutations(items), key=lambda mutation: "sandstorm-cli" in mutation.test)):
         if number < first:
             continue
         problems = list(mutation.problems(tree))
