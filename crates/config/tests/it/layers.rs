@@ -161,7 +161,10 @@ fn every_setting_has_a_variable_that_works() {
             None if key.ends_with(".index") => "https://packages.example.org/",
             None if key.ends_with(".credentials") => "env:TOKEN",
             None if key.starts_with("serve.tls.") => "/x",
-            None if [".memory", ".disk", ".output", ".body_limit"].iter().any(|end| key.ends_with(end)) => {
+            None if [".memory", ".disk", ".output", ".body_limit", ".body_memory"]
+                .iter()
+                .any(|end| key.ends_with(end)) =>
+            {
                 "77M"
             }
             None => "77",
