@@ -50,3 +50,16 @@ fn a_new_key_is_alone_on_standard_output() {
     let length = made["key"].as_str().unwrap().len();
     assert!(Command::new("sh").arg("-c").arg(format!("{line}{length}")).status().unwrap().success());
 }
+
+#[test]
+fn a_tenant_is_made_once() {
+    let place = Place::new();
+    let state = place.path().join("state");
+    let create = ["tenants", "create", "blue", "--state-dir", state.to_str().unwrap()];
+    assert!(run(Who::Root, &create).status.success());
+    assert_eq!(
+        stderr(&run(Who::Root, &create)),
+        "error: there is a tenant \"blue\" already; choose another name, or use that one: `sandstorm tenants list` shows \
+         its id\n"
+    );
+}
