@@ -12,8 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::address::Address;
 use crate::call::{Call, Within};
 use crate::error::Refusal;
-use crate::pace;
-use crate::{ClientOptions, Error, Result};
+use crate::{ClientOptions, Error, Result, certificate, pace};
 
 /// How long the words of a refusal may take.
 const WORDS: Duration = Duration::from_secs(10);
@@ -216,7 +215,7 @@ fn root(error: reqwest::Error) -> Box<dyn std::error::Error + Send + Sync> {
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    cause.to_string().into()
+    certificate::explained(cause.to_string()).into()
 }
 
 /// The beginning of a body, as far as it comes.
