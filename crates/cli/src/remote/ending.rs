@@ -14,6 +14,8 @@ use crate::stopped;
 pub(super) struct Bounds {
     timeout: Option<Duration>,
     of_sandbox: Option<Limits>,
+    /// A terminal has as much time as the server gives to any sandbox, and no flag for it.
+    terminal: bool,
 }
 
 impl Bounds {
@@ -28,34 +30,42 @@ impl Bounds {
         let known = end.status == Status::Timeout && timeout.is_some();
         let limited = matches!(end.status, Status::Timeout | Status::Cpu | Status::Memory | Status::Output);
         if end.limits_hit.is_empty() && (known || !limited) {
-            return Self { timeout, of_sandbox: None };
+            return Self { timeout, ..Self::default() };
         }
         // The end is told in any case; without an answer it is told without a figure.
         let found = client.sandbox(sandbox).await.ok();
         let limits = found.and_then(|mut found| found.more.remove("limits"));
-        Self { timeout, of_sandbox: limits.and_then(|limits| serde_json::from_value(limits).ok()) }
+        let of_sandbox = limits.and_then(|limits| serde_json::from_value(limits).ok());
+        Self { timeout, of_sandbox, terminal: false }
+    }
+
+    /// The same for a program that has a terminal.
+    pub(super) async fn of_terminal(client: &Client, sandbox: SandboxId, end: &End) -> Self {
+        Self { terminal: true, ..Self::of(client, sandbox, end, None).await }
     }
 
     fn figure(&self, limit: LimitName) -> Option<String> {
         match (limit, self.timeout) {
             (LimitName::Wall, Some(timeout)) => Some(duration::format(timeout)),
+            (LimitName::Wall, None) if self.terminal => None,
             _ => self.of_sandbox.as_ref()?.show(limit),
         }
     }
-}
 
-/// What raises a limit of a program in a sandbox.
-fn remedy(limit: LimitName) -> &'static str {
-    match limit {
-        LimitName::Wall => "raise it with --timeout",
-        LimitName::Memory => "raise it with `sandbox create --memory`",
-        LimitName::Cpus => "raise it with `sandbox create --cpus`",
-        LimitName::Processes => "raise it with `sandbox create --pids`",
-        LimitName::Disk => "raise it with `sandbox create --disk`",
-        LimitName::CpuTime => "make a sandbox with a larger limits.cpu_time",
-        LimitName::OpenFiles => "make a sandbox with a larger limits.open_files",
-        LimitName::Inodes => "make a sandbox with a larger limits.inodes",
-        LimitName::Output => "make a sandbox with a larger limits.output",
+    /// What raises a limit of a program in a sandbox.
+    fn remedy(&self, limit: LimitName) -> &'static str {
+        match limit {
+            LimitName::Wall if self.terminal => "open another one with `sandbox shell`",
+            LimitName::Wall => "raise it with --timeout",
+            LimitName::Memory => "raise it with `sandbox create --memory`",
+            LimitName::Cpus => "raise it with `sandbox create --cpus`",
+            LimitName::Processes => "raise it with `sandbox create --pids`",
+            LimitName::Disk => "raise it with `sandbox create --disk`",
+            LimitName::CpuTime => "make a sandbox with a larger limits.cpu_time",
+            LimitName::OpenFiles => "make a sandbox with a larger limits.open_files",
+            LimitName::Inodes => "make a sandbox with a larger limits.inodes",
+            LimitName::Output => "make a sandbox with a larger limits.output",
+        }
     }
 }
 
@@ -82,6 +92,7 @@ pub(super) fn conclude(end: &End, bounds: &Bounds) -> anyhow::Result<ExitCode> {
         anyhow::bail!("{}", problem.detail);
     }
     let figure = |limit| bounds.figure(limit);
+    let remedy = |limit| bounds.remedy(limit);
     let ended = match end.status {
         Status::CompileError => Some("the program does not compile".to_owned()),
         Status::Killed => Some("killed".to_owned()),
@@ -109,8 +120,11 @@ mod tests {
     #[test]
     fn a_figure_is_the_callers_or_the_sandboxes() {
         let limits = Limits { output: sandstorm_types::ByteSize::mib(1), ..Limits::default() };
-        let given = Bounds { timeout: Some(Duration::from_secs(1)), of_sandbox: Some(limits) };
-        let said = |bounds: &Bounds, status| stopped::ended(status, &|limit| bounds.figure(limit), &remedy);
+        let given =
+            Bounds { timeout: Some(Duration::from_secs(1)), of_sandbox: Some(limits), terminal: false };
+        let said = |bounds: &Bounds, status| {
+            stopped::ended(status, &|limit| bounds.figure(limit), &|limit| bounds.remedy(limit))
+        };
         assert_eq!(
             said(&given, Status::Timeout).unwrap(),
             "ended after its time limit of 1s; raise it with --timeout"
@@ -127,6 +141,11 @@ mod tests {
         assert_eq!(
             said(&Bounds::default(), Status::Memory).unwrap(),
             "ended at its memory limit; raise it with `sandbox create --memory`"
+        );
+        let terminal = Bounds { terminal: true, ..usual };
+        assert_eq!(
+            said(&terminal, Status::Timeout).unwrap(),
+            "ended after its time limit; open another one with `sandbox shell`"
         );
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn shell(client: &Client, command: ShellCommand) -> anyhow::Res
     // The program is gone or shall go; a server that does not hear it sees the connection end.
     let _ = tokio::time::timeout(GOODBYE, keyboard.close()).await;
     match ended? {
-        Ended::Program(end) => ending::conclude(&end, &Bounds::of(client, sandbox, &end, None).await),
+        Ended::Program(end) => ending::conclude(&end, &Bounds::of_terminal(client, sandbox, &end).await),
         Ended::Asked => Ok(ExitCode::from(TERMINATED)),
     }
 }
