@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::link::{Link, LinkState, Slot};
 use crate::outbox::Outbox;
 use crate::outlets::Outlets;
+use crate::program::Named;
 use crate::socket::Socket;
 use crate::{AgentError, TaskEvent, TaskHandle, TaskInput};
 
@@ -141,10 +142,11 @@ impl AgentClient {
     ) -> Result<TaskHandle, AgentError> {
         let id: TaskId = self.next.fetch_add(1, Ordering::Relaxed);
         let sent = input.map_or(0, <[u8]>::len) as u32;
-        let handle = open(&self.link, id, [sent, 0], lasting.is_some()).ok_or(AgentError::Gone)?;
+        let mut handle = open(&self.link, id, [sent, 0], lasting.is_some()).ok_or(AgentError::Gone)?;
         if let LinkState::Lost(error) = &*self.link.state.borrow() {
             return Err(error.clone());
         }
+        handle.named = Named::of(&task);
         let mut messages = self.take_untold();
         messages.push(ToAgent::Start { id, lasting, task });
         if let Some(bytes) = input {

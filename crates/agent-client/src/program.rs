@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandstorm_agent::protocol::{PayloadWalls, Program, StartFailure, TerminalSize};
+use sandstorm_agent::protocol::{PayloadWalls, Program, StartFailure, Task, TerminalSize};
 use sandstorm_provider::{Error, ExecRequest, Result, TtySize};
 use sandstorm_types::{ErrorKind, SandboxSpec, User};
 use serde_bytes::ByteBuf;
@@ -72,8 +72,60 @@ pub async fn lay_out_large(agent: &AgentClient, request: &mut ExecRequest) -> Re
 /// When to try again what there was no room for.
 const SOON: Duration = Duration::from_secs(1);
 
+/// Characters of a name that a message shows.
+const LONGEST_NAME: usize = 200;
+
+/// Kernel errors of `execve` that say what the caller can do.
+const ENOENT: i32 = 2;
+const ENOEXEC: i32 = 8;
+const EACCES: i32 = 13;
+
+/// The names that messages about a program's start are about. Empty where they are not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    program: String,
+    cwd: String,
+}
+
+impl Named {
+    pub fn of(task: &Task) -> Self {
+        match task {
+            Task::Program(program) => Self {
+                program: program.argv.first().map(|name| shown(name)).unwrap_or_default(),
+                cwd: shown(&program.cwd),
+            },
+            _ => Self::default(),
+        }
+    }
+
+    fn program(&self) -> String {
+        if self.program.is_empty() { "the program".to_owned() } else { format!("`{}`", self.program) }
+    }
+
+    /// Says on a program's error stream why the kernel did not execute it, and what to do.
+    pub fn not_executed(&self, errno: i32) -> String {
+        let why = match errno {
+            ENOENT if self.program.contains('/') => {
+                "there is no such file, or the interpreter that its first line names is missing; look at the path"
+                    .to_owned()
+            }
+            ENOENT => "no folder of PATH has it; install it, or give its path".to_owned(),
+            EACCES => "it is not a file that may be executed; `chmod +x` makes it one".to_owned(),
+            ENOEXEC => "it is neither a program for this machine nor a script that begins with a line such as #!/bin/sh"
+                .to_owned(),
+            other => std::io::Error::from_raw_os_error(other).to_string(),
+        };
+        format!("sandstorm: cannot execute {}: {why}\n", self.program())
+    }
+}
+
+/// A name on one line, and not longer than people read.
+fn shown(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(LONGEST_NAME).collect()
+}
+
 /// Why a program could not be started.
-pub fn start_failure(failure: &StartFailure) -> Error {
+pub fn start_failure(failure: &StartFailure, named: &Named) -> Error {
     let cause = std::io::Error::from_raw_os_error(failure.errno);
     let kind = match failure.step.as_str() {
         "execute" | "working directory" | "arguments" | "program" => ErrorKind::InvalidRequest,
@@ -82,8 +134,17 @@ pub fn start_failure(failure: &StartFailure) -> Error {
         "fork" | "streams" | "status pipe" | "guest" => ErrorKind::Capacity,
         _ => ErrorKind::Isolation,
     };
-    let error =
-        Error::new(kind, "the program could not be started").with("step", &failure.step).with_source(cause);
+    let what = match failure.step.as_str() {
+        "working directory" => {
+            format!(
+                "cannot start {} in the folder {}: make it first, or name another",
+                named.program(),
+                named.cwd
+            )
+        }
+        _ => format!("{} could not be started", named.program()),
+    };
+    let error = Error::new(kind, what).with("step", &failure.step).with_source(cause);
     // There may be room for it a little later, or elsewhere.
     if kind == ErrorKind::Capacity { error.with_not_started().with_retry_after(SOON) } else { error }
 }
@@ -99,4 +160,57 @@ pub fn check_walls(walls: &PayloadWalls) -> Result<()> {
     }
     Err(Error::new(ErrorKind::Isolation, "the program measured more rights than it should have")
         .with("measured", format!("{walls:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(program: &str) -> Named {
+        let program =
+            Program { argv: vec![program.to_owned()], cwd: "/nope".to_owned(), ..Program::default() };
+        Named::of(&Task::Program(program))
+    }
+
+    #[test]
+    fn what_is_not_executed_is_named_with_what_to_do() {
+        for (program, errno, said) in [
+            (
+                "nothing",
+                ENOENT,
+                "cannot execute `nothing`: no folder of PATH has it; install it, or give its path",
+            ),
+            (
+                "./nothing",
+                ENOENT,
+                "cannot execute `./nothing`: there is no such file, or the interpreter that its first line names is \
+                 missing; look at the path",
+            ),
+            (
+                "/etc",
+                EACCES,
+                "cannot execute `/etc`: it is not a file that may be executed; `chmod +x` makes it one",
+            ),
+            (
+                "./notes",
+                ENOEXEC,
+                "cannot execute `./notes`: it is neither a program for this machine nor a script that begins with a line \
+                 such as #!/bin/sh",
+            ),
+            ("x", 40, "cannot execute `x`: Too many levels of symbolic links (os error 40)"),
+        ] {
+            assert_eq!(named(program).not_executed(errno), format!("sandstorm: {said}\n"));
+        }
+        let odd = named(&"\u{1b}[2J".repeat(1000)).not_executed(ENOENT);
+        assert!(!odd.contains('\u{1b}') && odd.len() < 2000, "{odd}");
+        assert!(Named::default().not_executed(ENOENT).starts_with("sandstorm: cannot execute the program: "));
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_named() {
+        let failure = StartFailure { step: "working directory".to_owned(), errno: ENOENT };
+        let error = start_failure(&failure, &named("ls"));
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert_eq!(error.message(), "cannot start `ls` in the folder /nope: make it first, or name another");
+    }
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::TaskInput;
 use crate::link::Link;
+use crate::program::Named;
 
 /// What happens to a task, in order.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub enum TaskEvent {
 pub struct TaskHandle {
     pub id: TaskId,
     pub input: TaskInput,
+    /// What its program is called where this host started it.
+    pub named: Named,
     link: Arc<Link>,
     events: mpsc::UnboundedReceiver<TaskEvent>,
     /// An event that came while pieces were joined.
@@ -42,7 +45,18 @@ pub struct TaskHandle {
 impl TaskHandle {
     pub(crate) fn new(input: TaskInput, events: mpsc::UnboundedReceiver<TaskEvent>, lasting: bool) -> Self {
         let (id, link) = (input.id, Arc::clone(&input.link));
-        Self { id, input, link, events, ahead: None, in_hand: None, owed: [0; 3], lasting, over: false }
+        Self {
+            id,
+            input,
+            named: Named::default(),
+            link,
+            events,
+            ahead: None,
+            in_hand: None,
+            owed: [0; 3],
+            lasting,
+            over: false,
+        }
     }
 
     /// The next event. `None`: the sandbox is gone before the task ended. Dropping the future loses nothing. Asking for

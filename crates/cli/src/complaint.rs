@@ -75,7 +75,15 @@ fn nobody_reads(error: &anyhow::Error) -> bool {
 fn code(error: &anyhow::Error) -> u8 {
     let usage =
         error.chain().any(|cause| cause.is::<Misuse>() || cause.is::<sandstorm_config::ConfigError>());
-    if usage || kind(error) == Some(ErrorKind::InvalidRequest) { USAGE } else { FAILED }
+    let wrong = usage || kind(error) == Some(ErrorKind::InvalidRequest) || names_what_is_absent(error);
+    if wrong { USAGE } else { FAILED }
+}
+
+/// Whether the server knows nothing under a name that the caller gave: a file, a sandbox, a run. A proxy that answers 404
+/// for the server knows nothing of names, and a stream that breaks off has begun.
+fn names_what_is_absent(error: &anyhow::Error) -> bool {
+    let refusal = of_server(error).and_then(sandstorm_client::Error::refusal);
+    refusal.is_some_and(|refusal| refusal.coded && refusal.kind == ErrorKind::NotFound)
 }
 
 /// The family of a failure that came from a provider or a server.

@@ -14,7 +14,7 @@ use sandstorm_store::{Store, TenantRow};
 use sandstorm_types::{TenantId, Timestamp, duration};
 
 use crate::arguments::Shared;
-use crate::complaint::{misuse, safe};
+use crate::complaint::{misuse, note, safe};
 use crate::configuration;
 use crate::serve::Home;
 
@@ -185,7 +185,10 @@ fn show_secret(key: &KeyView, secret: &str, json: bool) -> anyhow::Result<()> {
     if json {
         return print(&serde_json::json!({ "id": key.id, "key": secret }));
     }
-    say(&format!("{secret}\nthis is key {}; it is not shown again", key.id))
+    // The key alone, so that `KEY=$(sandstorm keys create)` holds it and nothing else.
+    say(secret)?;
+    note(&format!("this is key {}; it is not shown again", key.id));
+    Ok(())
 }
 
 fn show_keys(keys: &[KeyView], json: bool) -> anyhow::Result<()> {

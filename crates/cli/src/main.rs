@@ -20,6 +20,7 @@ mod reference;
 mod remote;
 mod run;
 mod serve;
+mod stopped;
 mod zygotes;
 
 use std::process::ExitCode;

@@ -22,6 +22,7 @@ mod activity;
 mod address;
 mod body;
 mod call;
+mod certificate;
 mod contexts;
 mod error;
 mod event_stream;

@@ -1,7 +1,7 @@
 //! One connection pool to one server: keys, deadlines, refusals, retries.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -12,8 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::address::Address;
 use crate::call::{Call, Within};
 use crate::error::Refusal;
-use crate::pace;
-use crate::{ClientOptions, Error, Result};
+use crate::{ClientOptions, Error, Result, certificate, pace};
 
 /// How long the words of a refusal may take.
 const WORDS: Duration = Duration::from_secs(10);
@@ -29,6 +28,8 @@ struct Inner {
     address: Address,
     key: Option<HeaderValue>,
     options: ClientOptions,
+    /// Hears of each wait for a busy server.
+    waits: OnceLock<fn(&Error, Duration)>,
 }
 
 impl fmt::Debug for Client {
@@ -54,7 +55,13 @@ impl Client {
             false => builder,
         };
         let http = http_client(&address, &options, version)?;
-        Ok(Self(Arc::new(Inner { http, address, key, options })))
+        Ok(Self(Arc::new(Inner { http, address, key, options, waits: OnceLock::new() })))
+    }
+
+    /// Has each wait for a busy server told, with its refusal and the time until the next try, so that no user waits
+    /// without a word. Only the first call counts.
+    pub fn tell_waits(&self, tell: fn(&Error, Duration)) {
+        let _ = self.0.waits.set(tell);
     }
 
     /// The server as people know it: scheme, host and port.
@@ -147,6 +154,9 @@ impl Client {
             let wait = status.and_then(|status| pace::before_retry(tries, status, error.retry_after()));
             let Some(wait) = wait else { return Err(error) };
             tracing::debug!(status, ?wait, "the server is busy; trying again");
+            if let Some(tell) = self.0.waits.get() {
+                tell(&error, wait);
+            }
             tokio::time::sleep(wait).await;
         }
     }
@@ -216,7 +226,7 @@ fn root(error: reqwest::Error) -> Box<dyn std::error::Error + Send + Sync> {
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    cause.to_string().into()
+    certificate::explained(cause.to_string()).into()
 }
 
 /// The beginning of a body, as far as it comes.

@@ -10,8 +10,9 @@ use crate::show::plain;
 const WIDTH: usize = 100;
 
 const HEAD: &str = "\
-# Configuration of Sandstorm. Every value below is the default, so any line may go. What has no default
-# stands behind a `#` without a space: take the `#` away to set it.
+# Configuration of Sandstorm. Every value below is the default, so any line with a value may go. A line that ends
+# with a colon heads the indented lines below it, and goes with all of them. What has no default stands behind a `#`
+# without a space: take the `#` away to set it.
 # `sandstorm config check` checks this file; `sandstorm config show` says where each value comes from.
 ";
 

@@ -146,7 +146,9 @@ const OLDER: &[Older] = &[
     Older {
         name: "SANDBOX_POOL_SIZE",
         meaning: "Sandboxes kept warm.",
-        effect: OlderEffect::Nothing("this version keeps no pool; every sandbox is made on demand"),
+        effect: OlderEffect::Nothing(
+            "sandboxes made ahead follow demand, within `pool.prefill` and `pool.max`",
+        ),
     },
     Older {
         name: "SANDBOX_MAX_TASK_COUNT",
@@ -156,7 +158,7 @@ const OLDER: &[Older] = &[
     Older {
         name: "SANDBOX_MAX_IDLE_TIME",
         meaning: "Idle time of a pooled sandbox.",
-        effect: OlderEffect::Nothing("this version keeps no pool; every sandbox is made on demand"),
+        effect: OlderEffect::Nothing("how long a sandbox made ahead waits is `pool.max_age`"),
     },
     Older {
         name: "WORKSPACE_EXPIRATION_TIME",

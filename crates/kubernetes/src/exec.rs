@@ -156,9 +156,10 @@ impl Cluster {
 }
 
 async fn wait_for_start(handle: &mut TaskHandle) -> Result<()> {
-    match handle.next().await {
+    let event = handle.next().await;
+    match event {
         Some(TaskEvent::Started(walls)) => check_walls(&walls),
-        Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure)),
+        Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure, &handle.named)),
         Some(_) => Err(lost(AgentError::Protocol("an event before the start"))),
         None => Err(lost(AgentError::Gone)),
     }

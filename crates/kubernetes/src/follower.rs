@@ -1,6 +1,5 @@
 //! Follows one program to its end.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +82,7 @@ impl Follower {
             TaskEvent::Exited { ending, usage } => return Some((ending, used(usage))),
             // The program was not executed although its walls stood, such as a script without an interpreter.
             TaskEvent::Failed(failure) => {
-                let message = format!("{}\n", io::Error::from_raw_os_error(failure.errno));
+                let message = self.handle.named.not_executed(failure.errno);
                 log.write(Stream::Stderr, Bytes::from(message))
             }
             TaskEvent::Started(_) | TaskEvent::Closed => Ok(()),

@@ -87,7 +87,7 @@ impl LimitName {
         format!("{} to {}", self.show(min), self.show(max))
     }
 
-    fn show(self, value: u64) -> String {
+    pub(crate) fn show(self, value: u64) -> String {
         match self.unit() {
             Unit::Nanoseconds => duration::format(Duration::from_nanos(value)),
             Unit::MilliCpus => MilliCpus::new(u32::try_from(value).unwrap_or(u32::MAX)).to_string(),

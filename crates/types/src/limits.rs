@@ -82,6 +82,11 @@ impl Limits {
         (clamped, lowered)
     }
 
+    /// A limit's value as people write it, such as `512MiB`; `None` where it is not set.
+    pub fn show(&self, name: LimitName) -> Option<String> {
+        self.steps(name).map(|value| name.show(value))
+    }
+
     /// The limit's value in its smallest step, as `LimitName` counts it.
     fn steps(&self, name: LimitName) -> Option<u64> {
         let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -135,6 +140,15 @@ impl From<Limits> for LimitsPatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_shown_as_they_are_written() {
+        let limits = Limits::default();
+        assert_eq!(limits.show(LimitName::Wall).as_deref(), Some("30s"));
+        assert_eq!(limits.show(LimitName::CpuTime), None);
+        assert_eq!(limits.show(LimitName::Memory).as_deref(), Some("512MiB"));
+        assert_eq!(limits.show(LimitName::Processes).as_deref(), Some("256"));
+    }
 
     #[test]
     fn defaults_are_allowed() {

@@ -1,17 +1,22 @@
 //! Which server, and with which key.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use sandstorm_client::Client;
+use sandstorm_client::{Client, Error};
 use sandstorm_config::{Environment, Secret, SecretRef};
+use sandstorm_types::duration;
 
 use super::output::Output;
-use crate::complaint::misuse;
+use crate::complaint::{misuse, note};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:7300";
 const URL: &str = "SANDSTORM_URL";
 const KEY: &str = "SANDSTORM_API_KEY";
+
+/// A wait that is shorter is over before it is read.
+const NOTICED: Duration = Duration::from_secs(1);
 
 /// Understood by every command that talks to a server.
 #[derive(Debug, Clone, Args)]
@@ -42,7 +47,9 @@ impl Connection {
             (None, None) => DEFAULT_URL.to_owned(),
         };
         let key = self.key(&environment)?;
-        Ok(Client::new(&url, key.as_ref().map(Secret::expose_secret))?)
+        let client = Client::new(&url, key.as_ref().map(Secret::expose_secret))?;
+        client.tell_waits(say_wait);
+        Ok(client)
     }
 
     /// Whether a key is at hand.
@@ -62,5 +69,12 @@ impl Connection {
                 std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             misuse(format!("no key: {error}{cause}"))
         })
+    }
+}
+
+/// Says that the server is busy, why, and when it is asked again.
+fn say_wait(error: &Error, wait: Duration) {
+    if wait >= NOTICED {
+        note(&format!("the server is busy: {error}; trying again in {}", duration::format(wait)));
     }
 }

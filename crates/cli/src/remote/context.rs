@@ -9,9 +9,10 @@ use clap::{Args, Subcommand};
 use sandstorm_client::{Client, Context, NewContext};
 use sandstorm_types::{ContextId, EventBody, SandboxId, Status, Timestamp, duration};
 
+use super::ending::{self, Bounds};
 use super::following::{Collected, Followed, Following, OnInterrupt};
 use super::table::{Cell, Table};
-use super::{Connection, Output, ending, ids, paths, units};
+use super::{Connection, Output, ids, paths, units};
 use crate::complaint::misuse;
 use crate::run::request;
 use rich::Rich;
@@ -211,7 +212,7 @@ async fn execute(client: &Client, output: Output, command: ExecCommand) -> anyho
         }
         output.show(&view.result, String::new)?;
     }
-    let ended = ending::conclude(&end)?;
+    let ended = ending::conclude(&end, &Bounds::of(client, sandbox, &end, timeout).await)?;
     // An exception of a cell has no exit code of its own.
     let raised = end.status == Status::Error && end.exit_code.is_none() && end.signal.is_none();
     Ok(if raised { ExitCode::FAILURE } else { ended })

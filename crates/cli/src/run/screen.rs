@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sandstorm_control::{Phase, RunEvent};
-use sandstorm_types::{Limits, PerStream, RunResult, Status, Stream, duration};
+use sandstorm_types::{Limits, PerStream, RunResult, Status, Stream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::complaint::{note, refusal};
+use crate::stopped;
 
 /// Writes output from a thread of its own: a reader that does not read stops this thread and, through the channel, the
 /// program, but not the clocks.
@@ -72,27 +73,17 @@ impl Screen {
         if result.status == Status::CompileError {
             let _ = std::io::stderr().write_all(&result.stderr_bytes().unwrap_or_default());
         }
+        let figure = |limit| limits.show(limit);
         let ended = match result.status {
-            Status::Ok | Status::Error => None,
             Status::CompileError => Some("the program does not compile".to_owned()),
-            Status::Timeout => {
-                Some(format!("ended after its time limit of {}", duration::format(limits.wall)))
-            }
-            Status::Cpu => Some(format!(
-                "ended after its processor time limit of {}",
-                duration::format(limits.cpu_time.unwrap_or_default())
-            )),
-            Status::Memory => Some(format!("ended at its memory limit of {}", limits.memory)),
-            Status::Output => {
-                Some(format!("ended after writing far more than its output limit of {}", limits.output))
-            }
             Status::Killed => Some("cancelled".to_owned()),
+            status => stopped::ended(status, &figure, &stopped::flag_of_run),
         };
         if let Some(message) = ended {
             note(&message);
         }
         for hit in &result.limits_hit {
-            note(&format!("the {hit} limit was reached"));
+            note(&stopped::reached(*hit, &figure, &stopped::flag_of_run));
         }
         for denied in &result.denied {
             note(&refusal(denied, |rule| format!("run with --network {rule}")));

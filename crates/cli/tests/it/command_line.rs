@@ -1,6 +1,7 @@
 //! The command line as people and scripts meet it: help, shapes of JSON, streams, terminals.
 
 mod configuration;
+mod messages;
 mod remote;
 mod terminal;
 

@@ -1,5 +1,6 @@
 //! Single calls.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use sandstorm_client::{Client, ClientOptions, Error, NewFork, NewSandbox, SandboxQuery};
@@ -26,6 +27,22 @@ async fn a_busy_server_is_asked_again_with_the_same_key() {
     assert_eq!(asked[0].body, b"{}");
     assert!(asked[0].header("idempotency-key").is_some());
     assert_eq!(asked[0].header("idempotency-key"), asked[1].header("idempotency-key"), "one intent, one key");
+}
+
+#[tokio::test]
+async fn no_wait_for_a_busy_server_is_silent() {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let script = Script::new().await;
+    let client = script.client();
+    client.tell_waits(|error, wait| TOLD.lock().unwrap().push(format!("{error}, {} s", wait.as_secs())));
+    let busy =
+        answer("503 Service Unavailable", "retry-after: 1\r\n", r#"{"code":"capacity","detail":"no room"}"#);
+    let made = answer("201 Created", "", SANDBOX);
+    let answers = [busy.as_str(), made.as_str()];
+    let new = NewSandbox::default();
+    let (_, made) = tokio::join!(script.play(&answers), client.create_sandbox(&new));
+    made.unwrap();
+    assert_eq!(*TOLD.lock().unwrap(), ["no room, 1 s"]);
 }
 
 #[tokio::test]

@@ -34,6 +34,21 @@ fn the_initial_file_is_the_defaults() {
 }
 
 #[test]
+fn any_line_with_a_value_may_go_from_the_initial_file() {
+    let text = init_text();
+    let lines: Vec<_> = text.lines().collect();
+    let has_value = |line: &str| !line.trim_start().starts_with('#') && line.contains(": ");
+    let mut gone = 0;
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| has_value(line)) {
+        let left = [&lines[..number], &lines[number + 1..]].concat().join("\n");
+        let loaded = Case::new(&left).load().unwrap_or_else(|error| panic!("without `{line}`: {error}"));
+        assert_eq!(loaded.config, Config::default(), "without `{line}`");
+        gone += 1;
+    }
+    assert!(gone > 100, "{gone} lines");
+}
+
+#[test]
 fn the_initial_file_is_right_in_its_comments_too() {
     // Prose has one space behind its mark; everything else that is commented out must be right too.
     let uncomment = |line: &str| {

@@ -231,7 +231,7 @@ fn variables_without_effect_are_said_to_have_none() {
     assert_eq!(
         warnings,
         [
-            "SANDBOX_POOL_SIZE has no effect: this version keeps no pool; every sandbox is made on demand",
+            "SANDBOX_POOL_SIZE has no effect: sandboxes made ahead follow demand, within `pool.prefill` and `pool.max`",
             "unknown environment variable SANDSTORM_LIMIT_MEMORY; did you mean SANDSTORM_LIMITS_MEMORY?",
             "unknown environment variable SANDSTORM_XYZZY",
         ]

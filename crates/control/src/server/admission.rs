@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ByteSize, ErrorKind, Limits, Space};
+use sandstorm_types::{ByteSize, ErrorKind, Limits, Space, duration};
 use tokio::sync::{Notify, oneshot};
 
 use crate::reserve::space;
@@ -64,7 +64,7 @@ impl Admission {
     pub(super) async fn admit(&self, memory: ByteSize) -> Result<Promise> {
         let bytes = memory.as_u64();
         if bytes > self.0.total {
-            let message = "this server never has as much memory for one sandbox";
+            let message = "this server never has as much memory for one sandbox; ask for less with limits.memory and limits.disk";
             return Err(Error::new(ErrorKind::Capacity, message).with("wanted", memory));
         }
         let turn = {
@@ -76,7 +76,9 @@ impl Admission {
             state.line.retain(|(_, waiting)| !waiting.is_closed());
             if state.line.len() >= self.0.longest_line {
                 metrics::counter!("sandstorm_admission_refused_total", "reason" => "queue").increment(1);
-                return Err(full("too many are waiting for memory already"));
+                return Err(full(format!(
+                    "no room for {memory}: as many requests wait for memory as admission.queue allows; try again later"
+                )));
             }
             let (sender, turn) = oneshot::channel();
             state.line.push_back((bytes, sender));
@@ -92,10 +94,16 @@ impl Admission {
                 let short = self.0.state().short;
                 let reason = if short { "machine" } else { "time" };
                 metrics::counter!("sandstorm_admission_refused_total", "reason" => reason).increment(1);
-                Err(full(match short {
-                    true => "this machine is short of memory",
-                    false => "no memory came free in time",
-                }))
+                let why = match short {
+                    true => "this machine was short of memory",
+                    false => "no such amount came free",
+                };
+                // A caller who hears nothing for so long wants to know what for.
+                Err(full(format!(
+                    "no room for {memory}: {why} for the {} that a request waits (admission.wait); try again later, end a \
+                     sandbox, or ask for less with limits.memory and limits.disk",
+                    duration::format(self.0.wait)
+                )))
             }
         }
     }
@@ -262,7 +270,7 @@ impl Drop for Promise {
     }
 }
 
-fn full(why: &'static str) -> Error {
+fn full(why: String) -> Error {
     Error::new(ErrorKind::Capacity, why).with_retry_after(RETRY)
 }
 
@@ -349,7 +357,16 @@ mod tests {
         let refused = admission.admit(ByteSize::mib(1)).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Capacity);
         assert!(refused.retry_after().is_some());
-        assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Capacity);
+        assert_eq!(
+            refused.message(),
+            "no room for 1MiB: as many requests wait for memory as admission.queue allows; try again later"
+        );
+        let late = waiting.await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Capacity);
+        assert!(
+            late.message().contains("no such amount came free for the 1s that a request waits"),
+            "{late}"
+        );
         assert_eq!(admission.admit(ByteSize::mib(11)).await.unwrap_err().kind(), ErrorKind::Capacity);
     }
 
@@ -419,7 +436,11 @@ mod tests {
         let refused = admission.admit(ByteSize::mib(1)).await.unwrap_err();
         assert_eq!(
             (refused.kind(), refused.message()),
-            (ErrorKind::Capacity, "this machine is short of memory")
+            (
+                ErrorKind::Capacity,
+                "no room for 1MiB: this machine was short of memory for the 1s that a request waits (admission.wait); try \
+                 again later, end a sandbox, or ask for less with limits.memory and limits.disk"
+            )
         );
         let mut waiting = Box::pin(admission.admit(ByteSize::mib(1)));
         assert!(futures_util::poll!(&mut waiting).is_pending());

@@ -317,7 +317,7 @@ impl Inner {
             Stepped::Refused(row) => {
                 // Ended while it was made: whoever ended it may have come before there was anything to destroy.
                 self.provider.destroy(&OpContext::new(row.tenant), &id).await?;
-                Err(super::steps::in_the_way(&row.state))
+                Err(super::steps::in_the_way(id, &row.state))
             }
         }
     }

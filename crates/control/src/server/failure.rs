@@ -24,8 +24,12 @@ pub(super) fn of_store(error: StoreError) -> Error {
                 .with("allowed", limit)
                 .with_retry_after(QUOTA_RETRY)
         }
-        StoreError::Conflict { .. } => {
-            Error::new(ErrorKind::Conflict, "something of that name exists already").with_source(error)
+        StoreError::Conflict { what, source } => {
+            // In the words of the database, which mean nothing to a caller.
+            tracing::info!(%source, "a record conflicts with what is stored");
+            conflict(format!(
+                "the record conflicts with what is stored ({what}); look at what is there, or choose another name or id"
+            ))
         }
         StoreError::Elsewhere { node } => elsewhere("record", node),
         StoreError::Superseded => {
@@ -59,4 +63,22 @@ pub(super) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Err
 
 pub(super) fn conflict(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Conflict, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_is_not_told_in_the_words_of_the_database() {
+        let source = "UNIQUE constraint failed: tenants.name".into();
+        let told = of_store(StoreError::Conflict { what: "it exists already", source });
+        assert_eq!(told.kind(), ErrorKind::Conflict);
+        assert_eq!(
+            told.to_string(),
+            "the record conflicts with what is stored (it exists already); look at what is there, or choose another \
+             name or id"
+        );
+        assert!(std::error::Error::source(&told).is_none());
+    }
 }

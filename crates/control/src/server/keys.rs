@@ -8,10 +8,10 @@ use std::time::Duration;
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD, HEXLOWER};
 use ring::hmac;
 use sandstorm_provider::{Error, Result};
-use sandstorm_store::{Audit, Decision, KeyRow, Store, TenantRow};
+use sandstorm_store::{Audit, Decision, KeyRow, Store, StoreError, TenantRow};
 use sandstorm_types::{ErrorKind, TenantId, Timestamp};
 
-use super::failure::{invalid, not_found, stored};
+use super::failure::{conflict, invalid, not_found, stored};
 use super::sandbox_tokens::is_token;
 use super::{KeyForm, KeyView, NewKey, NewTenant, Pepper, Scopes};
 
@@ -109,7 +109,7 @@ impl Keys {
     pub async fn rotate(&self, by: &Actor, id: &str, overlap: Duration) -> Result<(KeyView, String)> {
         let old = view(self.row(id).await?)?;
         if !old.is_good(Timestamp::now()) {
-            return Err(super::failure::conflict("the key has ended and cannot be replaced"));
+            return Err(conflict("the key has ended and cannot be replaced"));
         }
         let form = self.row(id).await?.form.parse()?;
         let KeyView { tenant, name, scopes, expires_at, .. } = old;
@@ -128,10 +128,15 @@ impl Keys {
             .transpose()
             .map_err(|e| Error::new(ErrorKind::Internal, "a quota has no JSON form").with_source(e))?;
         let row = TenantRow { id: TenantId::random(), name: new.name, quota, created_at: Timestamp::now() };
-        stored(
-            self.store.create_tenant(&row, &audit(by, row.id, "tenant.create", &row.id.to_string())).await,
-        )?;
-        Ok(row)
+        let audit = audit(by, row.id, "tenant.create", &row.id.to_string());
+        match self.store.create_tenant(&row, &audit).await {
+            // Ids are random, so it is the name.
+            Err(StoreError::Conflict { .. }) => Err(conflict(format!(
+                "there is a tenant {:?} already; choose another name, or use that one: `sandstorm tenants list` shows its id",
+                row.name
+            ))),
+            made => stored(made).map(|()| row),
+        }
     }
 
     /// Oldest first.

@@ -172,7 +172,7 @@ impl Control {
         self.0.check_lifetime(by)?;
         let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
         if row.state.is_final() || row.state == State::Terminating {
-            return Err(in_the_way(&row.state));
+            return Err(in_the_way(id, &row.state));
         }
         let changes = SandboxChanges {
             expires_at: Some(Some(Timestamp::now().after(by))),
@@ -249,7 +249,7 @@ impl Control {
         caller.require(Scope::Sandbox)?;
         let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
         if row.state.is_final() || row.state == State::Terminating {
-            return Err(in_the_way(&row.state));
+            return Err(in_the_way(id, &row.state));
         }
         let mut spec = row.spec.clone();
         let labels = spec.labels.with_public_ports(public);

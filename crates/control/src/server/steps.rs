@@ -26,13 +26,26 @@ impl Stepped {
     pub(super) fn done(self) -> Result<SandboxRow> {
         match self {
             Self::To(row) => Ok(row),
-            Self::Refused(row) => Err(in_the_way(&row.state)),
+            Self::Refused(row) => Err(in_the_way(row.id, &row.state)),
         }
     }
 }
 
-pub(super) fn in_the_way(state: &State) -> Error {
-    conflict(format!("the sandbox is {state}"))
+/// Says which state of a sandbox stands in the way, and what the caller does about it.
+pub(super) fn in_the_way(id: SandboxId, state: &State) -> Error {
+    let resume = || format!("`sandstorm sandbox resume {id}` or POST /v1/sandboxes/{id}/resume");
+    conflict(match state {
+        State::Creating | State::Resuming => format!("the sandbox is {state}; try again when it is ready"),
+        State::Ready => format!("the sandbox is {state}"),
+        State::Pausing => format!("the sandbox is {state}; when it is paused, resume it with {}", resume()),
+        State::Paused => {
+            format!("the sandbox is {state} and nothing in it runs; resume it with {}", resume())
+        }
+        State::Terminating | State::Terminated => {
+            format!("the sandbox is {state} and cannot be used again; make another one")
+        }
+        State::Failed { reason } => format!("the sandbox has failed ({reason}); make another one"),
+    })
 }
 
 impl Inner {
@@ -51,11 +64,11 @@ impl Inner {
                 living.touch();
                 Ok(living)
             }
-            Some(living) => Err(in_the_way(&living.row().state)),
+            Some(living) => Err(in_the_way(id, &living.row().state)),
             None => match stored(self.store.sandbox(tenant, id).await)? {
                 Some(row) => {
                     self.keep_off(id).await?;
-                    Err(in_the_way(&row.state))
+                    Err(in_the_way(id, &row.state))
                 }
                 None => Err(not_found("sandbox")),
             },
@@ -138,5 +151,32 @@ impl Inner {
             self.clock.arm(&living, self.settings.paused_for);
         }
         self.events.wake(row.tenant);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_in_the_way_names_the_way_out() {
+        let id = SandboxId::from_bits(0);
+        let said = |state: State| in_the_way(id, &state).to_string();
+        assert_eq!(
+            said(State::Paused),
+            format!(
+                "the sandbox is paused and nothing in it runs; resume it with `sandstorm sandbox resume {id}` or POST \
+                 /v1/sandboxes/{id}/resume"
+            )
+        );
+        assert_eq!(said(State::Creating), "the sandbox is creating; try again when it is ready");
+        assert_eq!(
+            said(State::Terminated),
+            "the sandbox is terminated and cannot be used again; make another one"
+        );
+        assert_eq!(
+            said(State::Failed { reason: "out of money".to_owned() }),
+            "the sandbox has failed (out of money); make another one"
+        );
     }
 }

@@ -28,6 +28,7 @@ async fn a_life_is_told_in_order() {
     assert_eq!(world.control.pause_sandbox(&caller, view.id).await.unwrap().phase, Phase::Paused);
     let refused = world.control.exec(&caller, view.id, shell("true")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert!(refused.message().contains(&format!("sandstorm sandbox resume {}", view.id)), "{refused}");
     assert_eq!(world.control.resume_sandbox(&caller, view.id).await.unwrap().phase, Phase::Ready);
     assert_eq!(world.control.resume_sandbox(&caller, view.id).await.unwrap().phase, Phase::Ready);
     world.control.delete_sandbox(&caller, view.id).await.unwrap();

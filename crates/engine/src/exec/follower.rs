@@ -112,7 +112,7 @@ impl Follower {
             TaskEvent::Exited { ending, usage } => return Some((ending, usage_from(usage))),
             // The program was not executed although its walls stood, such as a script without an interpreter.
             TaskEvent::Failed(failure) => {
-                let message = format!("{}\n", io::Error::from_raw_os_error(failure.errno));
+                let message = self.handle.named.not_executed(failure.errno);
                 self.write(AgentStream::Error, Bytes::from(message)).await
             }
             TaskEvent::Started(walls) => check_walls(&walls).map_err(io::Error::other),

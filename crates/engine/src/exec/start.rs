@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use sandstorm_agent::protocol::{Guest, INTERPRETER, Program, Tag, Task};
-use sandstorm_agent_client::program::{self, WORKSPACE, check_walls, start_failure};
+use sandstorm_agent_client::program::{self, Named, WORKSPACE, check_walls, start_failure};
 use sandstorm_agent_client::{AgentError, Feeding, TaskEvent, TaskHandle, lost, of_request};
 use sandstorm_provider::{
     ChannelInput, Error, Exec, ExecInput, ExecLog, ExecRequest, Keep, Result, Stdin, Tasks,
@@ -309,7 +309,7 @@ async fn from_here(living: &Arc<Living>, job: Job, task: &Task, feeding: &Feedin
     untold.settle();
     match heard {
         Heard::Over(story) => Ok(Began::Over(living.agent.ended_task_of(number, story))),
-        Heard::NotBegun(failure) => Err(of_handed(start_failure(&failure)).into()),
+        Heard::NotBegun(failure) => Err(of_handed(start_failure(&failure, &Named::of(task))).into()),
         Heard::GoesOn => Ok(Began::GoesOn),
     }
 }
@@ -397,10 +397,11 @@ impl From<Error> for Missed {
 /// One that takes its whole sandbox down by a limit may do so before anybody heard that it began: it did, and its end will
 /// say which limit it was.
 async fn wait_for_start(living: &Living, handle: &mut TaskHandle) -> Result<(), Missed> {
-    match handle.next().await {
+    let event = handle.next().await;
+    match event {
         Some(TaskEvent::Started(walls)) => Ok(check_walls(&walls)?),
         Some(TaskEvent::Failed(failure)) if failure.step == INTERPRETER => Err(Missed::Guest),
-        Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure).into()),
+        Some(TaskEvent::Failed(failure)) => Err(start_failure(&failure, &handle.named).into()),
         Some(_) => Err(lost(AgentError::Protocol("an event before the start")).into()),
         // Nobody speaks to it any more, so its end is on its way, however long that takes on a busy machine.
         None => match limit_of(living.end().await.cause) {

@@ -115,7 +115,8 @@ impl Cloud {
         match self.look(place).await {
             Ok(None) => no_sandbox(place.ours()),
             Ok(Some(Condition::Paused)) => {
-                let message = "the sandbox is paused";
+                let message =
+                    "the sandbox is paused there and nothing in it runs; resume it before it is used";
                 Error::new(ErrorKind::Conflict, message).with("sandbox", place.ours()).with_not_started()
             }
             Ok(Some(Condition::Running)) => {

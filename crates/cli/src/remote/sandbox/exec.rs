@@ -7,9 +7,10 @@ use clap::Args;
 use sandstorm_client::{Client, NewExec};
 use sandstorm_types::User;
 
+use super::super::ending::{self, Bounds};
 use super::super::following::{Collected, Followed, Following, OnInterrupt};
 use super::super::raw_mode::{self, RawMode};
-use super::super::{Output, ending, ids, paths};
+use super::super::{Output, ids, paths};
 use super::create::{UserName, time};
 use crate::complaint::misuse;
 use crate::pipe;
@@ -84,9 +85,9 @@ pub(super) async fn exec(client: &Client, output: Output, command: ExecCommand) 
             let mut result = view.result.context("the server kept no result")?;
             collected.complete(&mut result, &mut end);
             output.show(&result, String::new)?;
-            ending::conclude(&end)
+            ending::conclude(&end, &Bounds::of(client, sandbox, &end, new.timeout).await)
         }
-        Followed::Ended(end) => ending::conclude(&end),
+        Followed::Ended(end) => ending::conclude(&end, &Bounds::of(client, sandbox, &end, new.timeout).await),
     }
 }
 

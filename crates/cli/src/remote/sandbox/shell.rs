@@ -11,10 +11,11 @@ use sandstorm_types::{End, Stream, User};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::super::ending::{self, Bounds};
 use super::super::interrupts::{Asked, Interrupts};
 use super::super::printer::Printer;
 use super::super::raw_mode::{self, RawMode};
-use super::super::{ending, ids, paths};
+use super::super::{ids, paths};
 use super::create::UserName;
 use crate::pipe;
 
@@ -69,7 +70,7 @@ pub(super) async fn shell(client: &Client, command: ShellCommand) -> anyhow::Res
     // The program is gone or shall go; a server that does not hear it sees the connection end.
     let _ = tokio::time::timeout(GOODBYE, keyboard.close()).await;
     match ended? {
-        Ended::Program(end) => ending::conclude(&end),
+        Ended::Program(end) => ending::conclude(&end, &Bounds::of_terminal(client, sandbox, &end).await),
         Ended::Asked => Ok(ExitCode::from(TERMINATED)),
     }
 }

@@ -69,7 +69,7 @@ fn limits_of_the_configuration_hold_and_flags_win() {
     short.env_remove("SANDSTORM_LIMITS_WALL");
     let short = short.args(["--config", path, "run", "-l", "bash", "-c", "sleep 60"]).output().unwrap();
     assert_eq!(short.status.code(), Some(124), "{}", stderr(&short));
-    assert_eq!(stderr(&short), "sandstorm: ended after its time limit of 300ms\n");
+    assert_eq!(stderr(&short), "sandstorm: ended after its time limit of 300ms; raise it with --timeout\n");
     let long = run(
         Who::Root,
         &["--config", path, "run", "--timeout", "2m", "-l", "bash", "-c", "sleep 0.5; echo done"],

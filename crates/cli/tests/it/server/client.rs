@@ -2,6 +2,7 @@
 
 mod contexts;
 mod files;
+mod messages;
 mod output;
 mod sandboxes;
 mod terminal;

@@ -99,7 +99,7 @@ impl Inner {
         let state = Arc::clone(&living.forking).lock_owned().await;
         let now = living.row();
         if !now.state.is_ready() {
-            return Err(in_the_way(&now.state));
+            return Err(in_the_way(now.id, &now.state));
         }
         Ok(Stillness { carried, left, _contexts: contexts, _state: state })
     }

@@ -38,8 +38,25 @@ fn files_and_folders_come_and_go() {
     assert_eq!(told(&server, &["files", "cat", &second, "moved/b.txt"]), "b");
 
     let missing = ask(&server, &["sandbox", "cp", &there("nowhere"), &local("x")]);
-    assert_eq!(missing.status.code(), Some(125));
-    assert!(stderr(&missing).contains("nowhere"), "{}", stderr(&missing));
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        stderr(&missing).starts_with("error: there is no file /workspace/nowhere"),
+        "{}",
+        stderr(&missing)
+    );
+    for args in [
+        &["files", "cat", &id, "nowhere"][..],
+        &["files", "get", &id, "nowhere", &local("x")],
+        &["files", "ls", &id, "nowhere"],
+        &["files", "stat", &id, "nowhere"],
+        &["files", "rm", &id, "nowhere"],
+        &["files", "mv", &id, "nowhere", "somewhere"],
+        &["files", "put", &id, &local("nowhere")],
+    ] {
+        let missing = ask(&server, args);
+        assert_eq!(missing.status.code(), Some(2), "{args:?}: {}", stderr(&missing));
+        assert!(stderr(&missing).contains("/nowhere"), "{args:?}: {}", stderr(&missing));
+    }
     assert!(!place.path().join("x").exists());
 }
 
