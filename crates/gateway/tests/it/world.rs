@@ -103,8 +103,8 @@ impl World {
         let store = Store::open(&config).await.unwrap();
         let provider = Arc::new(Altered(WithPorts::default()));
         let dynamic: Arc<dyn Provider> = Arc::clone(&provider) as _;
-        // Code in this language is shown instead of run: the provider in memory has no interpreters.
-        let roots = Roots::host().with_program("bash", "/bin/cat");
+        // Code in these languages is shown instead of run: the provider in memory has no interpreters.
+        let roots = Roots::host().with_program("bash", "/bin/cat").with_program("python", "/bin/cat");
         let tools =
             Tools { provider: Arc::clone(&dynamic), limits: rules.limits, roots, cache: None, layers: None };
         let setup = Setup { store, provider: dynamic, runner: Runner::new(tools), settings: rules };
