@@ -125,7 +125,7 @@ async fn lists_and_limits() {
 
 #[tokio::test]
 async fn the_rate_of_runs_is_bounded() {
-    let quota = Quota { runs_per_minute: 2, ..settings().quota };
+    let quota = Quota { runs_per_minute: Some(2), ..settings().quota };
     let world = World::with(Settings { quota, ..settings() }).await;
     let (caller, began) = (world.caller(), Instant::now());
     world.control.run(&caller, spec("1")).await.unwrap();

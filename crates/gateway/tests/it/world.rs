@@ -83,7 +83,7 @@ pub(crate) fn control_settings() -> Settings {
         limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(300), ..Limits::default() },
         ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
         enforcement: Enforcement::Strict,
-        quota: Quota { requests_per_second: 10_000, ..settings.quota },
+        quota: Quota { requests_per_second: Some(10_000), ..settings.quota },
         admission_memory: ByteSize::gib(64),
         admission_wait: Duration::from_secs(2),
         admission_queue: 16,
