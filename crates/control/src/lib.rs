@@ -27,7 +27,7 @@ pub use compile_cache::CompileCache;
 pub use context::{Cell, CellStatus, Context, ContextEvent, Interrupter, Nonce, Spoken, StartContext, Told};
 pub use layers::{Extract, IndexSource, Layer, Layers, LayersConfig};
 pub use outcome::Outcome;
-pub use prepare::Prepared;
+pub use prepare::{Prepared, unindented};
 pub use run::{Finished, Phase, RunEvent, RunInput, Runner, Tools};
 pub use space::make_room;
 pub use spool::{Saved, Whole};

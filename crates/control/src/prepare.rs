@@ -1,5 +1,7 @@
 //! Before any sandbox exists: which language, which toolchain, which commands.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use sandstorm_language::{Catalogue, CompilePlan, Fit, Job, Language, Plan, PlanError, Recipe, Toolchain};
 use sandstorm_provider::{Error, HostMount, Portable, PortableProgram, Result};
@@ -63,14 +65,15 @@ impl Prepared {
             }
             Err(missing) => return Err(missing),
         };
-        let main = main.map_or_else(|| language.main_file_name(&spec.code), str::to_owned);
+        let code = language.unindented(&spec.code);
+        let main = main.map_or_else(|| language.main_file_name(&code), str::to_owned);
         let mut names: Vec<String> = Vec::new();
         let workspace = GuestPath::workspace();
         for path in spec.files.keys() {
             names.extend(path.relative_to(&workspace).map(str::to_owned));
         }
         let memory_mib = limits.memory.as_u64() >> 20;
-        let job = Job { main: &main, code: &spec.code, files: &names, args: &spec.args, memory_mib };
+        let job = Job { main: &main, code: &code, files: &names, args: &spec.args, memory_mib };
         let plan_error = |e: PlanError| invalid(e.to_string());
         let mut compile = language.compile_plan(&toolchain, &job).map_err(plan_error)?;
         let mut run = language.run_plan(&toolchain, &job).map_err(plan_error)?;
@@ -89,7 +92,7 @@ impl Prepared {
         let content =
             |(path, blob): (&GuestPath, &Blob)| (path.clone(), Bytes::copy_from_slice(blob.as_bytes()));
         let mut files: Vec<(GuestPath, Bytes)> = spec.files.iter().map(content).collect();
-        files.push((main_path, Bytes::copy_from_slice(spec.code.as_bytes())));
+        files.push((main_path, Bytes::copy_from_slice(code.as_bytes())));
         Ok(Self {
             language,
             toolchain,
@@ -136,7 +139,7 @@ impl Prepared {
         };
         Ok(Portable {
             language: spec.language.clone(),
-            code: spec.code.clone(),
+            code: self.language.unindented(&spec.code).into_owned(),
             args: spec.args.clone(),
             env: spec.env.clone(),
             files: files.to_vec(),
@@ -156,6 +159,14 @@ impl Prepared {
         let job = Job { main, code: &spec.code, files: &names, args: &spec.args, memory_mib };
         let plan = self.language.run_plan(&toolchain, &job);
         plan.map_err(|e| Error::new(ErrorKind::InvalidRequest, e.to_string()))
+    }
+}
+
+/// A piece of code as it is run: without the indentation that all of its lines share, where its language would refuse that.
+pub fn unindented<'a>(language: &str, code: &'a str) -> Cow<'a, str> {
+    match Catalogue::embedded().get(language) {
+        Ok(language) => language.unindented(code),
+        Err(_) => Cow::Borrowed(code),
     }
 }
 

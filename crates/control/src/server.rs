@@ -118,7 +118,10 @@ pub struct Settings {
     pub ceiling: Limits,
     /// What to do about walls and limits that this machine cannot have, where a request does not say.
     pub enforcement: Enforcement,
+    /// What a tenant that an operator makes may use, unless its own row says otherwise.
     pub quota: Quota,
+    /// The same for the local tenant, which is all that there is where no operator makes others. `None`: no difference.
+    pub local_quota: Option<Quota>,
     /// Memory that all sandboxes together may be promised. A creation past it waits, then is refused.
     pub admission_memory: ByteSize,
     /// Memory for request bodies that are not answered yet, beside what is promised. One tenant has a quarter of it.
@@ -153,15 +156,24 @@ pub struct Settings {
     pub pepper: Pepper,
 }
 
-/// What one tenant may use unless its own row says otherwise.
+impl Settings {
+    /// What a tenant may use unless its own row says otherwise.
+    fn quota_of(&self, tenant: TenantId) -> Quota {
+        self.local_quota.filter(|_| tenant == TenantId::LOCAL).unwrap_or(self.quota)
+    }
+}
+
+/// What one tenant may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Quota {
     pub sandboxes: u32,
     /// Thousandths of a processor, promised to living sandboxes together.
     pub cpu_milli: u64,
     pub memory_bytes: u64,
-    pub runs_per_minute: u32,
-    pub requests_per_second: u32,
+    /// `None`: as many as admission takes.
+    pub runs_per_minute: Option<u32>,
+    /// `None`: as many as come.
+    pub requests_per_second: Option<u32>,
     pub open_streams: u32,
 }
 
@@ -247,7 +259,7 @@ impl Control {
         let inner = Arc::new(Inner {
             keys: keys::Keys::new(store.clone(), settings.pepper.clone()),
             known_keys: authentication::KnownKeys::default(),
-            quotas: quotas::Quotas::new(settings.quota),
+            quotas: quotas::Quotas::new(settings.quota, settings.quota_of(TenantId::LOCAL)),
             bodies: bodies::Bodies::default(),
             saving: snapshots::Saving::default(),
             admission: admission::Admission::new(

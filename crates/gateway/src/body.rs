@@ -137,7 +137,7 @@ pub(crate) fn stream(body: Body) -> ByteStream {
 }
 
 /// Why a body that the provider takes has no more.
-pub(crate) fn broken_off(error: &axum::Error) -> Error {
+fn broken_off(error: &axum::Error) -> Error {
     let message = if is_stalled(error) { "the body came too slowly" } else { "the body broke off" };
     Error::new(ErrorKind::Cancelled, message)
 }

@@ -20,6 +20,11 @@ const MAX_VALUES: usize = 200_000;
 pub(crate) trait Wire: DeserializeOwned {
     /// Whether it carries code or files, and so may be as large as the operator allows; 64 KiB otherwise.
     const LARGE: bool = false;
+
+    /// Reads a body, for requests that come in more than one form.
+    fn read(bytes: &[u8]) -> ApiResult<Self> {
+        read(bytes)
+    }
 }
 
 const SMALL: usize = 64 << 10;
@@ -46,7 +51,7 @@ impl<T: Wire> FromRequest<App> for Json<T> {
         let caller = parts.extensions.get::<Caller>().ok_or_else(ApiError::unauthenticated)?;
         let mut room = app.control.body_room(caller);
         let bytes = body::collect(content, limit, app.settings.body_time, |more| room.grow(more)).await?;
-        Ok(Self { value: read(&bytes)?, bytes, room })
+        Ok(Self { value: T::read(&bytes)?, bytes, room })
     }
 }
 

@@ -26,7 +26,6 @@ mod routes;
 mod serve;
 mod settings;
 mod sse;
-mod upload;
 mod whole;
 mod wire;
 

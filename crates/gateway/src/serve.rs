@@ -7,6 +7,7 @@
 mod again;
 mod listener;
 mod refusal;
+mod rest;
 mod seats;
 mod stall;
 mod strict;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::response::Response;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -36,6 +37,7 @@ use again::Again;
 pub use listener::Listener;
 use listener::{Accepted, Stream};
 use refusal::Refusals;
+use rest::{Patience, Places};
 use seats::Seats;
 use stall::StallGuard;
 use strict::StrictHttp;
@@ -106,6 +108,7 @@ pub async fn serve(
         limits,
         acceptor: tls.map(|tls| TlsAcceptor::from(tls.config())),
         refusals: Refusals::new(),
+        places: Places::new(),
         seats: Seats::new(limits.connections, limits.connections_per_peer),
         stopping: CancellationToken::new(),
         connections: Tasks::default(),
@@ -129,6 +132,7 @@ struct Server {
     limits: ServeLimits,
     acceptor: Option<TlsAcceptor>,
     refusals: Refusals,
+    places: Places,
     seats: Seats,
     stopping: CancellationToken,
     connections: Tasks,
@@ -182,22 +186,44 @@ async fn handshake(
 }
 
 impl Server {
-    async fn connection(
+    /// The router's answer. What it leaves of the body is read beside it.
+    async fn answer(
         &self,
+        request: Request<Incoming>,
+        patience: &Arc<Patience>,
+    ) -> Result<Response, Infallible> {
+        let (request, rest) = rest::lend(request);
+        let mut response = self.router.clone().oneshot(request).await?;
+        let reading = rest.and_then(|rest| rest.beside(&mut response, patience, &self.places));
+        if let Some(reading) = reading {
+            let stopping = self.stopping.clone();
+            self.connections.start("rest of a body", async move {
+                tokio::select! {
+                    () = reading => {}
+                    () = stopping.cancelled() => {}
+                }
+            });
+        }
+        Ok(response)
+    }
+
+    async fn connection(
+        self: &Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let limits = &self.limits;
         let upgraded = Arc::new(AtomicBool::new(false));
         let stream = StallGuard::new(stream, limits.write_stall);
         let stream = StrictHttp::new(stream, limits, self.refusals.clone(), Arc::clone(&upgraded));
-        let (router, refusals) = (self.router.clone(), self.refusals.clone());
+        let (server, patience) = (Arc::clone(self), Arc::new(Patience::new()));
         let service = service_fn(move |request: Request<Incoming>| {
-            let (router, refused, upgraded) =
-                (router.clone(), refusals.answer(request.headers()), Arc::clone(&upgraded));
+            let refused = server.refusals.answer(request.headers());
+            let (server, patience, upgraded) =
+                (Arc::clone(&server), Arc::clone(&patience), Arc::clone(&upgraded));
             async move {
                 let response = match refused {
                     Some(response) => response,
-                    None => router.oneshot(request.map(Body::new)).await?,
+                    None => server.answer(request, &patience).await?,
                 };
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     upgraded.store(true, Ordering::Release);

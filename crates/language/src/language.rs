@@ -82,6 +82,9 @@ pub(crate) struct Source {
     /// What code without a file name is stored as.
     pub(crate) main: String,
     pub(crate) extensions: Vec<String>,
+    /// Whether code that is indented as a whole is refused.
+    #[serde(default)]
+    pub(crate) indented: bool,
     /// Another name for the main file, or its entry point, read from the code.
     pub(crate) naming: Option<Naming>,
     /// Extensions of compiled files by the extension of their source.

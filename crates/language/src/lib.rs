@@ -23,6 +23,7 @@ mod catalogue;
 mod data;
 mod detect;
 mod error;
+mod indentation;
 mod language;
 pub mod layout;
 mod naming;

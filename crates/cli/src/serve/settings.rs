@@ -30,18 +30,24 @@ const ANCHOR_EVERY: Duration = Duration::from_secs(30);
 pub(crate) fn control(loaded: &Loaded, pepper: Pepper) -> anyhow::Result<Settings> {
     let config = &loaded.config;
     let (quotas, admission, sandbox) = (&config.quotas, &config.admission, &config.sandbox);
+    let local_quota = Quota {
+        sandboxes: quotas.sandboxes,
+        cpu_milli: u64::from(quotas.cpus.milli()),
+        memory_bytes: quotas.memory.as_u64(),
+        runs_per_minute: quotas.runs_per_minute,
+        requests_per_second: quotas.requests_per_second,
+        open_streams: quotas.open_streams,
+    };
     Ok(Settings {
         limits: config.limits,
         ceiling: config.ceiling(),
         enforcement: config.enforcement.unwrap_or_default(),
         quota: Quota {
-            sandboxes: quotas.sandboxes,
-            cpu_milli: u64::from(quotas.cpus.milli()),
-            memory_bytes: quotas.memory.as_u64(),
-            runs_per_minute: quotas.runs_per_minute,
-            requests_per_second: quotas.requests_per_second,
-            open_streams: quotas.open_streams,
+            runs_per_minute: Some(quotas.runs_per_minute_of_made()),
+            requests_per_second: Some(quotas.requests_per_second_of_made()),
+            ..local_quota
         },
+        local_quota: Some(local_quota),
         admission_memory: admission.memory_on(machine_memory()?, config.serve.body_memory),
         body_memory: config.serve.body_memory,
         admission_wait: admission.wait,

@@ -21,10 +21,12 @@ pub struct Quotas {
     #[serde(with = "form::size")]
     #[schemars(with = "form::Size")]
     pub memory: ByteSize,
-    /// Runs started in a minute.
-    pub runs_per_minute: u32,
-    /// Requests in a second.
-    pub requests_per_second: u32,
+    /// Runs started in a minute. Not set: 600 for each tenant that an operator makes, no bound for the local tenant.
+    #[schemars(example = 600)]
+    pub runs_per_minute: Option<u32>,
+    /// Requests in a second. Not set: 200 for each tenant that an operator makes, no bound for the local tenant.
+    #[schemars(example = 200)]
+    pub requests_per_second: Option<u32>,
     /// Streams open at once: events, terminals, watches, connections to ports.
     pub open_streams: u32,
 }
@@ -36,10 +38,23 @@ impl Default for Quotas {
             sandboxes: 1_000,
             cpus: MilliCpus::new(1_000_000),
             memory: ByteSize::gib(512),
-            runs_per_minute: 600,
-            requests_per_second: 200,
+            // A server with one tenant is bounded by its machine; between tenants, rates keep one from crowding out the others.
+            runs_per_minute: None,
+            requests_per_second: None,
             open_streams: 1_000,
         }
+    }
+}
+
+impl Quotas {
+    /// Runs in a minute of a tenant that an operator makes.
+    pub fn runs_per_minute_of_made(&self) -> u32 {
+        self.runs_per_minute.unwrap_or(600)
+    }
+
+    /// Requests in a second of a tenant that an operator makes.
+    pub fn requests_per_second_of_made(&self) -> u32 {
+        self.requests_per_second.unwrap_or(200)
     }
 }
 

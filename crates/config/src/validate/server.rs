@@ -65,8 +65,14 @@ impl Check<'_> {
             MilliCpus::to_string,
         );
         self.size("quotas.memory", quotas.memory, ByteSize::mib(4)..=ByteSize::gib(1024 * 1024));
-        self.count("quotas.runs_per_minute", quotas.runs_per_minute, 1..=1_000_000);
-        self.count("quotas.requests_per_second", quotas.requests_per_second, 1..=1_000_000);
+        for (key, rate) in [
+            ("quotas.runs_per_minute", quotas.runs_per_minute),
+            ("quotas.requests_per_second", quotas.requests_per_second),
+        ] {
+            if let Some(rate) = rate {
+                self.count(key, rate, 1..=1_000_000);
+            }
+        }
         self.count("quotas.open_streams", quotas.open_streams, 1..=1_000_000);
 
         if let Some(memory) = admission.memory {

@@ -69,7 +69,7 @@ fn a_full_file_is_read() {
     assert_eq!(config.serve.drain_timeout, Duration::from_secs(5));
     assert_eq!(config.database.url.as_ref().unwrap().to_string(), "file:/etc/sandstorm/database.url");
     assert_eq!((config.quotas.sandboxes, config.quotas.cpus.milli()), (5, 2_500));
-    assert_eq!(config.quotas.runs_per_minute, 600);
+    assert_eq!((config.quotas.runs_per_minute, config.quotas.runs_per_minute_of_made()), (None, 600));
     assert_eq!((config.admission.memory, config.admission.queue), (Some(ByteSize::gib(8)), 0));
     assert_eq!(config.sandbox.idle_timeout, Some(Duration::from_secs(1_800)));
     assert_eq!((config.ceiling().memory, config.ceiling().disk), (ByteSize::gib(2), ByteSize::gib(8)));

@@ -358,7 +358,7 @@ impl Control {
     }
 
     fn tenant_view(&self, row: TenantRow) -> TenantView {
-        let quota = own_quota(&row).unwrap_or(self.0.settings.quota);
+        let quota = own_quota(&row).unwrap_or(self.0.settings.quota_of(row.id));
         TenantView { id: row.id, name: row.name, quota, created_at: row.created_at }
     }
 

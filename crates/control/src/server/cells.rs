@@ -30,6 +30,7 @@ use super::living::Living;
 use super::{Caller, Claim, Control, EventBodyView, ExecWork, Inner, NewExec};
 use crate::context::{Cell, CellStatus, Context, ContextEvent, Interrupter, Listener};
 use crate::outcome::{self, Outcome};
+use crate::prepare::unindented;
 use crate::run::SANDBOX_ENDED;
 use crate::spool::Collected;
 
@@ -186,6 +187,7 @@ impl Control {
         let ExecWork::Cell { code, .. } = new.work else {
             return Err(invalid("only a cell runs in a context"));
         };
+        let code = unindented(&interpreter.language, &code).into_owned();
         let execution = Execution::new(row, living, Stage::Nowhere, Some(Arc::clone(&log)));
         execution.set_input(interpreter.input.clone());
         let guard = (!execution.row.lasting).then(|| execution.cancel.clone().drop_guard());

@@ -262,8 +262,9 @@ impl Inner {
         let changes =
             ContextChanges { position: Some(context.position() as i64), ..ContextChanges::default() };
         stored(self.store.update_context(row.tenant, row.id, &changes).await)?;
+        let input = context.input().clone();
         let (interpreter, coming) =
-            Interpreter::new(row.id, row.tenant, row.sandbox, context.input().clone(), 0);
+            Interpreter::new(row.id, row.tenant, row.sandbox, row.language.clone(), input, 0);
         self.serve_context(interpreter, context, coming, None);
         metrics::counter!("sandstorm_contexts_started_total").increment(1);
         Ok(())

@@ -400,7 +400,8 @@ impl Inner {
         let mut context = context?;
         context.renew().await?;
         let count = source.still.execution_count;
-        let (interpreter, coming) = Interpreter::new(row.id, tenant, fork.id, context.input().clone(), count);
+        let (language, input) = (row.language.clone(), context.input().clone());
+        let (interpreter, coming) = Interpreter::new(row.id, tenant, fork.id, language, input, count);
         Ok(Taken { from: source.row.id, interpreter, context, coming })
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Interpreter {
     pub(super) id: ContextId,
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
+    /// The name of its language.
+    pub(super) language: String,
     pub(super) turns: mpsc::Sender<Coming>,
     /// Cells that wait or run.
     pub(super) cells: AtomicUsize,
@@ -97,6 +99,7 @@ impl Interpreter {
         id: ContextId,
         tenant: TenantId,
         sandbox: SandboxId,
+        language: String,
         input: ExecInput,
         execution_count: u64,
     ) -> (Arc<Self>, mpsc::Receiver<Coming>) {
@@ -105,6 +108,7 @@ impl Interpreter {
             id,
             tenant,
             sandbox,
+            language,
             turns,
             cells: AtomicUsize::new(0),
             execution_count: AtomicU64::new(execution_count),

@@ -69,6 +69,7 @@ impl Job {
         elsewhere: bool,
     ) -> Result<Self> {
         let found = Catalogue::embedded().get(language.as_str()).map_err(|e| invalid(e.to_string()))?;
+        let code = found.unindented(&code).into_owned();
         let tag = exec.bare()[..10].to_owned();
         let usual = found.main_file_name(&code);
         // Where the code says what its file must be called, a folder keeps it apart.

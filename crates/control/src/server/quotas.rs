@@ -24,6 +24,7 @@ type Limiter = RateLimiter<NotKeyed, InMemoryState, DefaultClock>;
 #[derive(Debug)]
 pub(super) struct Quotas {
     usual: Quota,
+    local: Quota,
     tenants: Mutex<HashMap<TenantId, Arc<Tenant>>>,
 }
 
@@ -57,13 +58,17 @@ pub(super) struct RunGuard {
 }
 
 impl Quotas {
-    pub(super) fn new(usual: Quota) -> Self {
-        Self { usual, tenants: Mutex::default() }
+    pub(super) fn new(usual: Quota, local: Quota) -> Self {
+        Self { usual, local, tenants: Mutex::default() }
+    }
+
+    fn usual(&self, tenant: TenantId) -> Quota {
+        if tenant == TenantId::LOCAL { self.local } else { self.usual }
     }
 
     /// Takes a tenant's quota as its row says; `None` is the usual one.
     pub(super) fn learn(&self, tenant: TenantId, own: Option<Quota>) {
-        let quota = own.unwrap_or(self.usual);
+        let quota = own.unwrap_or_else(|| self.usual(tenant));
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tenants.get(&tenant);
         if known.is_some_and(|known| known.quota == quota) {
@@ -75,15 +80,15 @@ impl Quotas {
 
     pub(super) fn of(&self, tenant: TenantId) -> Arc<Tenant> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Tenant::new(self.usual, Arc::default()));
+        let new = || Arc::new(Tenant::new(self.usual(tenant), Arc::default()));
         Arc::clone(tenants.entry(tenant).or_insert_with(new))
     }
 }
 
 impl Tenant {
     fn new(quota: Quota, held: Arc<Held>) -> Self {
-        let limiter = |count: u32, rate: fn(NonZeroU32) -> Rate| {
-            RateLimiter::direct(rate(NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN)))
+        let limiter = |count: Option<u32>, rate: fn(NonZeroU32) -> Rate| {
+            RateLimiter::direct(rate(count.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)))
         };
         let requests = limiter(quota.requests_per_second, Rate::per_second);
         let runs = limiter(quota.runs_per_minute, Rate::per_minute);
@@ -146,7 +151,8 @@ impl Tenant {
     }
 }
 
-fn within(limiter: &Limiter, message: &'static str, allowed: u32) -> Result<()> {
+fn within(limiter: &Limiter, message: &'static str, allowed: Option<u32>) -> Result<()> {
+    let Some(allowed) = allowed else { return Ok(()) };
     if allowed == 0 {
         return Err(over(message).with("allowed", 0));
     }
@@ -188,14 +194,14 @@ mod tests {
         sandboxes: 2,
         cpu_milli: 2000,
         memory_bytes: 1 << 30,
-        runs_per_minute: 2,
-        requests_per_second: 3,
+        runs_per_minute: Some(2),
+        requests_per_second: Some(3),
         open_streams: 1,
     };
 
     #[test]
     fn rates_say_exactly_when_to_come_back() {
-        let quotas = Quotas::new(QUOTA);
+        let quotas = Quotas::new(QUOTA, QUOTA);
         let tenant = quotas.of(TenantId::LOCAL);
         for _ in 0..3 {
             tenant.count_request().unwrap();
@@ -214,8 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_without_rates_still_has_its_walls_and_leaves_others_theirs() {
+        let local = Quota { runs_per_minute: None, requests_per_second: None, ..QUOTA };
+        let quotas = Quotas::new(QUOTA, local);
+        // Also after its row was read, which says nothing.
+        quotas.learn(TenantId::LOCAL, None);
+        let tenant = quotas.of(TenantId::LOCAL);
+        for _ in 0..10_000 {
+            tenant.count_request().unwrap();
+            tenant.count_run().unwrap();
+        }
+        let _stream = tenant.open_stream().unwrap();
+        assert!(tenant.open_stream().is_err());
+        assert!(tenant.hold_run(&Limits::default(), || (2000, 0)).is_err());
+        let made = quotas.of(TenantId::from_bits(1));
+        assert!((0..100).any(|_| made.count_request().is_err()));
+        assert!((0..3).any(|_| made.count_run().is_err()));
+        // A quota of its own binds the local tenant like any other.
+        quotas.learn(TenantId::LOCAL, Some(QUOTA));
+        assert!((0..3).any(|_| quotas.of(TenantId::LOCAL).count_run().is_err()));
+    }
+
+    #[test]
     fn what_is_held_is_given_back_and_survives_a_new_quota() {
-        let quotas = Quotas::new(QUOTA);
+        let quotas = Quotas::new(QUOTA, QUOTA);
         let stream = quotas.of(TenantId::LOCAL).open_stream().unwrap();
         assert_eq!(quotas.of(TenantId::LOCAL).open_stream().unwrap_err().kind(), ErrorKind::Quota);
         quotas.learn(TenantId::LOCAL, Some(Quota { open_streams: 2, ..QUOTA }));
@@ -227,7 +255,7 @@ mod tests {
 
     #[test]
     fn runs_count_beside_sandboxes() {
-        let quotas = Quotas::new(QUOTA);
+        let quotas = Quotas::new(QUOTA, QUOTA);
         let tenant = quotas.of(TenantId::LOCAL);
         let limits = Limits::default();
         let first = tenant.hold_run(&limits, || (0, 0)).unwrap();
@@ -263,7 +291,7 @@ mod tests {
     #[test]
     fn a_sandbox_that_is_made_beside_a_run_is_seen_by_it() {
         use super::super::living::Making;
-        let quotas = Quotas::new(QUOTA);
+        let quotas = Quotas::new(QUOTA, QUOTA);
         let tenant = quotas.of(TenantId::LOCAL);
         let limits = Limits { cpus: "2".parse().unwrap(), ..Limits::default() };
         let making = Making::default();

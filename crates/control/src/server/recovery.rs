@@ -262,8 +262,8 @@ impl Inner {
             }
         };
         let count = u64::try_from(row.execution_count).unwrap_or(0);
-        let (interpreter, coming) =
-            Interpreter::new(row.id, row.tenant, row.sandbox, context.input().clone(), count);
+        let (language, input) = (row.language.clone(), context.input().clone());
+        let (interpreter, coming) = Interpreter::new(row.id, row.tenant, row.sandbox, language, input, count);
         let left = cell.map(|cell| {
             let spent = Timestamp::now().since(self.by_present_clock(cell.started_at));
             let timeout = cell.timeout_ms.and_then(|millis| u64::try_from(millis).ok());

@@ -193,7 +193,7 @@ async fn a_key_needs_scopes_and_a_tenant() {
 
 #[tokio::test]
 async fn a_tenant_has_its_own_rates() {
-    let quota = Quota { requests_per_second: 5, ..settings().quota };
+    let quota = Quota { requests_per_second: Some(5), ..settings().quota };
     let world = World::with(sandstorm_control::server::Settings { quota, ..settings() }).await;
     let (caller, stranger) = (world.caller(), world.stranger().await);
     let began = Instant::now();

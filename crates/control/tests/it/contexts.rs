@@ -53,7 +53,8 @@ impl Place {
 #[tokio::test]
 async fn variables_live_from_cell_to_cell() {
     let place = place().await;
-    place.run("set x 42").await;
+    // What all lines of a cell are indented by is none of the interpreter's business.
+    place.run("  set y 1\n  set x 42").await;
     let result = place.run("print hello\nget x").await;
     assert_eq!((result.status, result.stdout.as_str()), (Status::Ok, "hello\n"));
     assert_eq!(result.results[0].data["text/plain"], "42");

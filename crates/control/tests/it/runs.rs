@@ -37,6 +37,16 @@ async fn a_run_is_recorded_before_it_is_answered() {
 }
 
 #[tokio::test]
+async fn indentation_that_all_lines_share_is_removed_where_it_would_be_an_error() {
+    let world = World::new().await;
+    let code = "\n    import sys\n    if sys:\n        print(1)\n  ";
+    let python = RunSpec { language: "python".parse().unwrap(), ..spec(code) };
+    let result = world.control.run(&world.caller(), python).await.unwrap();
+    assert_eq!(result.stdout, "\nimport sys\nif sys:\n    print(1)\n");
+    assert_eq!(world.control.run(&world.caller(), spec(code)).await.unwrap().stdout, code);
+}
+
+#[tokio::test]
 async fn events_come_as_they_happen_and_end_with_the_result() {
     let world = World::new().await;
     let caller = world.caller();
@@ -115,7 +125,7 @@ async fn lists_and_limits() {
 
 #[tokio::test]
 async fn the_rate_of_runs_is_bounded() {
-    let quota = Quota { runs_per_minute: 2, ..settings().quota };
+    let quota = Quota { runs_per_minute: Some(2), ..settings().quota };
     let world = World::with(Settings { quota, ..settings() }).await;
     let (caller, began) = (world.caller(), Instant::now());
     world.control.run(&caller, spec("1")).await.unwrap();

@@ -14,7 +14,6 @@ use crate::body;
 use crate::ids::Id;
 use crate::problem::ApiResult;
 use crate::query::Query;
-use crate::upload;
 
 const TAR: &str = "application/x-tar";
 
@@ -65,11 +64,7 @@ pub(crate) async fn unpack(
     body::expect_bytes(&headers, &common)?;
     let path = query.read("path")?.unwrap_or_else(GuestPath::workspace);
     query.finish()?;
-    let (archive, rest) = upload::of(content);
-    let op = FileOp::Unpack { path: path.clone(), archive };
-    if let Err(error) = app.control.files(&caller, sandbox, op).await {
-        rest.read_on().await;
-        return Err(about(&path)(error));
-    }
+    let op = FileOp::Unpack { path: path.clone(), archive: body::stream(content) };
+    app.control.files(&caller, sandbox, op).await.map_err(about(&path))?;
     Ok(StatusCode::NO_CONTENT)
 }

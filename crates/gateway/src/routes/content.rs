@@ -15,7 +15,6 @@ use crate::ids::Id;
 use crate::problem::{ApiError, ApiResult};
 use crate::query::Query;
 use crate::range::{self, Part, Wanted};
-use crate::upload;
 use crate::wire::{WrittenBody, octal};
 
 /// Content of a file, or with `Range` a part of it.
@@ -159,14 +158,8 @@ pub(crate) async fn write(
     let path = query.path("path")?;
     let mode = query.text("mode")?.map(|text| octal("mode", &text)).transpose()?;
     query.finish()?;
-    let (content, rest) = upload::of(content);
-    let written = match app.control.write_file(&caller, sandbox, &path, content).await {
-        Ok(written) => written,
-        Err(error) => {
-            rest.read_on().await;
-            return Err(about(&path)(error));
-        }
-    };
+    let content = body::stream(content);
+    let written = app.control.write_file(&caller, sandbox, &path, content).await.map_err(about(&path))?;
     if let Some(mode) = mode {
         let set = FileOp::SetMode { path: path.clone(), mode };
         app.control.files(&caller, sandbox, set).await.map_err(about(&path))?;

@@ -33,7 +33,7 @@ pub(crate) async fn start(
     body: Json<StartRun>,
 ) -> ApiResult<Response> {
     let Json { value, bytes, room: _room } = body;
-    let spec = value.into_spec()?;
+    let spec = value.into_spec(&app.control.places())?;
     if !sse::wanted(&headers) {
         let creation = Creation {
             route: "/v1/runs",

@@ -6,7 +6,7 @@ use sandstorm_control::server::{
     AuditRow, Decision, KeyForm, KeyView, NewKey, NewTenant, Quota, Scope, Scopes, TenantView,
 };
 use sandstorm_types::{TenantId, Timestamp, duration};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -166,9 +166,20 @@ pub(crate) struct QuotaBody {
     sandboxes: u32,
     cpu_milli: u64,
     memory_bytes: u64,
-    runs_per_minute: u32,
-    requests_per_second: u32,
+    /// `null`: as many as the machine takes.
+    #[serde(deserialize_with = "stated")]
+    #[schema(required = true)]
+    runs_per_minute: Option<u32>,
+    /// `null`: as many as come.
+    #[serde(deserialize_with = "stated")]
+    #[schema(required = true)]
+    requests_per_second: Option<u32>,
     open_streams: u32,
+}
+
+/// A number or `null`, but never left out: to forget a bound is not to lift it.
+fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    Option::deserialize(deserializer)
 }
 
 impl From<Quota> for QuotaBody {

@@ -1,4 +1,7 @@
-//! `{spec, constraints}`: a run as the first Sandstorm's SDK asks for it, in camelCase or snake_case, and its answer.
+//! A run as clients of the first Sandstorm ask for it, and its answer.
+//!
+//! Its SDK sends `{spec, constraints}` in camelCase, its gateway took the fields of `spec` without it in snake_case. Either form
+//! comes in either spelling here.
 //!
 //! What this server cannot give is refused by name, never left out in silence.
 
@@ -9,16 +12,17 @@ use sandstorm_types::{
     Blob, ByteSize, EnvMap, GuestPath, Isolation, LanguageName, LimitsPatch, MilliCpus, NetworkPolicy,
     Require, Requirement, Routing, RunResult, RunSpec, Status, Timestamp, cli_exit_code,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::cost::MaxCost;
 use super::shapes::{DollarsNumber, LanguageText};
-use crate::json::Wire;
+use crate::json::{self, Wire};
 use crate::problem::{ApiError, ApiResult};
 
-/// A run, in the words of the first Sandstorm.
+/// A run, in the words of the first Sandstorm. What is in `spec` may be sent without it, too.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunInSandbox {
@@ -32,6 +36,25 @@ pub(crate) struct RunInSandbox {
 
 impl Wire for RunInSandbox {
     const LARGE: bool = true;
+
+    fn read(bytes: &[u8]) -> ApiResult<Self> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Form {
+            spec: Option<IgnoredAny>,
+            code: Option<IgnoredAny>,
+        }
+        // What this cannot read is refused below, with the reason.
+        let form: Form = serde_json::from_slice(bytes).unwrap_or_default();
+        if form.spec.is_some() {
+            return json::read(bytes);
+        }
+        let spec: OriginalSpec = json::read(bytes)?;
+        match form.code {
+            Some(_) => Ok(Self { spec, constraints: None }),
+            None => Err(ApiError::field("code", "is missing, and so is `spec`, which may hold it")),
+        }
+    }
 }
 
 /// What is to run. Every field of more than one word may be written in snake_case, too.
@@ -42,28 +65,37 @@ pub(crate) struct OriginalSpec {
     #[schema(value_type = Option<LanguageText>)]
     language: Option<LanguageName>,
     /// Cores.
+    #[serde(alias = "cpu_limit", alias = "cpuLimit")]
     #[schema(minimum = 0.1, maximum = 64)]
     cpu: Option<f64>,
     /// MB.
     #[schema(minimum = 128, maximum = 65536)]
     memory: Option<f64>,
+    /// Bytes, as the first gateway counted.
+    #[serde(alias = "memory_limit")]
+    #[schema(ignore)]
+    memory_limit: Option<f64>,
     /// Milliseconds.
     #[schema(minimum = 1000, maximum = 3600000)]
     timeout: Option<f64>,
+    #[serde(deserialize_with = "or_default")]
     #[schema(value_type = Vec<String>)]
     requirements: Vec<Requirement>,
+    #[serde(deserialize_with = "or_default")]
     #[schema(value_type = BTreeMap<String, String>)]
     environment: EnvMap,
+    #[serde(deserialize_with = "or_default")]
     #[schema(value_type = BTreeMap<String, String>)]
     files: BTreeMap<GuestPath, String>,
     /// Results come at once in any case.
+    #[serde(deserialize_with = "or_default")]
     #[schema(ignore)]
     streaming: bool,
     /// `standard`, `strong` or `maximum`.
     #[serde(alias = "isolation_level")]
     #[schema(value_type = Option<IsolationLevel>)]
     isolation_level: Option<IsolationLevel>,
-    #[serde(alias = "network_access")]
+    #[serde(alias = "network_access", deserialize_with = "or_default")]
     network_access: bool,
     #[schema(ignore)]
     gpu: Option<Value>,
@@ -114,6 +146,19 @@ pub(crate) struct OriginalSpec {
     enable_rosetta: Option<Value>,
     #[schema(ignore)]
     architecture: Option<Value>,
+    #[schema(ignore)]
+    mounts: Option<Value>,
+    /// Where there is no `spec` around it.
+    #[serde(deserialize_with = "super::object::optional")]
+    #[schema(ignore)]
+    constraints: Option<Box<OriginalConstraints>>,
+}
+
+/// What is absent may be `null`.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -137,9 +182,9 @@ pub(crate) struct OriginalConstraints {
     #[schema(minimum = 1)]
     max_latency: Option<f64>,
     /// A wish.
-    #[serde(alias = "preferred_providers")]
+    #[serde(alias = "preferred_providers", deserialize_with = "or_default")]
     preferred_providers: Vec<String>,
-    #[serde(alias = "exclude_providers")]
+    #[serde(alias = "exclude_providers", deserialize_with = "or_default")]
     exclude_providers: Vec<String>,
     /// A wish.
     #[serde(alias = "preferred_region")]
@@ -160,40 +205,31 @@ pub(crate) struct OriginalConstraints {
 impl RunInSandbox {
     /// The same in our words. `places` are those that this server has: wishes about others mean nothing here.
     pub(crate) fn into_spec(self, places: &[String]) -> ApiResult<RunSpec> {
-        let Self { spec, constraints } = self;
-        let constraints = *constraints.unwrap_or_default();
-        spec.refuse_what_is_not_there(&constraints)?;
-        let known = |names: Vec<String>| names.into_iter().filter(|name| places.contains(name)).collect();
-        let exclude_providers: Vec<String> = known(constraints.exclude_providers);
-        if places.iter().all(|place| exclude_providers.contains(place)) {
-            return Err(ApiError::field("constraints.excludeProviders", "leaves no place to run at"));
-        }
-        let latency = scaled("constraints.maxLatency", constraints.max_latency, 1.0, 3_600_000.0, 1e-3)?;
-        let routing = Routing {
-            max_latency: latency.map(Duration::from_secs_f64),
-            preferred_region: constraints.preferred_region,
-            preferred_providers: known(constraints.preferred_providers),
-            exclude_providers,
-            require: Require {
-                isolation: match spec.isolation_level.unwrap_or(IsolationLevel::Standard) {
-                    IsolationLevel::Standard => None,
-                    IsolationLevel::Strong => Some(Isolation::UserKernel),
-                    IsolationLevel::Maximum => Some(Isolation::MicroVm),
-                },
-                regions: spec.region.into_iter().filter(|region| !region.is_empty()).collect(),
-                ..Require::default()
+        let Self { mut spec, constraints } = self;
+        let constraints = match (constraints, spec.constraints.take()) {
+            (Some(_), Some(_)) => {
+                return Err(ApiError::field("constraints", "are given twice: beside `spec` and in it"));
+            }
+            (given, also) => given.or(also).unwrap_or_default(),
+        };
+        spec.refuse_what_is_not_there()?;
+        let Constrained { max_cost, limits: usual, mut routing } = constraints.in_our_words(places)?;
+        routing.require = Require {
+            isolation: match spec.isolation_level.unwrap_or(IsolationLevel::Standard) {
+                IsolationLevel::Standard => None,
+                IsolationLevel::Strong => Some(Isolation::UserKernel),
+                IsolationLevel::Maximum => Some(Isolation::MicroVm),
             },
-            ..Routing::default()
+            regions: spec.region.into_iter().filter(|region| !region.is_empty()).collect(),
+            ..Require::default()
         };
-        let limits = LimitsPatch {
-            wall: scaled("timeout", spec.timeout.or(constraints.timeout), 1000.0, 3_600_000.0, 1e-3)?
-                .map(Duration::from_secs_f64),
-            cpus: scaled("cpu", spec.cpu.or(constraints.cpu), 0.1, 64.0, 1000.0)?
-                .map(|milli| MilliCpus::new(milli.round() as u32)),
-            memory: scaled("memory", spec.memory.or(constraints.memory), 128.0, 65_536.0, 1_048_576.0)?
-                .map(|bytes| ByteSize::bytes(bytes.round() as u64)),
-            ..LimitsPatch::default()
-        };
+        let mut limits = limits(spec.timeout, spec.cpu, spec.memory)?;
+        if spec.memory_limit.is_some() && limits.memory.is_some() {
+            return Err(ApiError::field("memory_limit", "says again what `memory` says"));
+        }
+        let bytes = scaled("memory_limit", spec.memory_limit, 1_048_576.0, 68_719_476_736.0, 1.0)?;
+        limits.memory = limits.memory.or(bytes.map(|bytes| ByteSize::bytes(bytes.round() as u64)));
+        fill(&mut limits, usual);
         let python = || "python".parse().expect("it is a good name");
         let run = RunSpec {
             files: spec.files.into_iter().map(|(path, text)| (path, Blob::from(text.into_bytes()))).collect(),
@@ -201,7 +237,7 @@ impl RunInSandbox {
             requirements: spec.requirements,
             limits,
             network: if spec.network_access { NetworkPolicy::Open } else { NetworkPolicy::None },
-            max_cost: constraints.max_cost.map(Into::into),
+            max_cost: max_cost.map(Into::into),
             routing: (routing != Routing::default()).then(|| Box::new(routing)),
             ..RunSpec::new(spec.language.unwrap_or_else(python), spec.code)
         };
@@ -212,8 +248,8 @@ impl RunInSandbox {
 
 impl OriginalSpec {
     /// Other places had these. `false`, nothing and empty ask for nothing.
-    fn refuse_what_is_not_there(&self, constraints: &OriginalConstraints) -> ApiResult<()> {
-        for (name, asked) in [
+    fn refuse_what_is_not_there(&self) -> ApiResult<()> {
+        refuse(&[
             ("spec.gpu", &self.gpu),
             ("spec.gpuType", &self.gpu_type),
             ("spec.stateful", &self.stateful),
@@ -232,15 +268,70 @@ impl OriginalSpec {
             ("spec.customKernel", &self.custom_kernel),
             ("spec.enableRosetta", &self.enable_rosetta),
             ("spec.architecture", &self.architecture),
-            ("constraints.requireGpu", &constraints.require_gpu),
-            ("constraints.gpu", &constraints.gpu),
-        ] {
-            if asked.as_ref().is_some_and(asks_for_something) {
-                return Err(ApiError::field(name, "is not offered by this server"));
-            }
-        }
-        Ok(())
+            ("spec.mounts", &self.mounts),
+        ])
     }
+}
+
+fn refuse(asked: &[(&str, &Option<Value>)]) -> ApiResult<()> {
+    for (name, value) in asked {
+        if let Some(value) = value
+            && asks_for_something(value)
+        {
+            return Err(ApiError::field(*name, "is not offered by this server"));
+        }
+    }
+    Ok(())
+}
+
+/// What constraints come to.
+#[derive(Debug)]
+pub(super) struct Constrained {
+    pub(super) max_cost: Option<MaxCost>,
+    pub(super) limits: LimitsPatch,
+    pub(super) routing: Routing,
+}
+
+impl OriginalConstraints {
+    /// The same in our words. Wishes about places that this server does not have mean nothing here.
+    pub(super) fn in_our_words(self, places: &[String]) -> ApiResult<Constrained> {
+        refuse(&[("constraints.requireGpu", &self.require_gpu), ("constraints.gpu", &self.gpu)])?;
+        let known = |names: Vec<String>| names.into_iter().filter(|name| places.contains(name)).collect();
+        let exclude_providers: Vec<String> = known(self.exclude_providers);
+        if places.iter().all(|place| exclude_providers.contains(place)) {
+            return Err(ApiError::field("constraints.excludeProviders", "leaves no place to run at"));
+        }
+        let latency = scaled("constraints.maxLatency", self.max_latency, 1.0, 3_600_000.0, 1e-3)?;
+        Ok(Constrained {
+            max_cost: self.max_cost,
+            limits: limits(self.timeout, self.cpu, self.memory)?,
+            routing: Routing {
+                max_latency: latency.map(Duration::from_secs_f64),
+                preferred_region: self.preferred_region.filter(|region| !region.is_empty()),
+                preferred_providers: known(self.preferred_providers),
+                exclude_providers,
+                ..Routing::default()
+            },
+        })
+    }
+}
+
+/// Limits in milliseconds, cores and MB.
+fn limits(timeout: Option<f64>, cpu: Option<f64>, memory: Option<f64>) -> ApiResult<LimitsPatch> {
+    Ok(LimitsPatch {
+        wall: scaled("timeout", timeout, 1000.0, 3_600_000.0, 1e-3)?.map(Duration::from_secs_f64),
+        cpus: scaled("cpu", cpu, 0.1, 64.0, 1000.0)?.map(|milli| MilliCpus::new(milli.round() as u32)),
+        memory: scaled("memory", memory, 128.0, 65_536.0, 1_048_576.0)?
+            .map(|bytes| ByteSize::bytes(bytes.round() as u64)),
+        ..LimitsPatch::default()
+    })
+}
+
+/// Takes from constraints what the request itself does not say.
+pub(super) fn fill(limits: &mut LimitsPatch, usual: LimitsPatch) {
+    limits.wall = limits.wall.or(usual.wall);
+    limits.cpus = limits.cpus.or(usual.cpus);
+    limits.memory = limits.memory.or(usual.memory);
 }
 
 fn asks_for_something(value: &Value) -> bool {
@@ -333,10 +424,50 @@ impl From<RunResult> for OriginalResultBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::read;
 
     fn spec(json: &str) -> ApiResult<RunSpec> {
-        read::<RunInSandbox>(json.as_bytes()).unwrap().into_spec(&["local".to_owned()])
+        RunInSandbox::read(json.as_bytes()).unwrap().into_spec(&["local".to_owned()])
+    }
+
+    #[test]
+    fn the_quick_start_is_read_in_every_form() {
+        let code = "\n    import numpy as np\n    print(np.random.rand(5))\n  ";
+        let wishes = serde_json::json!({ "maxCost": 0.10, "maxLatency": 5000, "preferredRegion": "us-west" });
+        let what = serde_json::json!({ "code": code, "language": "python", "requirements": ["numpy"] });
+        let mut flat = what.clone();
+        flat["constraints"] = wishes.clone();
+        let nested = serde_json::json!({ "spec": what, "constraints": wishes });
+        let within = serde_json::json!({ "spec": flat });
+        let run = spec(&nested.to_string()).unwrap();
+        assert_eq!((run.code.as_str(), run.requirements.len()), (code, 1));
+        assert_eq!(run.max_cost.unwrap().to_string(), "0.1");
+        let routing = run.routing.as_deref().unwrap();
+        assert_eq!(routing.max_latency, Some(Duration::from_secs(5)));
+        assert_eq!(routing.preferred_region.as_deref(), Some("us-west"));
+        assert_eq!(
+            (spec(&flat.to_string()).unwrap(), spec(&within.to_string()).unwrap()),
+            (run.clone(), run)
+        );
+        let twice = serde_json::json!({ "spec": flat, "constraints": wishes });
+        assert!(spec(&twice.to_string()).is_err());
+    }
+
+    #[test]
+    fn the_first_gateways_fields_are_read() {
+        let flat = r#"{"code": "x", "language": "shell", "isolation_level": "standard", "runtime_preference": null,
+            "cpu_limit": 0.5, "memory_limit": 268435456, "timeout": 1500, "environment": {"A": "1"}, "mounts": []}"#;
+        let run = spec(flat).unwrap();
+        assert_eq!((run.language.as_str(), run.env.get("A")), ("shell", Some("1")));
+        assert_eq!(run.limits.wall, Some(Duration::from_millis(1500)));
+        assert_eq!(
+            (run.limits.memory, run.limits.cpus),
+            (Some(ByteSize::mib(256)), Some(MilliCpus::new(500)))
+        );
+        let nothing = r#"{"code": "x", "environment": null, "requirements": null, "files": null, "streaming": null,
+            "network_access": null, "constraints": {"preferred_region": "", "exclude_providers": null}}"#;
+        assert_eq!(spec(nothing).unwrap(), RunSpec::new("python".parse().unwrap(), "x"));
+        assert!(spec(r#"{"code": "x", "memory": 256, "memory_limit": 268435456}"#).is_err());
+        assert!(spec(r#"{"code": "x", "mounts": [{"source": "/", "destination": "/h"}]}"#).is_err());
     }
 
     #[test]
@@ -398,10 +529,16 @@ mod tests {
             let body = String::from_utf8(spec(bad).unwrap_err().body("r")).unwrap();
             assert!(body.contains(name), "{bad}: {body}");
         }
-        for bad in
-            [r#"{"code": "x"}"#, r#"{"spec": {"code": "x", "colour": 1}}"#, r#"{"spec": {}, "limits": {}}"#]
-        {
-            assert!(read::<RunInSandbox>(bad.as_bytes()).is_err(), "{bad}");
+        for bad in [
+            "{}",
+            r#"{"code": "x", "colour": 1}"#,
+            r#"{"spec": {"code": "x", "colour": 1}}"#,
+            r#"{"spec": {}, "limits": {}}"#,
+            r#"{"spec": {"code": "x"}, "code": "y"}"#,
+            r#"{"spec": null, "code": "x"}"#,
+            r#"["x"]"#,
+        ] {
+            assert!(RunInSandbox::read(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 }

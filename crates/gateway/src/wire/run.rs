@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::ResultBody;
 use super::cost::MaxCost;
+use super::original::{self, Constrained, OriginalConstraints};
 use super::shapes::{
     Content, Dollars, EnforcementName, LanguageText, LimitsRequest, NetworkShape, RoutingShape, SpaceName,
     StatusName,
@@ -74,6 +75,10 @@ pub(crate) struct StartRun {
     #[schema(value_type = Option<RoutingShape>)]
     #[serde(default, deserialize_with = "super::object::optional")]
     routing: Option<Box<Routing>>,
+    /// What it has to keep to, as clients of the first Sandstorm say it. What `limits` says counts before it.
+    #[schema(value_type = Option<OriginalConstraints>)]
+    #[serde(default, deserialize_with = "super::object::optional")]
+    constraints: Option<Box<OriginalConstraints>>,
 }
 
 impl Wire for StartRun {
@@ -81,7 +86,11 @@ impl Wire for StartRun {
 }
 
 impl StartRun {
-    pub(crate) fn into_spec(self) -> ApiResult<RunSpec> {
+    /// `places` are those that this server has.
+    pub(crate) fn into_spec(mut self, places: &[String]) -> ApiResult<RunSpec> {
+        if let Some(constraints) = self.constraints.take() {
+            self.keep_to(constraints.in_our_words(places)?)?;
+        }
         let spec = RunSpec {
             language: self.language,
             code: self.code,
@@ -101,6 +110,25 @@ impl StartRun {
         };
         spec.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(spec)
+    }
+
+    fn keep_to(&mut self, constrained: Constrained) -> ApiResult<()> {
+        let Constrained { max_cost, limits, routing } = constrained;
+        if max_cost.is_some() && self.max_cost.is_some() {
+            return Err(ApiError::field("constraints.maxCost", "says again what `max_cost` says"));
+        }
+        self.max_cost = self.max_cost.or(max_cost);
+        original::fill(&mut self.limits, limits);
+        if routing != Routing::default() {
+            if self.routing.is_some() {
+                return Err(ApiError::field(
+                    "constraints",
+                    "has wishes about places, which are in `routing` already",
+                ));
+            }
+            self.routing = Some(Box::new(routing));
+        }
+        Ok(())
     }
 }
 

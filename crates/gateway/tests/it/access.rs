@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Request;
 use http_body_util::Full;
-use sandstorm_control::server::Scope;
+use sandstorm_control::server::{Quota, Scope};
 use sandstorm_gateway::access::{Access, OPERATOR, PUBLIC, Route};
 use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, TenantId, Timestamp};
+use serde_json::{Value, json};
 
 use crate::world::{PATIENCE, Reply, World, promised, send};
 
@@ -215,9 +218,54 @@ async fn a_revoked_key_ends_its_streams_within_about_a_second() {
 }
 
 #[tokio::test]
+async fn the_local_tenant_has_walls_and_no_rates_and_others_have_both() {
+    let mut rules = crate::world::control_settings();
+    rules.quota.requests_per_second = Some(5);
+    let local = Quota { requests_per_second: None, runs_per_minute: None, open_streams: 1, ..rules.quota };
+    rules.local_quota = Some(local);
+    let world = World::with(Default::default(), Default::default(), rules).await;
+    for _ in 0..300 {
+        assert_eq!(world.call("GET", "/v1/me", "").await.status, 200);
+    }
+    let usage = world.call("GET", "/v1/usage", "").await.json();
+    assert!(usage["quota"]["requests_per_second"].is_null(), "{usage}");
+    let listen = || world.request("GET", "/v1/events").header("x-api-key", &world.key);
+    let _first = world.open(listen(), "").await;
+    assert_eq!(world.send(listen(), "").await.refused(429)["code"], "quota");
+    // The flood of one tenant takes nothing from another, which is held to its own rate.
+    let stranger =
+        async || world.send(world.request("GET", "/v1/me").header("x-api-key", &world.stranger), "").await;
+    assert_eq!(stranger().await.status, 200);
+    let mut refused = false;
+    for _ in 0..500 {
+        refused |= stranger().await.status == 429;
+        assert_eq!(world.call("GET", "/v1/me", "").await.status, 200);
+        if refused {
+            break;
+        }
+    }
+    assert!(refused, "who does not stop asks for more than five a second");
+    // A quota that an operator sets names every bound, if only as none.
+    let quota = |rates: Value| {
+        let mut quota =
+            json!({ "sandboxes": 1, "cpu_milli": 1000, "memory_bytes": 1 << 30, "open_streams": 1 });
+        quota.as_object_mut().unwrap().extend(rates.as_object().unwrap().clone());
+        json!({ "name": "made", "quota": quota }).to_string()
+    };
+    let admin = async |body: String| {
+        let request = Request::post("/v1/admin/tenants").header("host", world.admin.to_string());
+        let request = request.header("x-api-key", &world.key).header("content-type", "application/json");
+        send(world.admin, request.body(Full::new(Bytes::from(body))).unwrap()).await
+    };
+    admin(quota(json!({ "runs_per_minute": 1 }))).await.refused(400);
+    let made = admin(quota(json!({ "runs_per_minute": 1, "requests_per_second": null }))).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+}
+
+#[tokio::test]
 async fn a_tenants_rate_and_streams_are_bounded() {
     let mut rules = crate::world::control_settings();
-    rules.quota.requests_per_second = 5;
+    rules.quota.requests_per_second = Some(5);
     rules.quota.open_streams = 1;
     let world = World::with(Default::default(), Default::default(), rules).await;
     let first = world.open(world.request("GET", "/v1/events").header("x-api-key", &world.key), "").await;

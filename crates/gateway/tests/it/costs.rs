@@ -40,7 +40,7 @@ async fn an_earlier_result_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures"]
 async fn what_a_run_costs() {
-    let quota = Quota { runs_per_minute: 1_000_000, ..control_settings().quota };
+    let quota = Quota { runs_per_minute: Some(1_000_000), ..control_settings().quota };
     let rules = Settings { quota, ..control_settings() };
     let world = World::with(GatewaySettings::default(), ServeLimits::default(), rules).await;
     let body = r#"{"language": "bash", "code": "print(1)", "enforcement": "best_effort"}"#;

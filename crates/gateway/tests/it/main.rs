@@ -13,6 +13,7 @@ mod listeners;
 mod origins;
 mod ports;
 mod provider;
+mod refusals;
 mod smuggling;
 mod terminals;
 mod usage;

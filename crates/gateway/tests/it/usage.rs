@@ -6,6 +6,7 @@ use sandstorm_catalog::Catalog;
 use sandstorm_control::server::{AtLimit, Budget, Costs, Settings, Window};
 use sandstorm_gateway::{GatewaySettings, ServeLimits};
 use sandstorm_types::{Enforcement, Usd};
+use serde_json::{Value, json};
 
 use crate::world::{World, control_settings, send};
 
@@ -140,7 +141,7 @@ async fn the_first_sandstorms_way_to_run() {
     let snake = r#"{"spec": {"code": "hi", "language": "shell"}, "constraints": {"max_cost": 0.001}}"#;
     world.call("POST", "/v1/sandboxes/run", snake).await.refused(402);
     for bad in [
-        r#"{"code": "hi"}"#,
+        r#"{"language": "shell"}"#,
         r#"{"spec": {"code": "hi", "gpu": true}}"#,
         r#"{"spec": {"code": "hi", "language": "klingon"}}"#,
         r#"{"spec": {"code": "hi"}, "constraints": {"exclude_providers": ["memory"]}}"#,
@@ -149,4 +150,53 @@ async fn the_first_sandstorms_way_to_run() {
     }
     // It is no sandbox, and sandboxes are found as before.
     world.call("GET", &format!("/v1/sandboxes/{}", world.sandbox().await), "").await.json();
+}
+
+#[tokio::test]
+async fn the_first_sandstorms_quick_start_works_as_printed() {
+    // As on a machine whose operator has set no price.
+    let json = r#"{"memory": {"like": "local"}}"#;
+    let catalog = Arc::new(Catalog::embedded().with(&serde_json::from_str(json).unwrap()).unwrap());
+    let costs = Costs { catalog, ..Costs::default() };
+    let rules = Settings { costs, enforcement: Enforcement::BestEffort, ..control_settings() };
+    let world = World::with(GatewaySettings::default(), ServeLimits::default(), rules).await;
+    // As its template literal has it, between the backquotes.
+    let code = "\n    import numpy as np\n    print(np.random.rand(5))\n  ";
+    let constraints = json!({ "maxCost": 0.10, "maxLatency": 5000, "preferredRegion": "us-west" });
+    let snake = json!({ "max_cost": 0.10, "max_latency": 5000, "preferred_region": "us-west" });
+    let run = async |path: &str, body: Value| world.call("POST", path, &body.to_string()).await;
+    for wishes in [&constraints, &snake] {
+        let spec = json!({ "code": code, "language": "python" });
+        let flat = json!({ "code": code, "language": "python", "constraints": wishes });
+        for (path, body) in [
+            ("/v1/sandboxes/run", json!({ "spec": spec, "constraints": wishes })),
+            ("/v1/sandboxes/run", flat.clone()),
+            ("/v1/runs", flat),
+        ] {
+            let answer = run(path, body.clone()).await;
+            assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text());
+            // The stand-in for Python shows the program that it was given.
+            let shown = "\nimport numpy as np\nprint(np.random.rand(5))\n";
+            assert_eq!(answer.json()["stdout"], shown, "{path} {body}");
+        }
+    }
+    // This server has no place for packages, and nothing else in the quick start is in its way.
+    let whole =
+        json!({ "code": code, "language": "python", "requirements": ["numpy"], "constraints": constraints });
+    for path in ["/v1/sandboxes/run", "/v1/runs"] {
+        let refused = run(path, whole.clone()).await.refused(400);
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.starts_with("packages cannot be installed without a state directory"), "{detail}");
+    }
+    for (bad, field) in [
+        (json!({ "maxCost": 1, "gpu": true }), "constraints.gpu"),
+        (json!({ "excludeProviders": ["memory"] }), "constraints.excludeProviders"),
+    ] {
+        let body = json!({ "code": "1", "language": "python", "constraints": bad });
+        assert_eq!(run("/v1/runs", body).await.refused(400)["errors"][0]["field"], field);
+    }
+    let twice = json!({ "code": "1", "language": "python", "max_cost": 1, "constraints": { "maxCost": 1 } });
+    run("/v1/runs", twice).await.refused(400);
+    let limits = json!({ "code": "1", "language": "python", "constraints": { "memory": 2048 } });
+    run("/v1/runs", limits).await.refused(400);
 }

@@ -83,7 +83,7 @@ pub(crate) fn control_settings() -> Settings {
         limits: Limits { memory: ByteSize::mib(64), wall: Duration::from_secs(300), ..Limits::default() },
         ceiling: Limits { memory: ByteSize::mib(1024), wall: Duration::from_secs(600), ..Limits::default() },
         enforcement: Enforcement::Strict,
-        quota: Quota { requests_per_second: 10_000, ..settings.quota },
+        quota: Quota { requests_per_second: Some(10_000), ..settings.quota },
         admission_memory: ByteSize::gib(64),
         admission_wait: Duration::from_secs(2),
         admission_queue: 16,
@@ -103,8 +103,8 @@ impl World {
         let store = Store::open(&config).await.unwrap();
         let provider = Arc::new(Altered(WithPorts::default()));
         let dynamic: Arc<dyn Provider> = Arc::clone(&provider) as _;
-        // Code in this language is shown instead of run: the provider in memory has no interpreters.
-        let roots = Roots::host().with_program("bash", "/bin/cat");
+        // Code in these languages is shown instead of run: the provider in memory has no interpreters.
+        let roots = Roots::host().with_program("bash", "/bin/cat").with_program("python", "/bin/cat");
         let tools =
             Tools { provider: Arc::clone(&dynamic), limits: rules.limits, roots, cache: None, layers: None };
         let setup = Setup { store, provider: dynamic, runner: Runner::new(tools), settings: rules };

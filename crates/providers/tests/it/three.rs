@@ -103,7 +103,7 @@ impl Three {
 }
 
 fn many(settings: Settings) -> Settings {
-    let quota = Quota { runs_per_minute: 1_000_000, requests_per_second: 1_000_000, ..settings.quota };
+    let quota = Quota { runs_per_minute: None, requests_per_second: None, ..settings.quota };
     Settings { quota, ..settings }
 }
 

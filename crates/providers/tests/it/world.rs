@@ -36,7 +36,7 @@ impl World {
 
     pub(crate) fn settings() -> Settings {
         let settings = testing::settings();
-        let quota = Quota { requests_per_second: 10_000, ..settings.quota };
+        let quota = Quota { requests_per_second: Some(10_000), ..settings.quota };
         Settings { quota, ..settings }
     }
 

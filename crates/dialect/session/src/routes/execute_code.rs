@@ -7,6 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use bytes::Bytes;
 use sandstorm_control::server::{Caller, SandboxView};
+use sandstorm_control::unindented;
 use sandstorm_provider::{ByteStream, FileOp, Result};
 use sandstorm_types::{ContextId, GuestPath};
 use serde::Serialize;
@@ -61,6 +62,10 @@ pub(crate) async fn execute_code(
         None | Some("python") => ScriptKind::Python,
         Some("shell") => ScriptKind::Shell,
         Some(_) => body.refuse("script_type", "Input should be 'python' or 'shell'", "enum"),
+    };
+    let code = match kind {
+        ScriptKind::Python => unindented("python", &code).into_owned(),
+        ScriptKind::Shell => code,
     };
     let work = Work { code, args, kind, outputs: body.texts("output_params") };
     body.done()?;

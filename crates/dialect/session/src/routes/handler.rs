@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use bytes::Bytes;
 use sandstorm_control::server::{Caller, NewSandbox};
+use sandstorm_control::unindented;
 use sandstorm_provider::Command;
 use sandstorm_types::{ErrorKind, LimitsPatch, OnEnd, RunResult, Status};
 use serde::Serialize;
@@ -47,6 +48,7 @@ pub(crate) async fn execute(
     if !code.contains("handler") {
         return Err(HandlerRefusal::parameter("handler_code must define a function `handler`"));
     }
+    let code = unindented("python", &code).into_owned();
     let timeout = timeout(&event, dialect.sessions.settings.timeout)?;
     let place =
         Throwaway::make(&dialect.sessions.control, &caller, wanted(&dialect, timeout)?, &dialect.tasks)

@@ -74,6 +74,8 @@ async fn code_is_a_file_that_stays() {
         let body = json!({"code": code, "filename": null, "script_type": null, "output_params": []});
         assert_eq!(client.post("/execute_code/s", body).await.fields()["stdout"], code);
     }
+    let indented = json!({"code": "\n    if x:\n        y()\n  ", "filename": "d/first"});
+    assert_eq!(client.post("/execute_code/s", indented).await.fields()["stdout"], "\nif x:\n    y()\n");
     let files = client.get("/files/s").await.fields();
     // Two scripts without a name in the same second do not meet.
     assert_eq!(files["files"].as_array().unwrap().len(), 2, "{files}");

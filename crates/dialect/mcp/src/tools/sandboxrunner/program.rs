@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sandstorm_control::server::{ExecWork, NewExec};
+use sandstorm_control::unindented;
 use sandstorm_language::{Catalogue, layout};
 use sandstorm_provider::{ByteStream, Command, Error, FileOp};
 use sandstorm_types::{
@@ -188,7 +189,8 @@ async fn script(
     mut told: Execution,
 ) -> Result<Answer<Execution>, Refusal> {
     let main = main_file(&wanted, language)?;
-    if let Err(error) = write(call, wanted.sandbox, &main, &wanted.code).await {
+    let code = unindented(language, &wanted.code);
+    if let Err(error) = write(call, wanted.sandbox, &main, &code).await {
         return Ok(told.failed(call, wanted.sandbox, error).await);
     }
     command.push(main.to_string());
