@@ -39,6 +39,7 @@ CO_COROUTINE = 0x80
 SHORT = 200
 # Ends of statements, assignments, blocks and words that begin a statement; escapes, since there are warnings about some.
 is_no_expression = re.compile(r"\s|.*[\n;=:\\]|(?:import|from|del|raise|assert|pass)\b").match
+find_indentation = re.compile(r"(?:[^\S\n]*\n)*([^\S\n]+)\S").match
 SIGINT = int(signal.SIGINT)
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
 FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
@@ -408,6 +409,8 @@ class Kernel:
 
     def _evaluate(self, code, filename):
         """Runs the cell; the value is that of its last statement if that is an expression."""
+        if code[:1].isspace():
+            code = without_indentation(code)
         linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
         part = self._compile_expression(code, filename)
         if part is not None:
@@ -529,6 +532,12 @@ class Kernel:
         flush_output()
         self.send(message)
         return "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+
+
+def without_indentation(code):
+    """The cell without the indentation of its first line, taken from every line that has it, as IPython does."""
+    found = find_indentation(code)
+    return re.sub("(?m)^" + found.group(1), "", code) if found else code
 
 
 def describe(error):

@@ -78,11 +78,20 @@ class Socket(PythonTest, DescriptorContract):
     def test_a_cell_that_is_one_expression(self):
         self.assertEqual(self.value("await __import__('asyncio').sleep(0, 5)"), "5")
         self.assertEqual(self.kernel.run("print(1)").result, None)
-        for code, name in ((" 1", "IndentationError"), ("1 +", "SyntaxError"), ("1 2", "SyntaxError"), ("1/0", "ZeroDivisionError")):
+        for code, name in (("1 +", "SyntaxError"), ("1 2", "SyntaxError"), ("1/0", "ZeroDivisionError")):
             with self.subTest(code):
                 error = self.kernel.run(code).error
                 self.assertEqual(error["name"], name)
                 self.assertIn(code.strip(), "\n".join(error["traceback"]))
+
+    def test_indentation_of_the_first_line_is_taken_from_all(self):
+        self.assertEqual(self.value(" 1"), "1")
+        self.assertEqual(self.value("\n\n    x = 1\n    if x:\n        x += 1\n\n    x\n    "), "2")
+        self.assertEqual(self.value("\tdef f():\n\t\treturn 3\n\tf()"), "3")
+        self.assertEqual(self.value("  text = '''a\n  b\n c'''\n  text"), repr("a\nb\n c"))
+        self.assertEqual(self.kernel.run("  x = 1\n    y = 2").error["name"], "IndentationError")
+        error = self.kernel.run("\n    x = 1\n    1 / 0").error
+        self.assertIn("line 3", "\n".join(error["traceback"]))
 
     def test_exit_codes(self):
         for code, expected in (("None", 0), ("'message'", 1), ("7", 7)):
