@@ -343,7 +343,8 @@ class Kernel:
         """What user code finds of the kernel."""
         builtins.display = self.display
         sys.meta_path.insert(0, PyplotHook(self.show_figures))
-        os.register_at_fork(after_in_child=self._forked)
+        # A forked child must not print half a line that waits for its end a second time.
+        os.register_at_fork(before=flush_output, after_in_child=self._forked)
 
     def _forked(self):
         """A child of the user's owns neither the conversation nor our handling of SIGINT."""
@@ -809,19 +810,19 @@ def prepare_interpreter():
     if sys.path and sys.path[0] == OWN_FOLDER:
         sys.path[0] = ""
     sys.argv[:] = [""]
-    # Line by line, as on a terminal: output is followed while the cell runs.
-    change_stream(sys.stdout, "backslashreplace", line_buffering=True)
-    change_stream(sys.stderr, "backslashreplace", line_buffering=True)
+    # Line by line, as on a terminal: output is followed while the cell runs. Unbuffered, `print` writes each piece apart.
+    change_stream(sys.stdout, "backslashreplace", by_line=True)
+    change_stream(sys.stderr, "backslashreplace", by_line=True)
     change_stream(sys.stdin, "surrogateescape")
 
 
-def change_stream(stream, errors, **others):
+def change_stream(stream, errors, by_line=False):
     if stream is None:
         return
     if stream.encoding != "utf-8" or stream.errors != errors:
         stream.reconfigure(encoding="utf-8", errors=errors)
-    if others and not stream.write_through:
-        stream.reconfigure(**others)
+    if by_line and (stream.write_through or not stream.line_buffering):
+        stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def new_main():

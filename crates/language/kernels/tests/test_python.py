@@ -1,5 +1,6 @@
 """The Python kernel."""
 
+import ast
 import textwrap
 import time
 import unittest
@@ -240,6 +241,42 @@ R()
 
     def test_descriptors_are_moved_up(self):
         self.assertEqual(self.value("import os\nany(int(fd) in range(3, 10) and 'socket' in os.readlink('/proc/self/fd/' + fd) for fd in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + fd))"), "False")
+
+
+class Lines(KernelTest):
+    """The writes of which output consists: each is a chunk for a client that follows it."""
+
+    language = "python"
+
+    def setUp(self):
+        self.kernel = self.new_kernel(env={"PYTHONUNBUFFERED": "1"})
+        # A pipe in packet mode keeps the writes apart.
+        self.kernel.run("import os, sys\npackets, end = os.pipe2(os.O_DIRECT)\nkept = os.dup(1)")
+
+    def writes(self, code):
+        self.kernel.run("_ = os.dup2(end, 1)")
+        self.assertEqual(self.kernel.run(code).status, "ok")
+        self.kernel.run("_ = os.dup2(kept, 1)\nos.set_blocking(packets, False)\nwrites = []")
+        self.kernel.run("try:\n    while True: writes.append(os.read(packets, 65536))\nexcept BlockingIOError: pass")
+        return ast.literal_eval(self.value("writes"))
+
+    def test_a_line_is_one_write(self):
+        self.assertEqual(self.writes("print('a', 1, 'b')\nprint('c')"), [b"a 1 b\n", b"c\n"])
+
+    def test_pieces_of_a_line_are_one_write(self):
+        code = "for i in range(3): print(i, end=' ')\nprint()\nsys.stdout.write('half');"
+        self.assertEqual(self.writes(code), [b"0 1 2 \n", b"half"])
+
+    def test_a_flush_and_a_carriage_return_send_half_a_line(self):
+        code = "print('.', end='', flush=True)\nprint('5%', end='\\r')\nprint('end')"
+        self.assertEqual(self.writes(code), [b".", b"5%\r", b"end\n"])
+
+    def test_half_a_line_is_written_before_a_display(self):
+        self.assertEqual(self.writes("print('half', end='')\ndisplay(1)\nprint(' whole')"), [b"half", b" whole\n"])
+
+    def test_a_forked_child_does_not_print_half_a_line_again(self):
+        code = "print('once', end='')\npid = os.fork()\nif not pid: raise SystemExit(0)\n_ = os.waitpid(pid, 0)"
+        self.assertEqual(self.writes(code), [b"once"])
 
 
 class Pipes(PythonTest, DescriptorContract):
