@@ -313,13 +313,9 @@ class InteractiveShell:
 
     def _ended(self, code):
         self.user_ns["_exit_code"] = code
+        # It may have installed something.
         if "importlib" in sys.modules:
-            # It may have installed something.
             sys.modules["importlib"].invalidate_caches()
-        site = sys.modules.get("site")
-        folder = getattr(site, "USER_SITE", None)
-        if folder and site.ENABLE_USER_SITE and folder not in sys.path and os.path.isdir(folder):
-            site.addsitedir(folder)
 
     def _script(self, argv, line, cell):
         import shlex

@@ -10,6 +10,7 @@ User code shares this process and can do anything to it. The only promise is tha
 """
 
 import __future__
+import _frozen_importlib_external
 import ast
 import binascii
 import builtins
@@ -330,13 +331,40 @@ class ImportHook:
 
 
 class LastResort:
-    """Finds what stands in for IPython where every other finder has failed to find it."""
+    """Is asked where every other finder has failed: for packages that were installed since the interpreter started, and for
+    what stands in for IPython."""
 
     def __init__(self, load):
         self.load = load
 
-    def find_spec(self, name, _path=None, _target=None):
+    def find_spec(self, name, path=None, target=None):
+        if path is None and look_for_new_folders():
+            spec = _frozen_importlib_external.PathFinder.find_spec(name, None, target)
+            if spec is not None:
+                return spec
         return self.load().find_spec(name) if name.partition(".")[0] == "IPython" else None
+
+
+def look_for_new_folders():
+    """Takes folders of packages up that did not exist before. Gives whether there is one."""
+    found, site = False, sys.modules.get("site")
+    if site is not None and site.ENABLE_USER_SITE:
+        folder = site.getusersitepackages()
+        if folder not in sys.path and os.path.isdir(folder):
+            # Before those of the machine, as when the interpreter starts.
+            of_machine = set(site.getsitepackages())
+            at = next((at for at, entry in enumerate(sys.path) if entry in of_machine), len(sys.path))
+            behind = sys.path[at:]
+            del sys.path[at:]
+            site.addsitedir(folder)
+            sys.path.extend(entry for entry in behind if entry not in sys.path)
+            found = True
+    for entry in sys.path:
+        # The import system remembers that a folder was not there.
+        if sys.path_importer_cache.get(entry, found) is None and os.path.isdir(entry):
+            del sys.path_importer_cache[entry]
+            found = True
+    return found
 
 
 def load_ipython():

@@ -1,6 +1,9 @@
 """The Python kernel."""
 
 import ast
+import os
+import pathlib
+import tempfile
 import textwrap
 import time
 import unittest
@@ -233,6 +236,22 @@ R()
         self.kernel.run("class Z:\n    def __del__(self): 1/0\nz = Z()\ndel z")
         self.kernel.wait_for("stderr", "ZeroDivisionError")
         self.assertEqual(self.value("1 + 1"), "2")
+
+    def test_packages_that_are_installed_meanwhile_are_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kernel = self.new_kernel(env={"HOME": folder, "PYTHONPATH": folder + "/later"})
+            for name in ("into_the_home", "into_the_layer"):
+                self.assertEqual(kernel.run("import " + name).error["name"], "ModuleNotFoundError")
+            self.assertEqual(kernel.run("import site\nsite.ENABLE_USER_SITE").value, "True")
+            home = ast.literal_eval(kernel.run("site.getusersitepackages()").value)
+            self.assertTrue(home.startswith(folder))
+            for where, name in ((home, "into_the_home"), (folder + "/later", "into_the_layer")):
+                os.makedirs(where)
+                pathlib.Path(where, name + ".py").write_text("here = 1")
+                self.assertEqual(kernel.run("import %s\n%s.here" % (name, name)).value, "1")
+            first = "import sys\nsys.path.index(%r) < sys.path.index(site.getsitepackages()[-1])" % home
+            self.assertEqual(kernel.run(first).value, "True")
+            self.assertEqual(kernel.run("import not_even_now").error["name"], "ModuleNotFoundError")
 
     def test_closed_or_replaced_stdout(self):
         self.assertEqual(self.kernel.run("import sys, io\nkeep = sys.stdout\nsys.stdout = None").status, "ok")
