@@ -879,7 +879,7 @@ def update_display(value, *, display_id, **options):
     SHELL.display(value, display_id=display_id, **options)
 
 
-def publish_display_data(data, metadata=None, **_others):
+def publish_display_data(data, metadata=None, *_args, **_options):
     SHELL.display(data, raw=True, metadata=metadata)
 
 

@@ -402,6 +402,7 @@ class Kernel:
             "matplotlib.pyplot": self._meet_pyplot,
             "PIL.Image": self._meet_pillow,
             "IPython.core.display_functions": self._meet_ipython,
+            "IPython.core.getipython": self._meet_ipython,
         }
         for name in [name for name in changes if name in sys.modules]:
             changes.pop(name)(sys.modules[name])
@@ -433,9 +434,10 @@ class Kernel:
         module.Image.show = show
 
     def _meet_ipython(self, module):
-        """IPython is installed; its displays are ours all the same."""
-        for name in ("display", "publish_display_data"):
-            setattr(module, name, getattr(self.ipython(), name))
+        """IPython is installed; its displays and its shell are ours all the same."""
+        for name in ("display", "update_display", "publish_display_data", "clear_output", "get_ipython"):
+            if hasattr(module, name):
+                setattr(module, name, getattr(self.ipython(), name))
 
     def _forked(self):
         """A child of the user's owns neither the conversation nor our handling of SIGINT."""
