@@ -67,6 +67,45 @@ def case_output_and_callbacks():
         assert err and results[0].text == "7"
 
 
+def case_notebooks():
+    with fresh() as sandbox:
+        indented = sandbox.run_code("""
+            x = 1
+            for i in range(3):
+                x += i
+
+            x
+        """)
+        assert indented.text == "4", indented
+        lines = []
+        assert "".join(sandbox.run_code("!pwd").logs.stdout) == "/home/user\n"
+        sandbox.run_code("import time\nfor i in range(3): print('line', i); time.sleep(0.5)", on_stdout=lines.append)
+        assert [message.line for message in lines] == ["line 0\n", "line 1\n", "line 2\n"], lines
+        assert sandbox.run_code("found = !echo {x} $x\nfound[0]").text == "4 4"
+        assert "".join(sandbox.run_code("%%bash\nfor i in 1 2; do echo $i; done").logs.stdout) == "1\n2\n"
+        assert sandbox.run_code("%cd /tmp\n%pwd").text == "/tmp"
+        assert "per loop" in "".join(sandbox.run_code("%timeit -n 2 -r 2 1").logs.stdout)
+        assert sandbox.run_code("%nothere").error.name == "UsageError"
+        shown = sandbox.run_code("from IPython.display import HTML, Markdown, display\ndisplay(HTML('<b>1</b>'))\nMarkdown('*2*')")
+        assert [(result.html, result.markdown) for result in shown.results] == [("<b>1</b>", None), (None, "*2*")], shown
+
+
+def case_images():
+    with fresh() as sandbox:
+        if sandbox.run_code("import PIL.Image").error:
+            print("skipped: Pillow is not installed")
+            return
+        saved = sandbox.run_code("""
+            from PIL import Image
+            image = Image.new("RGB", (4, 4))
+            image.save("image.png")
+            print("saved")
+        """)
+        assert saved.logs.stdout == ["saved\n"] and sandbox.files.exists("/home/user/image.png"), saved
+        assert sandbox.run_code("image").results[0].png.startswith("iVBOR")
+        assert sandbox.run_code("image.show()").results[0].png.startswith("iVBOR")
+
+
 def case_errors():
     with fresh() as sandbox:
         heard = []

@@ -229,7 +229,8 @@ const NOT_EXPRESSIONS = new Set(
 // Makes a cell what REPL mode can run again and again:
 // - top-level `let`, `const` and `class` become `var`, so that a later cell may declare a name anew in any form;
 // - `import(…)` calls our function, since scripts of the inspector have no module loader before Node 22;
-// - `import … from` becomes an awaited `import(…)`.
+// - `import … from` becomes an awaited `import(…)`;
+// - `export` is left out: what a cell declares, every later cell has.
 // Gives the text and whether its completion value is that of an expression.
 function rewrite(source) {
   const tokens = tokenize(source);
@@ -239,7 +240,7 @@ function rewrite(source) {
     const object = `(${source}\n)`;
     if (compiles(object)) return { text: object, isExpression: true };
   }
-  const edits = [];
+  const edits = leaveOutExports(tokens);
   let lastStatement = '';
   tokens.forEach((token, index) => {
     const next = tokens[index + 1];
@@ -271,6 +272,30 @@ function rewrite(source) {
     at = end;
   }
   return { text: text.join('') + source.slice(at), isExpression: !NOT_EXPRESSIONS.has(lastStatement) };
+}
+
+// Takes `export` and `export default` out of the tokens of declarations, and `export { … }` as a whole. Gives the edits
+// that take them out of the text; other forms are V8's to refuse.
+function leaveOutExports(tokens) {
+  const edits = [];
+  for (let index = 0; index < tokens.length; index++) {
+    if (tokens[index].text !== 'export' || !startsStatement(tokens, index)) continue;
+    const [token, next, after] = tokens.slice(index);
+    let end = index;
+    if (next?.text === '{') {
+      end = tokens.findIndex((other, at) => at > index && other.depth === 0 && other.text === '}');
+      if (tokens[end + 1]?.text === 'from') continue;
+    } else if (next?.text === 'default') {
+      if (['function', 'class', 'async'].includes(after?.text) && tokens[index + 3]?.kind !== 'word') continue;
+      end = index + 1;
+    } else if (!/^(const|let|var|function|async|class)$/.test(next?.text)) {
+      continue;
+    }
+    edits.push([token.start, tokens[end].end, '']);
+    if (tokens[end + 1]) tokens[end + 1].newline ||= token.newline;
+    tokens.splice(index, end + 1 - index);
+  }
+  return edits;
 }
 
 // A text that the tokenizer chokes on is V8's to judge.
@@ -321,11 +346,19 @@ function emptyDeclarations(tokens, index) {
 
 function importStatement(tokens, index) {
   const end = tokens.findIndex((token, at) => at > index && token.kind === 'string' && token.depth === 0);
-  if (end < 0 || tokens[end + 1]?.text === 'with') return null;
-  const load = `await ${IMPORT_FUNCTION}(${tokens[end].text})`;
+  if (end < 0) return null;
+  const keyword = tokens[end + 1];
+  let last = end;
+  let attributes = '';
+  if (/^(with|assert)$/.test(keyword?.text) && tokens[end + 2]?.text === '{' && !keyword.newline) {
+    last = tokens.findIndex((token, at) => at > end && token.depth === 0 && token.text === '}');
+    const words = tokens.slice(end + 2, last + 1).map((token) => token.text);
+    attributes = `, { ${keyword.text}: ${words.join(' ')} }`;
+  }
+  const load = `await ${IMPORT_FUNCTION}(${tokens[end].text}${attributes})`;
   // Lines that it took are given back, so that later errors name the right one.
-  const lines = '\n'.repeat(tokens.slice(index + 1, end + 1).filter((token) => token.newline).length);
-  const edit = (text) => [tokens[index].start, tokens[end].end, text + lines];
+  const lines = '\n'.repeat(tokens.slice(index + 1, last + 1).filter((token) => token.newline).length);
+  const edit = (text) => [tokens[index].start, tokens[last].end, text + lines];
   if (end === index + 1) return edit(load);
   const words = tokens.slice(index + 1, end - 1).map((token) => token.text);
   const names = [];

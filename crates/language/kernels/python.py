@@ -10,6 +10,7 @@ User code shares this process and can do anything to it. The only promise is tha
 """
 
 import __future__
+import _frozen_importlib_external
 import ast
 import binascii
 import builtins
@@ -39,9 +40,15 @@ CO_COROUTINE = 0x80
 SHORT = 200
 # Ends of statements, assignments, blocks and words that begin a statement; escapes, since there are warnings about some.
 is_no_expression = re.compile(r"\s|.*[\n;=:\\]|(?:import|from|del|raise|assert|pass)\b").match
+find_indentation = re.compile(r"(?:[^\S\n]*\n)*([^\S\n]+)\S").match
 SIGINT = int(signal.SIGINT)
 OWN_FOLDER = os.path.dirname(os.path.abspath(__file__))
+IPYTHON_FILE = "<sandstorm ipython>"
 FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
+
+OWN_FILES = frozenset((__file__, IPYTHON_FILE))
+# Of Pillow; images of others are converted before they are shown.
+PNG_MODES = frozenset(("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"))
 
 RICH_METHODS = {
     "_repr_html_": "text/html",
@@ -295,33 +302,80 @@ def png_of(figure):
     return as_text_or_base64("image/png", buffer.getvalue())
 
 
-class PyplotHook:
-    """Gives `pyplot.show` to us once the user imports pyplot; matplotlib is never imported by the kernel."""
+class ImportHook:
+    """Changes modules once the user imports them; the kernel imports none of them itself. `changes` maps the name of a
+    module to the function that is given it."""
 
-    def __init__(self, show):
-        self.show = show
+    def __init__(self, changes):
+        self.changes = changes
 
     def find_spec(self, name, _path=None, _target=None):
-        if name != "matplotlib.pyplot":
+        if name not in self.changes:
             return None
         import importlib.util
 
-        sys.meta_path.remove(self)
+        # While the name is not there, this hook stays out of the way.
+        change = self.changes.pop(name)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
+            self.changes[name] = change
             return spec
         run_module = spec.loader.exec_module
 
-        # A plain function: pyplot sets attributes on it.
-        def show(*_args, **_kwargs):
-            self.show()
-
         def exec_module(module):
             run_module(module)
-            module.show = show
+            change(module)
 
         spec.loader.exec_module = exec_module
         return spec
+
+
+class LastResort:
+    """Is asked where every other finder has failed: for packages that were installed since the interpreter started, and for
+    what stands in for IPython."""
+
+    def __init__(self, load):
+        self.load = load
+
+    def find_spec(self, name, path=None, target=None):
+        if path is None and look_for_new_folders():
+            spec = _frozen_importlib_external.PathFinder.find_spec(name, None, target)
+            if spec is not None:
+                return spec
+        return self.load().find_spec(name) if name.partition(".")[0] == "IPython" else None
+
+
+def look_for_new_folders():
+    """Takes folders of packages up that did not exist before. Gives whether there is one."""
+    found, site = False, sys.modules.get("site")
+    if site is not None and site.ENABLE_USER_SITE:
+        folder = site.getusersitepackages()
+        if folder not in sys.path and os.path.isdir(folder):
+            # Before those of the machine, as when the interpreter starts.
+            of_machine = set(site.getsitepackages())
+            at = next((at for at, entry in enumerate(sys.path) if entry in of_machine), len(sys.path))
+            behind = sys.path[at:]
+            del sys.path[at:]
+            site.addsitedir(folder)
+            sys.path.extend(entry for entry in behind if entry not in sys.path)
+            found = True
+    for entry in sys.path:
+        # The import system remembers that a folder was not there.
+        if sys.path_importer_cache.get(entry, found) is None and os.path.isdir(entry):
+            del sys.path_importer_cache[entry]
+            found = True
+    return found
+
+
+def load_ipython():
+    """The module of `ipython.py`. Its text comes before ours in the program as it is delivered, else from its file."""
+    text = globals().get("IPYTHON")
+    if text is None:
+        with open(os.path.join(OWN_FOLDER, "ipython.py"), encoding="utf-8") as file:
+            text = file.read()
+    module = types.ModuleType("sandstorm_ipython")
+    exec(compile(text, IPYTHON_FILE, "exec", dont_inherit=True), module.__dict__)
+    return module
 
 
 READY = strict_json({"type": "ready", "protocol": PROTOCOL, "language": "python", "version": sys.version.split()[0]})
@@ -337,12 +391,53 @@ class Kernel:
         self.count = 0
         self.compile_flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self.loop = None
+        self.filename = None
+        self.ipython_module = None
 
     def settle(self):
         """What user code finds of the kernel."""
         builtins.display = self.display
-        sys.meta_path.insert(0, PyplotHook(self.show_figures))
-        os.register_at_fork(after_in_child=self._forked)
+        builtins.get_ipython = lambda: self.ipython().SHELL
+        changes = {
+            "matplotlib.pyplot": self._meet_pyplot,
+            "PIL.Image": self._meet_pillow,
+            "IPython.core.display_functions": self._meet_ipython,
+            "IPython.core.getipython": self._meet_ipython,
+        }
+        for name in [name for name in changes if name in sys.modules]:
+            changes.pop(name)(sys.modules[name])
+        sys.meta_path.insert(0, ImportHook(changes))
+        sys.meta_path.append(LastResort(self.ipython))
+        # A forked child must not print half a line that waits for its end a second time.
+        os.register_at_fork(before=flush_output, after_in_child=self._forked)
+
+    def ipython(self):
+        """What IPython would offer to a cell, made at the first use."""
+        if self.ipython_module is None:
+            module = load_ipython()
+            module.start(self)
+            self.ipython_module = module
+        return self.ipython_module
+
+    def _meet_pyplot(self, module):
+        # A plain function: pyplot sets attributes on it.
+        def show(*_args, **_kwargs):
+            self.show_figures()
+
+        module.show = show
+
+    def _meet_pillow(self, module):
+        def show(image, *_args, **_kwargs):
+            """Displays the image."""
+            self.display(image if image.mode in PNG_MODES else image.convert("RGB"))
+
+        module.Image.show = show
+
+    def _meet_ipython(self, module):
+        """IPython is installed; its displays and its shell are ours all the same."""
+        for name in ("display", "update_display", "publish_display_data", "clear_output", "get_ipython"):
+            if hasattr(module, name):
+                setattr(module, name, getattr(self.ipython(), name))
 
     def _forked(self):
         """A child of the user's owns neither the conversation nor our handling of SIGINT."""
@@ -394,7 +489,8 @@ class Kernel:
     def _run_cell(self, code, silent, late_start):
         self.send_encoded(START % (self.cell_text, self.count), hold=late_start)
         try:
-            value = self._evaluate(code, "<cell silent %d>" % self.cells if silent else "<cell %d>" % self.count)
+            self.filename = "<cell silent %d>" % self.cells if silent else "<cell %d>" % self.count
+            value = self.evaluate(code, self.filename)
             if value is not None and not silent and not code.rstrip().endswith(";"):
                 builtins._ = value
                 data, metadata = rich_data(value)
@@ -406,14 +502,16 @@ class Kernel:
             if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
                 self.show_figures()
 
-    def _evaluate(self, code, filename):
+    def evaluate(self, code, filename):
         """Runs the cell; the value is that of its last statement if that is an expression."""
-        linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
+        if code[:1].isspace():
+            code = without_indentation(code)
+        remember_source(code, filename)
         part = self._compile_expression(code, filename)
         if part is not None:
             value = eval(part, self.namespace)
             return self._await(value) if part.co_flags & CO_COROUTINE else value
-        tree = compile(code, filename, "exec", self.compile_flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+        tree = self._parse(code, filename)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         parts = []
         if tree.body:
@@ -425,6 +523,18 @@ class Kernel:
         for part in parts:
             value = eval(part, self.namespace)
         return value if last is not None else None
+
+    def _parse(self, code, filename):
+        """The tree of a cell, which may be in the notation of IPython where it is no Python."""
+        flags = self.compile_flags | ast.PyCF_ONLY_AST
+        try:
+            return compile(code, filename, "exec", flags, dont_inherit=True)
+        except SyntaxError as error:
+            python = self.ipython().translate(code) if may_be_notation(code) else code
+            if python == code:
+                raise error
+        remember_source(python, filename)
+        return compile(python, filename, "exec", flags, dont_inherit=True)
 
     def _compile_expression(self, code, filename):
         """A cell that is one short expression, as many are, needs no tree. Nothing where it is not, or may not be: what else
@@ -487,9 +597,21 @@ class Kernel:
             finally:
                 self.loop.remove_reader(fd)
 
-    def display(self, *values, mime=None, raw=False, metadata=None):
+    def display(
+        self,
+        *values,
+        mime=None,
+        raw=False,
+        metadata=None,
+        display_id=None,
+        include=None,
+        exclude=None,
+        transient=None,
+        clear=False,
+    ):
         """Shows values with every representation that they offer; `mime` names the type of a value that is already
-        encoded, `raw=True` says that each value is a dict from MIME type to data."""
+        encoded, `raw=True` says that each value is a dict from MIME type to data. With `display_id` it gives a handle, as
+        in IPython; its other options are accepted."""
         for value in values:
             found = {}
             if mime is not None:
@@ -501,6 +623,9 @@ class Kernel:
                 self._forget_figure(value)
             flush_output()
             self.send({"type": "display", "id": self.cell, "data": data, "metadata": {**found, **(metadata or {})}})
+        if display_id is None:
+            return None
+        return self.ipython().DisplayHandle(None if display_id is True else display_id)
 
     def show_figures(self):
         """Displays and closes every open figure: `plt.show()`, and the end of each cell."""
@@ -531,10 +656,33 @@ class Kernel:
         return "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
 
 
+def remember_source(code, filename):
+    linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
+
+
+def may_be_notation(code):
+    """Whether a text that is no Python may be in the notation of IPython."""
+    return "!" in code or "%" in code or "?" in code or code.lstrip().startswith("pip")
+
+
+def without_indentation(code):
+    """The cell without the indentation of its first line, taken from every line that has it, as IPython does."""
+    found = find_indentation(code)
+    return re.sub("(?m)^" + found.group(1), "", code) if found else code
+
+
 def describe(error):
     value = str(error)
-    lines = traceback.format_exception(type(error), error, user_traceback(error.__traceback__))
-    return {"value": value, "traceback": "".join(lines).splitlines()}
+    report = traceback.TracebackException(type(error), error, user_traceback(error.__traceback__))
+    part, others, seen = report, [], set()
+    while part is not None:
+        if id(part) not in seen:
+            seen.add(id(part))
+            # Ours are in between where a magic runs a part of the cell.
+            part.stack[:] = [frame for frame in part.stack if frame.filename not in OWN_FILES]
+            others += [other for other in (part.__cause__, part.__context__) if other is not None]
+        part = others.pop() if others else None
+    return {"value": value, "traceback": "".join(report.format()).splitlines()}
 
 
 def user_traceback(tb):
@@ -800,19 +948,19 @@ def prepare_interpreter():
     if sys.path and sys.path[0] == OWN_FOLDER:
         sys.path[0] = ""
     sys.argv[:] = [""]
-    # Line by line, as on a terminal: output is followed while the cell runs.
-    change_stream(sys.stdout, "backslashreplace", line_buffering=True)
-    change_stream(sys.stderr, "backslashreplace", line_buffering=True)
+    # Line by line, as on a terminal: output is followed while the cell runs. Unbuffered, `print` writes each piece apart.
+    change_stream(sys.stdout, "backslashreplace", by_line=True)
+    change_stream(sys.stderr, "backslashreplace", by_line=True)
     change_stream(sys.stdin, "surrogateescape")
 
 
-def change_stream(stream, errors, **others):
+def change_stream(stream, errors, by_line=False):
     if stream is None:
         return
     if stream.encoding != "utf-8" or stream.errors != errors:
         stream.reconfigure(encoding="utf-8", errors=errors)
-    if others and not stream.write_through:
-        stream.reconfigure(**others)
+    if by_line and (stream.write_through or not stream.line_buffering):
+        stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def new_main():

@@ -34,15 +34,27 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
 /// Files that a compiler needs beside the user's.
 pub(crate) const SUPPORT: &[(&str, &str)] = &[("node.d.ts", include_str!("../support/node.d.ts"))];
 
+/// The Python kernel is one file. What cells take from IPython is a text in it, compiled at its first use.
+const PYTHON_KERNEL: &str = concat!(
+    "IPYTHON = r'''",
+    include_str!("../kernels/ipython.py"),
+    "'''\n",
+    include_str!("../kernels/python.py")
+);
+
 /// Kernels of contexts.
-pub(crate) const KERNELS: &[(&str, &str)] = &[
-    ("javascript.js", include_str!("../kernels/javascript.js")),
-    ("python.py", include_str!("../kernels/python.py")),
-];
+pub(crate) const KERNELS: &[(&str, &str)] =
+    &[("javascript.js", include_str!("../kernels/javascript.js")), ("python.py", PYTHON_KERNEL)];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_holds_what_cells_take_from_ipython_as_a_raw_text() {
+        let text = include_str!("../kernels/ipython.py");
+        assert!(!text.contains("'''") && text.ends_with('\n'), "the text would end early");
+    }
 
     #[test]
     fn lists_and_folders_agree() {

@@ -101,6 +101,34 @@ class Socket(JavaScriptTest, DescriptorContract):
         self.assertEqual(self.kernel.run("throw Object.create(null)").status, "error")
         self.assertEqual(self.kernel.run("throw new Proxy({}, { get() { throw 1 } })").status, "error")
 
+    def test_exports_are_declarations(self):
+        cases = (
+            ("export const ex = 1\nexport let ey = 2, ez; export function ef() { return 3 }\n[ex, ey, ez, ef()]", "[ 1, 2, undefined, 3 ]"),
+            ("export class EC { a() { return 4 } }\nexport async function eg() { return 5 }\n[new EC().a(), await eg()]", "[ 4, 5 ]"),
+            ("export default function eh() { return 6 }\neh()", "6"),
+            ("export default 7", "7"),
+            ("const ei = 8\nexport { ei, ex as other };\nei", "8"),
+            ("9\nexport {}", "9"),
+            ("const ej = { export: 10 }; ej.export", "10"),
+        )
+        for code, expected in cases:
+            with self.subTest(code):
+                self.assertEqual(self.value(code), expected)
+        for code in ("export {};", "export const ek = 1"):
+            self.assertIsNone(self.kernel.run(code).result)
+        self.assertEqual(self.kernel.run("export { a } from 'node:fs'").error["name"], "SyntaxError")
+        self.assertIn("cell-", self.kernel.run("export const el = 1\n\nnull.x").error["traceback"][1])
+
+    def test_import_of_json(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write('{"a": [1, 2]}')
+            file.flush()
+            code = "import found from %r with {\n  type: 'json'\n}\nfound.a" % file.name
+            outcome = self.kernel.run(code)
+            if outcome.error and "import" in outcome.error["value"].lower():
+                self.skipTest("this Node has no `with`: %s" % outcome.error["value"])
+            self.assertEqual(outcome.value, "[ 1, 2 ]")
+
     def test_require_and_import(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

@@ -1,5 +1,9 @@
 """The Python kernel."""
 
+import ast
+import os
+import pathlib
+import tempfile
 import textwrap
 import time
 import unittest
@@ -78,11 +82,20 @@ class Socket(PythonTest, DescriptorContract):
     def test_a_cell_that_is_one_expression(self):
         self.assertEqual(self.value("await __import__('asyncio').sleep(0, 5)"), "5")
         self.assertEqual(self.kernel.run("print(1)").result, None)
-        for code, name in ((" 1", "IndentationError"), ("1 +", "SyntaxError"), ("1 2", "SyntaxError"), ("1/0", "ZeroDivisionError")):
+        for code, name in (("1 +", "SyntaxError"), ("1 2", "SyntaxError"), ("1/0", "ZeroDivisionError")):
             with self.subTest(code):
                 error = self.kernel.run(code).error
                 self.assertEqual(error["name"], name)
                 self.assertIn(code.strip(), "\n".join(error["traceback"]))
+
+    def test_indentation_of_the_first_line_is_taken_from_all(self):
+        self.assertEqual(self.value(" 1"), "1")
+        self.assertEqual(self.value("\n\n    x = 1\n    if x:\n        x += 1\n\n    x\n    "), "2")
+        self.assertEqual(self.value("\tdef f():\n\t\treturn 3\n\tf()"), "3")
+        self.assertEqual(self.value("  text = '''a\n  b\n c'''\n  text"), repr("a\nb\n c"))
+        self.assertEqual(self.kernel.run("  x = 1\n    y = 2").error["name"], "IndentationError")
+        error = self.kernel.run("\n    x = 1\n    1 / 0").error
+        self.assertIn("line 3", "\n".join(error["traceback"]))
 
     def test_exit_codes(self):
         for code, expected in (("None", 0), ("'message'", 1), ("7", 7)):
@@ -224,6 +237,22 @@ R()
         self.kernel.wait_for("stderr", "ZeroDivisionError")
         self.assertEqual(self.value("1 + 1"), "2")
 
+    def test_packages_that_are_installed_meanwhile_are_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kernel = self.new_kernel(env={"HOME": folder, "PYTHONPATH": folder + "/later"})
+            for name in ("into_the_home", "into_the_layer"):
+                self.assertEqual(kernel.run("import " + name).error["name"], "ModuleNotFoundError")
+            self.assertEqual(kernel.run("import site\nsite.ENABLE_USER_SITE").value, "True")
+            home = ast.literal_eval(kernel.run("site.getusersitepackages()").value)
+            self.assertTrue(home.startswith(folder))
+            for where, name in ((home, "into_the_home"), (folder + "/later", "into_the_layer")):
+                os.makedirs(where)
+                pathlib.Path(where, name + ".py").write_text("here = 1")
+                self.assertEqual(kernel.run("import %s\n%s.here" % (name, name)).value, "1")
+            first = "import sys\nsys.path.index(%r) < sys.path.index(site.getsitepackages()[-1])" % home
+            self.assertEqual(kernel.run(first).value, "True")
+            self.assertEqual(kernel.run("import not_even_now").error["name"], "ModuleNotFoundError")
+
     def test_closed_or_replaced_stdout(self):
         self.assertEqual(self.kernel.run("import sys, io\nkeep = sys.stdout\nsys.stdout = None").status, "ok")
         self.assertEqual(self.kernel.run("sys.stdout = keep\nprint('back')").status, "ok")
@@ -231,6 +260,42 @@ R()
 
     def test_descriptors_are_moved_up(self):
         self.assertEqual(self.value("import os\nany(int(fd) in range(3, 10) and 'socket' in os.readlink('/proc/self/fd/' + fd) for fd in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + fd))"), "False")
+
+
+class Lines(KernelTest):
+    """The writes of which output consists: each is a chunk for a client that follows it."""
+
+    language = "python"
+
+    def setUp(self):
+        self.kernel = self.new_kernel(env={"PYTHONUNBUFFERED": "1"})
+        # A pipe in packet mode keeps the writes apart.
+        self.kernel.run("import os, sys\npackets, end = os.pipe2(os.O_DIRECT)\nkept = os.dup(1)")
+
+    def writes(self, code):
+        self.kernel.run("_ = os.dup2(end, 1)")
+        self.assertEqual(self.kernel.run(code).status, "ok")
+        self.kernel.run("_ = os.dup2(kept, 1)\nos.set_blocking(packets, False)\nwrites = []")
+        self.kernel.run("try:\n    while True: writes.append(os.read(packets, 65536))\nexcept BlockingIOError: pass")
+        return ast.literal_eval(self.value("writes"))
+
+    def test_a_line_is_one_write(self):
+        self.assertEqual(self.writes("print('a', 1, 'b')\nprint('c')"), [b"a 1 b\n", b"c\n"])
+
+    def test_pieces_of_a_line_are_one_write(self):
+        code = "for i in range(3): print(i, end=' ')\nprint()\nsys.stdout.write('half');"
+        self.assertEqual(self.writes(code), [b"0 1 2 \n", b"half"])
+
+    def test_a_flush_and_a_carriage_return_send_half_a_line(self):
+        code = "print('.', end='', flush=True)\nprint('5%', end='\\r')\nprint('end')"
+        self.assertEqual(self.writes(code), [b".", b"5%\r", b"end\n"])
+
+    def test_half_a_line_is_written_before_a_display(self):
+        self.assertEqual(self.writes("print('half', end='')\ndisplay(1)\nprint(' whole')"), [b"half", b" whole\n"])
+
+    def test_a_forked_child_does_not_print_half_a_line_again(self):
+        code = "print('once', end='')\npid = os.fork()\nif not pid: raise SystemExit(0)\n_ = os.waitpid(pid, 0)"
+        self.assertEqual(self.writes(code), [b"once"])
 
 
 class Pipes(PythonTest, DescriptorContract):

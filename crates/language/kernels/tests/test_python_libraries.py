@@ -88,6 +88,30 @@ class Matplotlib(LibraryTest):
         code = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import matplotlib.pyplot as p; p.plot([1]); p.savefig(\"/dev/null\", format=\"png\")']).returncode"
         self.assertEqual(self.value(code), "0")
 
+    def test_beside_what_stands_in_for_ipython(self):
+        code = "from IPython.display import display\nimport matplotlib.pyplot as plt\nplt.ion()\nplt.plot([1])\nplt.show()\nplt.ioff();"
+        self.assertEqual(len(self.kernel.run(code).displays), 1)
+        self.assertEqual(self.kernel.run("%%capture taken\nplt.plot([1])").displays, [])
+        self.assertIn("image/png", self.value("sorted(taken.outputs[-1].data)"))
+
+
+class Pillow(LibraryTest):
+    library = "PIL.Image"
+
+    def test_an_image_is_a_png(self):
+        outcome = self.kernel.run("image = PIL.Image.new('RGB', (3, 2))\nimage")
+        self.assert_png(outcome.result)
+
+    def test_show_displays(self):
+        outcome = self.kernel.run("PIL.Image.new('RGBA', (3, 2)).show('title')\nPIL.Image.new('CMYK', (3, 2)).show()")
+        self.assertEqual((outcome.status, len(outcome.displays)), ("ok", 2))
+        for shown in outcome.displays:
+            self.assert_png(shown)
+
+    def test_an_image_of_a_cell_that_is_indented_is_saved(self):
+        code = "\n    from PIL import Image\n    Image.new('L', (3, 2)).save('/dev/null', 'PNG')\n    print('saved')\n    "
+        self.assertEqual(self.kernel.run(code).status, "ok")
+
 
 if __name__ == "__main__":
     unittest.main()
