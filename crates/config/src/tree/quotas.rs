@@ -63,7 +63,7 @@ impl Quotas {
 #[serde(default, deny_unknown_fields)]
 pub struct Admission {
     /// Memory that all sandboxes and runs of a server together may be promised: their limits while they work, what they use
-    /// while they rest or are paused. Not set: four fifths of what the machine has beside `serve.body_memory`.
+    /// while they rest or are paused. Not set: the machine's but for a fifth, or for `serve.body_memory` where that is more.
     #[serde(with = "form::optional_size")]
     #[schemars(with = "Option<form::Size>", example = &"16GiB")]
     pub memory: Option<ByteSize>,
@@ -84,8 +84,9 @@ impl Default for Admission {
 impl Admission {
     /// The memory to promise on a machine that has this much, of which the server needs some for request bodies.
     pub fn memory_on(&self, machine: ByteSize, bodies: ByteSize) -> ByteSize {
-        let left = machine.as_u64().saturating_sub(bodies.as_u64());
-        self.memory.unwrap_or_else(|| ByteSize::bytes(left / 5 * 4))
+        let machine = machine.as_u64();
+        let kept_back = (machine / 5).max(bodies.as_u64());
+        self.memory.unwrap_or_else(|| ByteSize::bytes(machine.saturating_sub(kept_back)))
     }
 }
 
@@ -95,9 +96,10 @@ mod tests {
 
     #[test]
     fn a_fifth_of_the_machine_is_kept_back() {
-        let bodies = ByteSize::gib(5);
-        assert_eq!(Admission::default().memory_on(ByteSize::gib(15), bodies), ByteSize::gib(8));
+        let bodies = ByteSize::gib(2);
+        assert_eq!(Admission::default().memory_on(ByteSize::gib(10), bodies), ByteSize::gib(8));
+        assert_eq!(Admission::default().memory_on(ByteSize::gib(5), bodies), ByteSize::gib(3));
         let set = Admission { memory: Some(ByteSize::gib(40)), ..Admission::default() };
-        assert_eq!(set.memory_on(ByteSize::gib(15), bodies), ByteSize::gib(40));
+        assert_eq!(set.memory_on(ByteSize::gib(10), bodies), ByteSize::gib(40));
     }
 }
