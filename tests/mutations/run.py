@@ -1,14 +1,17 @@
 """Takes one wall away at a time and sees its test turn red.
 
     run.py check                    every mutation fits the tree, and its test exists
-    run.py run [--from N] [ITEM…]   applies each mutation alone, builds, and runs its test, which has to fail
+    run.py run [--from N] [ITEM…]   runs each test while its mutation alone is set: it has to fail
 
 A mutation is an entry of a TOML file in this folder: the item that it belongs to, what it takes away, the text to find (once)
 and the text to put there, and the arguments of `cargo test`. `run` works on a copy of the last commit under the target folder,
-so the tree itself never changes. It prints one line for each mutation and keeps it in tests/results/mutations.md.
+so the tree itself never changes. It compiles all mutations into one build, each behind a switch (switch.py), sees every test pass
+while none is set, and then sets one after another; what no switch can hold it builds alone. It prints one line for each mutation
+and keeps it in tests/results/mutations.md.
 Exit codes: 0 every test turned red, 1 one did not, 2 bad usage.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -17,6 +20,8 @@ import subprocess
 import sys
 import time
 import tomllib
+
+import switch
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -101,29 +106,56 @@ def git(*words):
 def cargo(tree, words):
     """The exit code and what was said; no exit code after too long a time."""
     environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET / "build"))
-    command = ["timeout", "--kill-after=20", str(PATIENCE if "--no-run" not in words else 3600), "cargo", "test", "--locked", *words]
+    command = ["timeout", "--kill-after=20", str(PATIENCE if "--no-run" not in words else 7200), "cargo", "test", "--locked", *words]
     done = subprocess.run(command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return None if done.returncode in (124, 137) else done.returncode, done.stdout + done.stderr
 
 
+def build(tree, words):
+    """The programs, or the first thing that the compiler said against them."""
+    code, said = cargo(tree, ["--no-run", "--message-format=json-diagnostic-short", *words])
+    messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    if code != 0:
+        errors = [m["message"]["rendered"] for m in messages if m.get("message", {}).get("level") == "error"]
+        raise Wrong("does not build", "".join(errors) or said[-2000:])
+    return {pathlib.Path(m["executable"]) for m in messages if m.get("executable")}
+
+
+class Wrong(Exception):
+    """A verdict that is not `red`, and why."""
+
+
 def judge(tree, mutation):
     """`red` with the test's own words, or why not."""
-    words = shlex.split(mutation.test)
-    own = words[: words.index("--")] if "--" in words else words
-    code, said = cargo(tree, ["--no-run", *own])
-    if code != 0:
-        error = re.search(r"^error.*$", said, re.M)
-        return "does not build", error[0] if error else ""
-    code, said = cargo(tree, words)
+    code, said = cargo(tree, shlex.split(mutation.test))
     if code is None:
-        return "hangs", ""
+        raise Wrong("hangs", "")
     ran = sum(int(passed) + int(failed) for passed, failed in re.findall(r"(\d+) passed; (\d+) failed", said))
     if code == 0:
-        return ("green", "") if ran or "test result" not in said else ("no test ran", "")
+        raise Wrong(*(("green", "") if ran else ("no test ran", "")))
+    if not ran:
+        raise Wrong("does not start", said[-500:])
     panic = re.search(r"panicked at ([^\n]*)\n([^\n]*)", said)
     failed = re.search(r"^test (\S+) \.\.\. FAILED", said, re.M)
     words = panic[2] if panic else (failed[1] if failed else said.strip().splitlines()[-1])
-    return "red", " ".join(words.split())[:160]
+    return " ".join(words.split())[:160]
+
+
+def passes_with_every_wall(tree, wanted):
+    """Before anything is taken away each test has to pass, else its failure would prove nothing."""
+    together = {}
+    for mutation in wanted:
+        own, _, rest = mutation.test.partition(" -- ")
+        *where, name = shlex.split(own)
+        together.setdefault((*where, "--", *shlex.split(rest)), set()).add(name)
+    wrong = 0
+    for words, names in together.items():
+        split = words.index("--")
+        code, said = cargo(tree, [*words[:split], "--", *sorted(names), *words[split + 1 :]])
+        if code != 0:
+            wrong += 1
+            print(f"mutations: fails with every wall: {' '.join(words)}: {said[-3000:]}", file=sys.stderr)
+    return not wrong
 
 
 def read_results():
@@ -145,27 +177,57 @@ def write_results(known):
 
 def run(items, first):
     tree = copy_tree()
-    wrong = 0
     known = read_results()
     # Those that need the whole binary come last.
-    for number, mutation in enumerate(sorted(mutations(items), key=lambda mutation: "sandstorm-cli" in mutation.test)):
-        if number < first:
-            continue
-        problems = list(mutation.problems(tree))
-        began = time.monotonic()
-        if problems:
-            verdict, words = "does not fit", "; ".join(problems)
-        else:
-            mutation.apply(tree)
-            try:
-                verdict, words = judge(tree, mutation)
-            finally:
-                subprocess.run(["git", "checkout", "-q", "--force", "."], cwd=tree, check=True)
+    wanted = sorted(mutations(items), key=lambda mutation: "sandstorm-cli" in mutation.test)
+    numbered = {number: mutation for number, mutation in enumerate(wanted, 1) if number >= first}
+    unfit = {number for number, mutation in numbered.items() if any(mutation.problems(tree))}
+    switched = switch.compile_in(tree, {number: m for number, m in numbered.items() if number not in unfit})
+    packages = sorted({word for mutation in wanted for word in re.findall(r"-p (\S+)", mutation.test)})
+    began = time.monotonic()
+    try:
+        programs = build(tree, [word for package in packages for word in ("-p", package)])
+    except Wrong as wrong:
+        print("mutations: all together:", *wrong.args, file=sys.stderr)
+        return 2
+    print(f"{len(switched)} mutations in one build after {time.monotonic() - began:.0f} s", flush=True)
+    switches = switch.Switch(programs)
+    switches.set(switch.NONE)
+    if not passes_with_every_wall(tree, numbered.values()):
+        return 2
+    print(f"each test passes with every wall after {time.monotonic() - began:.0f} s", flush=True)
+    wrong = 0
+    for number in sorted(numbered, key=lambda number: number not in switched):
+        mutation, began = numbered[number], time.monotonic()
+        try:
+            if number in unfit:
+                raise Wrong("does not fit", "; ".join(mutation.problems(tree)))
+            elif number in switched:
+                switches.set(number)
+                verdict, words = "red", judge(tree, mutation)
+            else:
+                verdict, words = "red", alone(tree, mutation)
+        except Wrong as wrong_way:
+            verdict, words = wrong_way.args
         wrong += verdict != "red"
         print(f"{number}: {mutation.item}: {mutation.takes}: {verdict} after {time.monotonic() - began:.0f} s: {words}", flush=True)
-        known[mutation.item, mutation.takes] = (mutation.test_name(), verdict, words)
+        known[mutation.item, mutation.takes] = (mutation.test_name(), verdict, " ".join(words.split())[:160])
         write_results(known)
     return 1 if wrong else 0
+
+
+def alone(tree, mutation):
+    """What cannot be switched, such as a constant, is built and taken back by itself."""
+    files = {tree / file for file, _, _ in mutation.edits}
+    before = {path: path.read_text() for path in files}
+    mutation.apply(tree)
+    try:
+        words = shlex.split(mutation.test)
+        build(tree, words[: words.index("--")] if "--" in words else words)
+        return judge(tree, mutation)
+    finally:
+        for path, text in before.items():
+            path.write_text(text)
 
 
 def main(words):
