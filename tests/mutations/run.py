@@ -39,6 +39,8 @@ first words of its failure. `red` is what is wanted.
 
 # A test that hangs without its wall counts as red, but is no good proof: it is told apart.
 PATIENCE = 300
+# For all programs, or all tests of one.
+PATIENCE_TOGETHER = 7200
 
 
 class Mutation:
@@ -103,17 +105,17 @@ def git(*words):
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def cargo(tree, words):
+def cargo(tree, words, patience=PATIENCE):
     """The exit code and what was said; no exit code after too long a time."""
     environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET / "build"))
-    command = ["timeout", "--kill-after=20", str(PATIENCE if "--no-run" not in words else 7200), "cargo", "test", "--locked", *words]
+    command = ["timeout", "--kill-after=20", str(patience), "cargo", "test", "--locked", *words]
     done = subprocess.run(command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return None if done.returncode in (124, 137) else done.returncode, done.stdout + done.stderr
 
 
 def build(tree, words):
     """The programs, or the first thing that the compiler said against them."""
-    code, said = cargo(tree, ["--no-run", "--message-format=json-diagnostic-short", *words])
+    code, said = cargo(tree, ["--no-run", "--message-format=json-diagnostic-short", *words], PATIENCE_TOGETHER)
     messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     if code != 0:
         errors = [m["message"]["rendered"] for m in messages if m.get("message", {}).get("level") == "error"]
@@ -151,7 +153,7 @@ def passes_with_every_wall(tree, wanted):
     wrong = 0
     for words, names in together.items():
         split = words.index("--")
-        code, said = cargo(tree, [*words[:split], "--", *sorted(names), *words[split + 1 :]])
+        code, said = cargo(tree, [*words[:split], "--", *sorted(names), *words[split + 1 :]], PATIENCE_TOGETHER)
         if code != 0:
             wrong += 1
             print(f"mutations: fails with every wall: {' '.join(words)}: {said[-3000:]}", file=sys.stderr)
