@@ -222,8 +222,9 @@ impl Runner {
         let (mut input, mut turn) = (input, 1);
         loop {
             let options = CreateOptions {
-                // A layer may be gone by the time that somebody takes a sandbox made ahead.
-                pooled: prepared.layers.is_empty(),
+                // A layer may be gone by the time that somebody takes a sandbox made ahead. And if two of those were dead,
+                // the others may be too: the last one is made for this run.
+                pooled: prepared.layers.is_empty() && turn < MOST_SANDBOXES,
                 mounts: prepared.mounts(),
                 ephemeral: true,
                 expects: expected(&prepared),

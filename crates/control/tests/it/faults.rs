@@ -58,6 +58,8 @@ async fn a_run_whose_sandbox_was_lost_before_it_began_has_another() {
     };
     *provider.faults.lost.lock().unwrap() = (2, true);
     assert_eq!(run().await.unwrap().stdout, "printed");
+    // All that wait may be dead: the last one did not.
+    assert_eq!(*provider.faults.pooled.lock().unwrap(), [true, true, false]);
     // Not for ever, and not where the program may have begun.
     for (times, proven) in [(3, true), (1, false)] {
         *provider.faults.lost.lock().unwrap() = (times, proven);

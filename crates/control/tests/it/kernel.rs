@@ -44,6 +44,8 @@ pub(crate) struct Faults {
     pub(crate) create: AtomicBool,
     pub(crate) destroy: AtomicBool,
     pub(crate) transition: AtomicBool,
+    /// Of each sandbox asked for: whether one that waited will do.
+    pub(crate) pooled: Mutex<Vec<bool>>,
     /// So many sandboxes are lost before their program; whether that is proven.
     pub(crate) lost: Mutex<(u32, bool)>,
     /// The next program's sandbox is lost when it has begun, and nothing of it is left before anybody follows it. Who
@@ -235,6 +237,7 @@ impl Alteration for Kernels {
 
     async fn create(&self, cx: &OpContext, spec: &SandboxSpec, opts: CreateOptions) -> Result<Sandbox> {
         unless(&self.faults.create)?;
+        self.faults.pooled.lock().unwrap().push(opts.pooled);
         self.memory.create(cx, spec, opts).await
     }
 

@@ -67,14 +67,25 @@ fn what_waits_ends_with_the_server() {
     assert!(!all.is_empty());
 }
 
-/// The first processes of all its jails.
+/// The first processes of all its jails: children of its launcher.
 fn agents(server: &Server) -> Vec<i32> {
+    let own = server.processes();
     let is_first = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        inside.is_some_and(|pids| pids.split_whitespace().skip(1).eq(["1"]))
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let inside = field("NSpid:").split_whitespace().skip(1).eq(["1"]);
+        inside && field("PPid:").trim().parse().is_ok_and(|parent| own.contains(&parent))
     };
-    server.processes().into_iter().filter(is_first).collect()
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_first).collect()
+}
+
+/// Whether nothing runs any more in the jail of this first process, which ends after all the others.
+fn is_dead(first: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{first}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_none_or(|rest| matches!(rest.split_whitespace().next(), None | Some("Z" | "X")))
 }
 
 /// What waited died unseen, as by the kernel's hand when memory runs out. Its run goes to another sandbox.
@@ -88,10 +99,12 @@ fn a_run_never_hears_that_a_waiting_sandbox_died() {
             dead = agents(&server);
             dead.len() >= 2 && figure(&server, "ready", "python") >= 2
         });
-        for pid in dead {
+        for pid in &dead {
             // One that the pool let go of meanwhile is not there any more.
-            let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+            let _ = rustix::process::kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
         }
+        // On a busy machine an interpreter could otherwise still begin a program that it does not end.
+        eventually("they are dead", || dead.iter().copied().all(is_dead));
         for run in 0..4 {
             let told = python(&server, &format!("print({round}, {run})"));
             assert_eq!(told["stdout"], format!("{round} {run}\n"), "{told}");
