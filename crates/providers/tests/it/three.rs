@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use sandstorm_router::failover::RetryBudgetRules;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
 use sandstorm_types::{ByteSize, Enforcement, ErrorKind, LanguageName, Routing, RunSpec, SandboxId, Status};
 
+use crate::hosted::{Hosted, Sandstorm};
 use crate::ledger;
 use crate::proxy::{Fault, Proxy, answer};
 use crate::world::{World, eventually};
@@ -136,10 +137,17 @@ fn bash() -> LanguageName {
     "bash".parse().unwrap()
 }
 
-/// One request in four is not dealt with as it should be, each time in another way.
+/// One request in four is not dealt with as it should be, each time in another way. The first program finds its sandbox
+/// and cannot begin there, so that one attempt at least costs something.
 fn bad_days() -> impl Fn(&str) -> Fault + Send + Sync + 'static {
-    let turn = AtomicU64::new(0);
-    move |_| {
+    let (turn, first) = (AtomicU64::new(0), AtomicBool::new(true));
+    move |line| {
+        if first.load(Ordering::Relaxed) {
+            return match Sandstorm::starts(line) && first.swap(false, Ordering::Relaxed) {
+                true => Fault::Reset,
+                false => Fault::Pass,
+            };
+        }
         let mut draw =
             turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         draw ^= draw >> 29;

@@ -1,5 +1,6 @@
 //! Input of programs, with the server killed right after it acknowledged some.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -132,6 +133,14 @@ struct World {
     said: Mutex<String>,
 }
 
+/// Why a chunk was not acknowledged.
+enum Lost {
+    /// No server had it.
+    NotTaken,
+    /// A server may have had it, and its answer was not heard.
+    Unheard,
+}
+
 struct Writer<'a> {
     world: &'a World,
     exec: String,
@@ -177,15 +186,20 @@ impl<'a> Writer<'a> {
                 Manner::Repeats => self.post(&format!("?offset={begins}"), chunk),
                 Manner::Asks => self.post("", &chunk[had - begins..]),
             };
-            if let Some(answer) = answer {
-                assert_eq!(offset(&answer), ends, "{}: {}", self.exec, answer.text());
-                self.written.extend(chunk);
-                return;
-            }
+            let lost = match answer {
+                Ok(answer) => {
+                    assert_eq!(offset(&answer), ends, "{}: {}", self.exec, answer.text());
+                    self.written.extend(chunk);
+                    return;
+                }
+                Err(lost) => lost,
+            };
             // The chunk, or a part of it, may be there. What was acknowledged before is.
             had = self.ask();
             assert!((begins..=ends).contains(&had), "{}: {had} is not within {begins} and {ends}", self.exec);
-            self.world.unheard.fetch_add(1, Ordering::SeqCst);
+            if matches!(lost, Lost::Unheard) {
+                self.world.unheard.fetch_add(1, Ordering::SeqCst);
+            }
             if had == ends {
                 self.world.arrived.fetch_add(1, Ordering::SeqCst);
                 if matches!(self.manner, Manner::Asks) {
@@ -200,7 +214,7 @@ impl<'a> Writer<'a> {
     fn ask(&self) -> usize {
         let began = Instant::now();
         loop {
-            if let Some(answer) = self.post("", b"") {
+            if let Ok(answer) = self.post("", b"") {
                 return offset(&answer);
             }
             assert!(
@@ -212,24 +226,25 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// `None`: it was not acknowledged.
-    fn post(&self, query: &str, bytes: &[u8]) -> Option<Answer> {
+    fn post(&self, query: &str, bytes: &[u8]) -> Result<Answer, Lost> {
         let request = Request::new("POST", format!("{}/stdin{query}", self.exec))
             .header("authorization", &format!("Bearer {}", self.world.key))
             .header("content-type", "application/octet-stream")
             .bytes(bytes);
         let answer = http::open(self.world.port.load(Ordering::SeqCst), &request).and_then(|it| it.finish());
-        match answer {
-            Ok(answer) if answer.status == 204 => return Some(answer),
+        let (lost, said) = match answer {
+            Ok(answer) if answer.status == 204 => return Ok(answer),
             Ok(answer) => {
                 // A server that starts may not be ready, and says nothing else.
                 assert_eq!(answer.status, 503, "{}: {}", self.exec, answer.text());
-                *self.world.said.lock().unwrap() = answer.text();
+                (Lost::NotTaken, answer.text())
             }
-            Err(error) => *self.world.said.lock().unwrap() = error.to_string(),
-        }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => (Lost::NotTaken, error.to_string()),
+            Err(error) => (Lost::Unheard, error.to_string()),
+        };
+        *self.world.said.lock().unwrap() = said;
         std::thread::sleep(Duration::from_millis(20));
-        None
+        Err(lost)
     }
 }
 

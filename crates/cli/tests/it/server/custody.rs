@@ -186,7 +186,7 @@ fn a_server_without_anybody_to_make_launchers_ends() {
 
 #[test]
 fn a_server_that_is_told_to_end_refuses_in_words_and_answers_what_it_ends() {
-    let settings = [("SANDSTORM_SERVE_DRAIN_TIMEOUT", "3s")];
+    let settings = [("SANDSTORM_SERVE_DRAIN_TIMEOUT", "15s")];
     let mut server = Server::with(Who::Root, &settings, &[]);
     let sandbox = server.sandbox(&json!({}));
     let (port, run) = (server.port, server.request("POST", "/v1/runs").json(&endless_run()));
