@@ -70,7 +70,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use admission::Promise;
 
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView, Verb};
-pub use bodies::BodyRoom;
+pub use bodies::{BodyRoom, gather};
 pub use contexts::{ContextView, NewContext};
 pub use costs::{AtLimit, Budget, CostGroup, CostQuery, CostReport, Costs, Window};
 pub use events::{ControlEvent, EventBodyView, EventFilter};
