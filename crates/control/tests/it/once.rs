@@ -140,6 +140,24 @@ async fn what_began_nothing_can_be_tried_again() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_too_long_to_keep_comes_from_the_record() {
+    let world = World::new().await;
+    let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
+    let marks = Marks(sandbox);
+    let work = || OneExec { sandbox, new: marks.leave("echo said") };
+    let long = |outcome: sandstorm_control::Outcome| outcome.result.stdout.repeat(1 << 20);
+    let first = ask(&world, work(), long).await;
+    assert_eq!(text(&first).len(), 5 << 20, "the first client has all of it");
+    let kept = "SELECT CAST(COUNT(*) AS TEXT) AS value FROM idempotency WHERE body IS NOT NULL";
+    assert_eq!(look(&world.store, kept).await.unwrap(), ["0"]);
+    let short = |outcome: sandstorm_control::Outcome| outcome.result.stdout;
+    let again = ask(&world, work(), short).await;
+    assert_eq!((text(&again), again.replayed), ("said\n", true));
+    assert_eq!(look(&world.store, kept).await.unwrap(), ["1"]);
+    assert_eq!(marks.count(&world).await, 1);
+}
+
+#[tokio::test]
 async fn a_program_whose_client_left_is_not_started_again() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
