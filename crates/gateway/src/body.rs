@@ -106,8 +106,13 @@ impl HttpBody for Paced {
     }
 }
 
-/// All of a body, refused as soon as it is longer than `limit`, takes longer than `time`, or `grow` has no room for the
-/// next piece of it.
+/// Whether a body does not say how long it is, and may go on for as long as its sender likes.
+pub(crate) fn is_stream(body: &Body) -> bool {
+    HttpBody::size_hint(body).exact().is_none()
+}
+
+/// All of a body, refused as soon as it is longer than `limit`, takes longer than `time`, or `grow` has no room for what its
+/// buffer grows by.
 pub(crate) async fn collect(
     mut body: Body,
     limit: usize,
