@@ -80,6 +80,7 @@ pub use fork::{ForkView, NewFork};
 pub use idempotency::{
     Answer, Answered, Claim, Found, Keyed, Once, OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart,
 };
+pub(crate) use quotas::RunGuard;
 pub use quotas::StreamGuard;
 pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;
