@@ -512,3 +512,27 @@ async fn forks_are_made_once_all_or_none() {
     assert_eq!(living.len(), 4, "the source and three: {living:?}");
     assert!(text(&anew).lines().all(|line| living.iter().any(|id| line.starts_with(id.as_str()))));
 }
+
+#[tokio::test]
+async fn forks_of_which_one_is_forgotten_are_neither_ended_nor_made_again() {
+    let (world, source) = with_context().await;
+    let work = || OneFork { source, new: NewFork { count: 2, ..NewFork::default() } };
+    let said = |forks: Vec<Result<sandstorm_control::server::ForkView>>| {
+        forks.into_iter().map(|fork| fork.unwrap().sandbox.id.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    let made = ask(&world, work(), said).await;
+    let (forgotten, lives) = text(&made).split_once(' ').unwrap();
+    forget_the_answer(&world).await;
+    // It was ready, ended, and its record was removed as old ones are.
+    world.control.delete_sandbox(&world.caller(), forgotten.parse().unwrap()).await.unwrap();
+    let remove = format!("DELETE FROM sandboxes WHERE id = '{forgotten}'");
+    assert_eq!(meddle(&world.store, &remove).await.unwrap(), 1);
+    let write = move |made| answer(said(made));
+    let again = Box::pin(world.control.once(&world.caller(), keyed(ROUTE, "key"), work(), write)).await;
+    let unknown = again.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Conflict, "{unknown}");
+    let living = world.control.sandboxes(&world.caller(), SandboxQuery::default()).await.unwrap().items;
+    let living: Vec<String> = living.into_iter().map(|view| view.id.to_string()).collect();
+    assert_eq!(living.len(), 2, "the source and the other fork: {living:?}");
+    assert!(living.iter().any(|id| id == lives), "{living:?}");
+}
