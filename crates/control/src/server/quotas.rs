@@ -32,6 +32,8 @@ pub(super) struct Quotas {
 pub(super) struct Tenant {
     pub(super) quota: Quota,
     requests: Limiter,
+    /// Requests of visitors, who may be anybody: they leave the tenant's own alone.
+    visits: Limiter,
     runs: Limiter,
     held: Arc<Held>,
 }
@@ -92,13 +94,18 @@ impl Tenant {
         let limiter = |count: Option<u32>, rate: fn(NonZeroU32) -> Rate| {
             RateLimiter::direct(rate(count.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)))
         };
-        let requests = limiter(quota.requests_per_second, Rate::per_second);
+        let per_second = || limiter(quota.requests_per_second, Rate::per_second);
+        let (requests, visits) = (per_second(), per_second());
         let runs = limiter(quota.runs_per_minute, Rate::per_minute);
-        Self { quota, requests, runs, held }
+        Self { quota, requests, visits, runs, held }
     }
 
     pub(super) fn count_request(&self) -> Result<()> {
         within(&self.requests, "too many requests per second", self.quota.requests_per_second)
+    }
+
+    pub(super) fn count_visit(&self) -> Result<()> {
+        within(&self.visits, "too many requests of visitors per second", self.quota.requests_per_second)
     }
 
     pub(super) fn count_run(&self) -> Result<()> {
