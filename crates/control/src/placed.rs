@@ -22,6 +22,7 @@ use crate::layers::Layer;
 use crate::outcome::{self, Outcome, Times};
 use crate::prepare::Prepared;
 use crate::require::LateLayer;
+use crate::reserve::Reserve;
 use crate::run::{Finished, Phase, RunEvent, RunInput, Runner, ended_early, milliseconds};
 use crate::spool::Whole;
 
@@ -66,7 +67,7 @@ impl Runner {
             let id = options.id;
             // It may come here after all, and what it needs here was given back when it went elsewhere.
             let reserve = prepared.reserve.as_ref();
-            let taken = reserve.is_none_or(|reserve| reserve.promise.take_again(reserve.height));
+            let taken = reserve.is_none_or(Reserve::take_again);
             if !taken {
                 let why = "there is no memory left for it here";
                 options.not_here.get_or_insert_with(|| why.to_owned());

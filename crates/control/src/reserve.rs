@@ -8,12 +8,14 @@ use crate::compile::{self, artifact_key};
 use crate::layers::Wanted;
 use crate::prepare::Prepared;
 use crate::run::Runner;
-use crate::server::Promise;
+use crate::server::{Promise, RunGuard};
 
 /// What a run was promised, for whoever finds out that it needs less.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     pub(crate) promise: Arc<Promise>,
+    /// The same of the tenant's quota.
+    pub(crate) hold: Arc<RunGuard>,
     pub(crate) height: ByteSize,
     /// The most that one of the sandboxes may have that install and compile.
     pub(crate) build: Room,
@@ -88,11 +90,20 @@ impl Runner {
     }
 }
 
+impl Reserve {
+    /// It may come to this machine, and be built there. `false`: others have its memory meanwhile, or wait for it.
+    pub(crate) fn take_again(&self) -> bool {
+        self.hold.hold_height();
+        self.promise.take_again(self.height)
+    }
+}
+
 impl Prepared {
     /// Everything was installed and compiled: what is left to do is limited as the run is.
     pub(crate) fn built(&self) {
         if let Some(reserve) = &self.reserve {
             reserve.promise.shrink(reserve.run);
+            reserve.hold.hold(&self.limits);
         }
     }
 }

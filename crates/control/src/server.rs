@@ -70,7 +70,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use admission::Promise;
 
 pub use access::{Caller, KeyForm, KeyView, NewKey, NewTenant, Scope, Scopes, TenantView, Verb};
-pub use bodies::BodyRoom;
+pub use bodies::{BodyRoom, gather};
 pub use contexts::{ContextView, NewContext};
 pub use costs::{AtLimit, Budget, CostGroup, CostQuery, CostReport, Costs, Window};
 pub use events::{ControlEvent, EventBodyView, EventFilter};
@@ -80,6 +80,7 @@ pub use fork::{ForkView, NewFork};
 pub use idempotency::{
     Answer, Answered, Claim, Found, Keyed, Once, OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart,
 };
+pub(crate) use quotas::RunGuard;
 pub use quotas::StreamGuard;
 pub use routing::ProviderView;
 pub use run_cache::RunCacheLimits;

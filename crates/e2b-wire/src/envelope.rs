@@ -58,6 +58,11 @@ impl Decoder {
         Self { buffer: BytesMut::new(), largest, ended: false }
     }
 
+    /// Bytes that came and belong to no whole envelope yet.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         if !self.ended {
             self.buffer.extend_from_slice(bytes);

@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
+use sandstorm_control::server::gather;
 use sandstorm_provider::{ByteStream, Error};
 use sandstorm_types::ErrorKind;
 use tokio::time::{Instant, Sleep};
@@ -105,28 +106,34 @@ impl HttpBody for Paced {
     }
 }
 
-/// All of a body, refused as soon as it is longer than `limit`, takes longer than `time`, or `grow` has no room for the
-/// next piece of it.
+/// Whether a body does not say how long it is, and may go on for as long as its sender likes.
+pub(crate) fn is_stream(body: &Body) -> bool {
+    HttpBody::size_hint(body).exact().is_none()
+}
+
+/// All of a body, refused as soon as it is longer than `limit`, takes longer than `time`, or `grow` has no room for what its
+/// buffer grows by.
 pub(crate) async fn collect(
     mut body: Body,
     limit: usize,
     time: Duration,
     mut grow: impl FnMut(usize) -> Result<(), Error>,
 ) -> ApiResult<Bytes> {
-    if HttpBody::size_hint(&body).lower() > limit as u64 {
+    let said = HttpBody::size_hint(&body);
+    if said.lower() > limit as u64 {
         return Err(ApiError::too_large(limit));
     }
+    let most = said.upper().map_or(limit, |most| usize::try_from(most).unwrap_or(limit).min(limit));
     let read = async {
-        let mut all = BytesMut::new();
+        let mut all = Vec::new();
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
             if all.len() + data.len() > limit {
                 return Err(ApiError::too_large(limit));
             }
-            grow(data.len())?;
-            all.extend_from_slice(&data);
+            gather(&mut all, &data, most, &mut grow)?;
         }
-        Ok(all.freeze())
+        Ok(all.into())
     };
     tokio::time::timeout(time, read).await.unwrap_or_else(|_| Err(ApiError::too_slow()))
 }
@@ -228,6 +235,24 @@ mod tests {
             Some((Ok::<_, Stalled>(Bytes::from_static(b"x")), ()))
         });
         assert_eq!(status(paced(Body::from_stream(trickle), second), 1 << 20).await, 408);
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_room_for_its_whole_buffer() {
+        let mut taken = 0;
+        let grow = |more| {
+            taken += more;
+            Ok(())
+        };
+        assert_eq!(collect(pieces(3), 100, TIME, grow).await.unwrap().len(), 6);
+        assert_eq!(taken, 8, "the buffer doubles");
+        taken = 0;
+        let grow = |more| {
+            taken += more;
+            Ok(())
+        };
+        assert_eq!(collect(Body::from("abcdef"), 100, TIME, grow).await.unwrap().len(), 6);
+        assert_eq!(taken, 6, "a body that says how long it is");
     }
 
     /// How many pieces come of an endless body that brings one of this size each second.

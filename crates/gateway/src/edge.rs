@@ -91,7 +91,8 @@ pub(crate) async fn edge(State(app): State<App>, request: Request, next: Next) -
 
 /// How fast the body has to come. What goes to a port, or is input for a program, has no end of its own.
 fn pace(app: &App, request: &Request, route: &str) -> Pace {
-    let endless = request.extensions().get::<EndlessBody>().is_some() || route.contains("/ports/");
+    let input = route.ends_with("/stdin") && body::is_stream(request.body());
+    let endless = input || request.extensions().get::<EndlessBody>().is_some() || route.contains("/ports/");
     let (pause, patience) = (app.settings.body_pause, app.settings.body_time);
     Pace { pause, patience: (!endless).then_some(patience) }
 }

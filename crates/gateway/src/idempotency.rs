@@ -81,8 +81,11 @@ pub(crate) async fn create_result<W: Once<Made = Outcome>>(
         ResultBody::from(result)
     };
     let mut response = create(app, caller, headers, body, creation, work, short).await?;
-    if let Some(long) = long.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        *response.body_mut() = long.into_body();
+    let long = long.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // What is spooled lies on disk for as long as its client reads: that is one of the tenant's streams. Without a place for
+    // it the answer has what the record has, which is told to be truncated.
+    if let Some((long, seat)) = long.and_then(|long| Some((long, app.control.open_stream(caller).ok()?))) {
+        *response.body_mut() = long.into_body(seat);
     }
     Ok(response)
 }

@@ -34,8 +34,9 @@ impl Long {
         (result, Some(Self { frame: write(bare).into(), whole }))
     }
 
-    /// The body of the answer. A file that cannot be read any more breaks it off, so that nobody takes it for whole.
-    pub(crate) fn into_body(self) -> Body {
+    /// The body of the answer, which keeps `seat` until it was read or dropped. A file that cannot be read any more breaks it
+    /// off, so that nobody takes it for whole.
+    pub(crate) fn into_body(self, seat: impl Send + 'static) -> Body {
         let Self { frame, whole: Whole { stdout, stderr, .. } } = self;
         // What a program or an operator wrote has no bare quotes in JSON, so this is found nowhere else.
         let place = frame.windows(PLACE.len()).position(|window| window == PLACE);
@@ -48,7 +49,10 @@ impl Long {
             .chain(one(between))
             .chain(stderr.json_pieces())
             .chain(one(tail));
-        Body::from_stream(stream::iter(pieces))
+        let seated = pieces.inspect(move |_| {
+            let _seat = &seat;
+        });
+        Body::from_stream(stream::iter(seated))
     }
 }
 
@@ -101,7 +105,11 @@ mod tests {
             let outcome = Outcome { result: result(), whole: Some(whole) };
             let (short, long) = Long::of(outcome, |bare| json::written(&ResultBody::from(bare)));
             assert_eq!(short, result());
-            let body = long.unwrap().into_body().collect().await.unwrap().to_bytes();
+            let seat = std::sync::Arc::new(());
+            let body = long.unwrap().into_body(std::sync::Arc::clone(&seat));
+            assert_eq!(std::sync::Arc::strong_count(&seat), 2, "it is kept while there is something to read");
+            let body = body.collect().await.unwrap().to_bytes();
+            assert_eq!(std::sync::Arc::strong_count(&seat), 1);
             let mut expected = result();
             expected.set_output(stdout.clone().into_bytes(), stderr);
             expected.truncated = PerStream::default();

@@ -290,9 +290,14 @@ pub struct TenantView {
 }
 
 impl Control {
-    /// Counts one request against the tenant's rate. `Quota` with `retry_after` when it is too many.
+    /// Counts one request against the tenant's rate, or a visitor's against the same rate for all visitors of the tenant.
+    /// `Quota` with `retry_after` when it is too many.
     pub fn count_request(&self, caller: &Caller) -> Result<()> {
-        self.0.quotas.of(caller.tenant).count_request()
+        let tenant = self.0.quotas.of(caller.tenant);
+        match caller.bound.is_some_and(|bound| bound.visitor) {
+            true => tenant.count_visit(),
+            false => tenant.count_request(),
+        }
     }
 
     /// Reserves one of the tenant's open streams until the guard is dropped.

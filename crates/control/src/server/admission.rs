@@ -69,11 +69,11 @@ impl Admission {
         }
         let turn = {
             let mut state = self.0.state();
+            // Those who gave up hold up nobody who comes now.
+            state.line.retain(|(_, waiting)| !waiting.is_closed());
             if state.line.is_empty() && self.0.has_room(&state, bytes) {
                 return Ok(self.0.promise(&mut state, bytes));
             }
-            // Those who gave up are still in line until they come to its head.
-            state.line.retain(|(_, waiting)| !waiting.is_closed());
             if state.line.len() >= self.0.longest_line {
                 metrics::counter!("sandstorm_admission_refused_total", "reason" => "queue").increment(1);
                 return Err(full(format!(
@@ -84,13 +84,11 @@ impl Admission {
             state.line.push_back((bytes, sender));
             turn
         };
+        let mut place = Place { turn, line: &self.0 };
         self.0.pressed.notify_one();
-        let waited = tokio::time::timeout(self.0.wait, turn).await;
-        // Whoever gives up may be what held up the next in line.
-        match waited {
+        match tokio::time::timeout(self.0.wait, &mut place.turn).await {
             Ok(Ok(promise)) => Ok(promise),
             Ok(Err(_)) | Err(_) => {
-                self.0.serve_line();
                 let short = self.0.state().short;
                 let reason = if short { "machine" } else { "time" };
                 metrics::counter!("sandstorm_admission_refused_total", "reason" => reason).increment(1);
@@ -154,6 +152,19 @@ impl Admission {
     #[cfg(test)]
     pub(super) fn promised(&self) -> u64 {
         self.0.state().promised
+    }
+}
+
+/// A request's place in the line. A request that leaves it may be what held up the next one, however it leaves.
+struct Place<'a> {
+    turn: oneshot::Receiver<Promise>,
+    line: &'a Arc<Shared>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.turn.close();
+        self.line.serve_line();
     }
 }
 
@@ -373,15 +384,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_holds_up_nobody() {
         let admission = admission(8);
-        let first = admission.admit(ByteSize::mib(5)).await.unwrap();
+        let _first = admission.admit(ByteSize::mib(5)).await.unwrap();
         let mut gone = Box::pin(admission.admit(ByteSize::mib(9)));
         assert!(futures_util::poll!(&mut gone).is_pending());
         let mut behind = Box::pin(admission.admit(ByteSize::mib(5)));
         assert!(futures_util::poll!(&mut behind).is_pending());
+        // Nothing else happens that would serve the line.
         drop(gone);
+        let std::task::Poll::Ready(behind) = futures_util::poll!(&mut behind) else {
+            panic!("it waits for a request that is gone")
+        };
+        assert_eq!(admission.promised(), ByteSize::mib(10).as_u64());
+        // Also when the one that gives up has its turn already and does not know it.
+        let mut gone = Box::pin(admission.admit(ByteSize::mib(5)));
+        let mut next = Box::pin(admission.admit(ByteSize::mib(5)));
+        assert!(futures_util::poll!(&mut gone).is_pending() && futures_util::poll!(&mut next).is_pending());
+        drop(behind);
+        drop(gone);
+        next.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gave_up_is_not_in_the_way_of_who_comes_now() {
+        let admission = admission(8);
+        let first = admission.admit(ByteSize::mib(5)).await.unwrap();
+        let (sender, gone) = oneshot::channel();
+        admission.0.state().line.push_back((ByteSize::mib(9).as_u64(), sender));
+        drop(gone);
+        let mut now = Box::pin(admission.admit(ByteSize::mib(5)));
+        assert!(futures_util::poll!(&mut now).is_ready(), "there is room, and nobody is before it");
         drop(first);
-        behind.await.unwrap();
-        assert_eq!(admission.promised(), 0);
     }
 
     #[tokio::test]

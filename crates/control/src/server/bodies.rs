@@ -70,6 +70,38 @@ impl BodyRoom {
     }
 }
 
+impl BodyRoom {
+    /// Takes or gives back room until it is as much as this. Refused as [`Self::grow`] is.
+    pub fn hold(&mut self, bytes: usize) -> Result<()> {
+        let bytes = bytes as u64;
+        if bytes > self.bytes {
+            return self.grow((bytes - self.bytes) as usize);
+        }
+        self.tenant.give_back(self.bytes - bytes);
+        self.all.give_back(self.bytes - bytes);
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+/// Adds a piece to a body that is collected. Before the buffer grows, `room` is asked for all that it grows by: it doubles,
+/// but not beyond `most`, which is how long the body may be or says that it is.
+pub fn gather(
+    body: &mut Vec<u8>,
+    piece: &[u8],
+    most: usize,
+    room: impl FnOnce(usize) -> Result<()>,
+) -> Result<()> {
+    let (needed, had) = (body.len() + piece.len(), body.capacity());
+    if needed > had {
+        let wanted = needed.max(had.saturating_mul(2).min(most));
+        room(wanted - had)?;
+        body.reserve_exact(wanted - body.len());
+    }
+    body.extend_from_slice(piece);
+    Ok(())
+}
+
 impl Drop for BodyRoom {
     fn drop(&mut self) {
         self.tenant.give_back(self.bytes);
@@ -131,6 +163,44 @@ mod tests {
         assert_eq!((rooms.len() as u64, why), (OF_ALL / PIECE as u64, ErrorKind::Capacity));
         drop(rooms);
         assert_eq!(all.0.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn what_is_held_follows_what_is_there() {
+        let (all, tenant) = (Bodies::default(), Bodies::default());
+        let mut stream = room(&all, &tenant);
+        let used = || (all.0.load(Ordering::Acquire), tenant.0.load(Ordering::Acquire));
+        for bytes in [10_usize, 4, 4, 7, 0] {
+            stream.hold(bytes).unwrap();
+            assert_eq!(used(), (bytes as u64, bytes as u64));
+        }
+        let mut other = room(&all, &tenant);
+        other.hold(OF_TENANT as usize).unwrap();
+        assert_eq!(stream.hold(1).unwrap_err().kind(), ErrorKind::Quota);
+        drop((stream, other));
+        assert_eq!(used(), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_has_room_for_all_that_it_may_hold() {
+        let collect = |length: usize, most: usize| {
+            let (mut body, mut taken) = (Vec::new(), 0);
+            for piece in vec![7; length].chunks(1000) {
+                let take = |more| {
+                    taken += more;
+                    Ok(())
+                };
+                gather(&mut body, piece, most, take).unwrap();
+                assert!(taken >= body.capacity(), "{taken} for {}", body.capacity());
+            }
+            assert_eq!(body.len(), length);
+            taken
+        };
+        assert_eq!(collect(9000, 9000), 9000, "a body that says how long it is");
+        assert_eq!(collect(9000, 1 << 20), 16_000, "one that does not");
+        let mut body = Vec::new();
+        let refused = gather(&mut body, b"x", 1, |_| Err(Error::new(ErrorKind::Quota, "none")));
+        assert!(refused.is_err() && body.capacity() == 0, "nothing is stored that has no room");
     }
 
     #[test]

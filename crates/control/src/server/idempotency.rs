@@ -29,6 +29,9 @@ pub use works::{OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The longest answer that is kept. What a longer one tells is asked of the record of its work, which has the beginning.
+const LONGEST: usize = 2 << 20;
+
 /// What an answer is kept as that is a problem.
 const PROBLEM: &str = "application/x-sandstorm-problem";
 
@@ -330,6 +333,9 @@ impl Asked {
                 StoredAnswer { status: 0, content_type: PROBLEM.to_owned(), body }
             }
         };
+        if kept.body.len() > LONGEST {
+            return Answered { answer, replayed };
+        }
         let Request { tenant, route, key } = &self.request;
         // The work is done and its answer is due, kept or not: without it the record of the work is asked.
         if let Err(error) = self.control.0.store.finish_idempotent(*tenant, route, key, &kept).await {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
+use rustix::time::{ClockId, clock_gettime};
 use sandstorm_provider::{Error, OpContext, Result};
 use sandstorm_store::{
     ContextChanges, ContextRow, Estate, ExecRow, Lease, OpenEntry, RunEnd, SandboxChanges, SandboxRow,
@@ -34,8 +35,8 @@ const TRIES: usize = 5;
 /// What this server knows of leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// When its own was renewed last. `None`: it has none, and needs none.
-    renewed: Mutex<Option<Instant>>,
+    /// When its own was renewed last, since the machine started. `None`: it has none, and needs none.
+    renewed: Mutex<Option<Duration>>,
     /// Servers that are being settled.
     settling: Mutex<HashSet<String>>,
     superseded: CancellationToken,
@@ -49,7 +50,7 @@ struct Seen {
 }
 
 impl Leases {
-    fn renewed(&self) -> MutexGuard<'_, Option<Instant>> {
+    fn renewed(&self) -> MutexGuard<'_, Option<Duration>> {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,10 +59,10 @@ impl Leases {
     }
 
     /// Whether another server may have taken over, for all that this one knows.
-    pub(super) fn is_lapsed(&self, span: Duration) -> bool {
+    fn is_lapsed(&self, span: Duration, now: Duration) -> bool {
         let renewed = *self.renewed();
         // Earlier than anybody else would think so.
-        self.superseded.is_cancelled() || renewed.is_some_and(|at| at.elapsed() > span - span / 8)
+        self.superseded.is_cancelled() || renewed.is_some_and(|at| now.saturating_sub(at) > span - span / 8)
     }
 
     pub(super) fn is_superseded(&self) -> bool {
@@ -71,6 +72,12 @@ impl Leases {
     pub(super) async fn superseded(&self) {
         self.superseded.cancelled().await;
     }
+}
+
+/// Time since the machine started. It goes on while the machine is suspended, as it does for other servers; `Instant`
+/// does not, and a server that woke up would believe in its lease until it hears that another one has it.
+fn since_boot() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 impl Seen {
@@ -100,7 +107,7 @@ impl Seen {
 
 impl Inner {
     pub(super) fn is_lapsed(&self) -> bool {
-        self.leases.is_lapsed(self.store.lease_span())
+        self.leases.is_lapsed(self.store.lease_span(), since_boot())
     }
 
     /// Before anything is touched where several servers share a database: takes the lease on this server's records. Its own
@@ -111,7 +118,7 @@ impl Inner {
         }
         let (mut seen, mut first) = (Seen::default(), None::<Lease>);
         loop {
-            let began = Instant::now();
+            let (began, up) = (Instant::now(), since_boot());
             let found = stored(self.store.own_lease().await)?;
             let free = match &found {
                 None => true,
@@ -135,7 +142,7 @@ impl Inner {
                 }
             };
             if free && stored(self.store.claim_lease(found.as_ref()).await)? {
-                *self.leases.renewed() = Some(began);
+                *self.leases.renewed() = Some(up);
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;
@@ -151,7 +158,7 @@ impl Inner {
         let mut seen = Seen::default();
         loop {
             tokio::time::sleep(every).await;
-            let began = Instant::now();
+            let began = since_boot();
             match self.store.renew_lease().await {
                 Ok(()) => *self.leases.renewed() = Some(began),
                 Err(StoreError::Superseded) => {
@@ -367,6 +374,19 @@ mod tests {
         assert_eq!(over_at(|_| 1, looks()), Some(10));
         assert_eq!(over_at(|second| i64::from(second / 7), looks()), None, "it is renewed late, but renewed");
         assert_eq!(over_at(|second| i64::from(second.min(20)), looks()), Some(30));
+    }
+
+    #[test]
+    fn a_lease_is_believed_for_less_than_it_lasts_by_the_clock_that_never_stands_still() {
+        let (leases, renewed) = (Leases::default(), since_boot());
+        assert!(!leases.is_lapsed(SPAN, renewed + SPAN), "it has none, and needs none");
+        *leases.renewed() = Some(renewed);
+        let at = |seconds| leases.is_lapsed(SPAN, renewed + Duration::from_secs(seconds));
+        assert_eq!((at(0), at(7), at(8), at(3600)), (false, false, true, true));
+        // What the kernel says that includes the time asleep.
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+        assert!((since_boot().as_secs_f64() - uptime).abs() < 60.0, "{uptime}");
     }
 
     #[test]

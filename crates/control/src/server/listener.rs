@@ -68,7 +68,7 @@ pub(super) fn of_program(
 ) -> BoxStream<'static, Event> {
     let stream_from = (execution.row.kind == STREAM).then(|| next_to(after));
     let numbering = match stream_from {
-        Some(from) => Numbering::as_told(execution.id(), from),
+        Some(from) => Numbering::as_told(execution.id(), from, from),
         None => Numbering::new(execution.id(), false),
     };
     let listener = Listener {
@@ -122,16 +122,17 @@ pub(super) async fn of_ended_stream(
     after: Option<u64>,
 ) -> BoxStream<'static, Event> {
     let from = next_to(after);
-    let (feed, first) = match inner.provider.attach(cx, &exec, AttachFrom::Seq(from)).await {
-        Ok(attached) => (Feed::Open(attached.events), attached.first),
-        Err(_) => (Feed::Over, from),
+    let (feed, numbering) = match inner.provider.attach(cx, &exec, AttachFrom::Seq(from)).await {
+        Ok(attached) => (Feed::Open(attached.events), Numbering::as_told(exec, from, attached.first)),
+        // What was told behind that is not known.
+        Err(_) => (Feed::Over, Numbering::as_told(exec, 0, from)),
     };
     let listener = Listener {
         inner: Arc::clone(inner),
         exec,
         feed,
         outcome: Outcome::Known(Arc::new(ended)),
-        numbering: Numbering::as_told(exec, first),
+        numbering,
         heard: VecDeque::new(),
         stream_from: Some(from),
         over: false,
@@ -236,7 +237,7 @@ impl Listener {
         match self.inner.provider.attach(&cx, &log, from).await {
             Ok(attached) => {
                 self.numbering = match self.stream_from {
-                    Some(_) => Numbering::as_told(self.exec, attached.first),
+                    Some(from) => Numbering::as_told(self.exec, from, attached.first),
                     None => Numbering::new(self.exec, complaints),
                 };
                 Feed::Open(attached.events)

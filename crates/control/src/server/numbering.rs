@@ -23,17 +23,21 @@ pub(super) struct Numbering {
     told: PerStream<u64>,
     /// Events have the provider's own numbers, each as it is: there may be none before the first.
     as_told: bool,
+    /// The listener heard all that was told before.
+    goes_on: bool,
 }
 
 impl Numbering {
     pub(super) fn new(exec: ExecId, complaints: bool) -> Self {
         let (stdout, stderr) = (TextSplitter::new(), TextSplitter::new());
-        Self { exec, next: 0, stdout, stderr, complaints, told: PerStream::default(), as_told: false }
+        let told = PerStream::default();
+        Self { exec, next: 0, stdout, stderr, complaints, told, as_told: false, goes_on: false }
     }
 
-    /// For output that is not kept: whoever comes back counts on from where the provider is, not from the start.
-    pub(super) fn as_told(exec: ExecId, first: u64) -> Self {
-        Self { next: first, as_told: true, ..Self::new(exec, false) }
+    /// For output that is not kept: a listener that comes back for the event `from` counts on from the provider's `first`.
+    pub(super) fn as_told(exec: ExecId, from: u64, first: u64) -> Self {
+        let goes_on = from > 0 && from == first;
+        Self { next: first, as_told: true, goes_on, ..Self::new(exec, false) }
     }
 
     /// Takes one event in. `true`: the program has ended and has said everything.
@@ -85,9 +89,11 @@ impl Numbering {
         self.flush(into);
         let mut end = ended.told();
         // What is stored may be cut shorter than what was told here, and the other way round.
+        // A stream of which nothing came since the listener went on had ended for it before.
+        let cut = |all: u64, told: u64| all > told && !(self.goes_on && told == 0);
         end.truncated = PerStream {
-            stdout: end.metrics.stdout_bytes > self.told.stdout,
-            stderr: end.metrics.stderr_bytes > self.told.stderr,
+            stdout: cut(end.metrics.stdout_bytes, self.told.stdout),
+            stderr: cut(end.metrics.stderr_bytes, self.told.stderr),
         };
         if end.status == Status::CompileError {
             // What counts there is the compiler's, and all of it is told as one stream.
@@ -189,7 +195,7 @@ mod tests {
     #[test]
     fn what_is_not_kept_has_the_numbers_of_its_provider() {
         let mut events = VecDeque::new();
-        let mut numbering = Numbering::as_told(ExecId::from_bits(1), 7);
+        let mut numbering = Numbering::as_told(ExecId::from_bits(1), 7, 7);
         let bytes = Bytes::from_static(b"a\xe2\x82");
         numbering.take(ExecEvent::Output { stream: Stream::Stdout, offset: 90, bytes }, &mut events);
         numbering.take(output(Stream::Stderr, b"b"), &mut events);
@@ -203,6 +209,30 @@ mod tests {
             })
             .collect();
         assert_eq!(seen, [(7, 90, b"a\xe2\x82".to_vec()), (8, 0, b"b".to_vec())]);
+    }
+
+    #[test]
+    fn a_listener_that_goes_on_without_a_gap_misses_nothing() {
+        let info = ProviderInfo { name: "memory".into(), kind: "memory".into(), region: None };
+        let exec = ExecId::from_bits(1);
+        let mut ended =
+            Ended::new(super::super::ended::empty(exec, Status::Ok, &info, Walls::default()), None);
+        (ended.result.metrics.stdout_bytes, ended.result.metrics.stderr_bytes) = (93, 5);
+        let truncated = |from, first, output: Option<u64>| {
+            let (mut numbering, mut events) = (Numbering::as_told(exec, from, first), VecDeque::new());
+            if let Some(offset) = output {
+                let bytes = Bytes::from_static(b"abc");
+                numbering.take(ExecEvent::Output { stream: Stream::Stdout, offset, bytes }, &mut events);
+            }
+            numbering.end(&ended, &mut events);
+            let Some(Event { body: EventBody::End(end), .. }) = events.pop_back() else { panic!("no end") };
+            (end.truncated.stdout, end.truncated.stderr)
+        };
+        assert_eq!(truncated(7, 7, None), (false, false), "only the end is left");
+        assert_eq!(truncated(7, 7, Some(90)), (false, false));
+        assert_eq!(truncated(7, 7, Some(50)), (true, false), "the rest of it was lost");
+        assert_eq!(truncated(7, 9, None), (true, true), "something is missing in between");
+        assert_eq!(truncated(0, 0, None), (true, true), "it heard nothing at all");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) struct OneShot {
     pub(super) spec: RunSpec,
     pub(super) prepared: Prepared,
     pub(super) promise: Arc<Promise>,
-    pub(super) hold: RunGuard,
+    pub(super) hold: Arc<RunGuard>,
     pub(super) waited: Duration,
     pub(super) limits: Limits,
     /// Others may wait for its result.
@@ -58,7 +58,7 @@ struct Clearing {
     id: RunId,
     run: InFlightRun,
     promise: Arc<Promise>,
-    hold: RunGuard,
+    hold: Arc<RunGuard>,
 }
 
 /// A run in flight.

@@ -32,6 +32,8 @@ pub(super) struct Quotas {
 pub(super) struct Tenant {
     pub(super) quota: Quota,
     requests: Limiter,
+    /// Requests of visitors, who may be anybody: they leave the tenant's own alone.
+    visits: Limiter,
     runs: Limiter,
     held: Arc<Held>,
 }
@@ -51,10 +53,12 @@ pub struct StreamGuard(Arc<Held>);
 
 /// What a run holds of its tenant's quota.
 #[derive(Debug)]
-pub(super) struct RunGuard {
+pub(crate) struct RunGuard {
     held: Arc<Held>,
-    cpu_milli: u64,
-    memory_bytes: u64,
+    /// What it holds at its height.
+    height: Limits,
+    cpu_milli: AtomicU64,
+    memory_bytes: AtomicU64,
 }
 
 impl Quotas {
@@ -90,13 +94,18 @@ impl Tenant {
         let limiter = |count: Option<u32>, rate: fn(NonZeroU32) -> Rate| {
             RateLimiter::direct(rate(count.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)))
         };
-        let requests = limiter(quota.requests_per_second, Rate::per_second);
+        let per_second = || limiter(quota.requests_per_second, Rate::per_second);
+        let (requests, visits) = (per_second(), per_second());
         let runs = limiter(quota.runs_per_minute, Rate::per_minute);
-        Self { quota, requests, runs, held }
+        Self { quota, requests, visits, runs, held }
     }
 
     pub(super) fn count_request(&self) -> Result<()> {
         within(&self.requests, "too many requests per second", self.quota.requests_per_second)
+    }
+
+    pub(super) fn count_visit(&self) -> Result<()> {
+        within(&self.visits, "too many requests of visitors per second", self.quota.requests_per_second)
     }
 
     pub(super) fn count_run(&self) -> Result<()> {
@@ -133,9 +142,13 @@ impl Tenant {
         };
         // Who surely does not fit is not counted for a moment, in which others would be refused.
         fits(cpu_milli, memory_bytes)?;
-        self.held.cpu_milli.fetch_add(cpu_milli, Ordering::AcqRel);
-        self.held.memory_bytes.fetch_add(memory_bytes, Ordering::AcqRel);
-        let guard = RunGuard { held: Arc::clone(&self.held), cpu_milli, memory_bytes };
+        let guard = RunGuard {
+            held: Arc::clone(&self.held),
+            height: *limits,
+            cpu_milli: AtomicU64::new(0),
+            memory_bytes: AtomicU64::new(0),
+        };
+        guard.hold_height();
         fits(0, 0)?;
         Ok(guard)
     }
@@ -173,10 +186,34 @@ impl Drop for StreamGuard {
     }
 }
 
+impl RunGuard {
+    /// Everything was built: what is left to do is limited like this.
+    pub(crate) fn hold(&self, limits: &Limits) {
+        self.set(u64::from(limits.cpus.milli()), limits.memory.as_u64());
+    }
+
+    /// Something may have to be built again. It was granted before, so it is not asked for.
+    pub(crate) fn hold_height(&self) {
+        self.hold(&self.height);
+    }
+
+    fn set(&self, cpu_milli: u64, memory_bytes: u64) {
+        for (held, own, now) in [
+            (&self.held.cpu_milli, &self.cpu_milli, cpu_milli),
+            (&self.held.memory_bytes, &self.memory_bytes, memory_bytes),
+        ] {
+            let before = own.swap(now, Ordering::AcqRel);
+            match now.checked_sub(before) {
+                Some(more) => held.fetch_add(more, Ordering::AcqRel),
+                None => held.fetch_sub(before - now, Ordering::AcqRel),
+            };
+        }
+    }
+}
+
 impl Drop for RunGuard {
     fn drop(&mut self) {
-        self.held.cpu_milli.fetch_sub(self.cpu_milli, Ordering::AcqRel);
-        self.held.memory_bytes.fetch_sub(self.memory_bytes, Ordering::AcqRel);
+        self.set(0, 0);
     }
 }
 
@@ -267,6 +304,26 @@ mod tests {
         assert!(tenant.hold_run(&limits, || (0, 0)).is_err());
         drop((first, second));
         assert_eq!(tenant.left_by_runs(), (2000, 1 << 30));
+    }
+
+    #[test]
+    fn a_run_holds_its_height_until_everything_is_built() {
+        let quotas = Quotas::new(QUOTA, QUOTA);
+        let tenant = quotas.of(TenantId::LOCAL);
+        let own = Limits { cpus: "1".parse().unwrap(), memory: "256M".parse().unwrap(), ..Limits::default() };
+        let height = Limits { cpus: "2".parse().unwrap(), memory: "1G".parse().unwrap(), ..own };
+        let run = tenant.hold_run(&height, || (0, 0)).unwrap();
+        assert!(tenant.hold_run(&own, || (0, 0)).is_err());
+        run.hold(&own);
+        assert_eq!(tenant.held_by_runs(), (1000, 256 << 20));
+        let beside = tenant.hold_run(&own, || (0, 0)).unwrap();
+        // To be built again.
+        run.hold_height();
+        assert_eq!(tenant.held_by_runs(), (3000, (1 << 30) + (256 << 20)));
+        drop(run);
+        assert_eq!(tenant.held_by_runs(), (1000, 256 << 20));
+        drop(beside);
+        assert_eq!(tenant.held_by_runs(), (0, 0));
     }
 
     #[test]

@@ -146,13 +146,14 @@ impl Control {
         let Height { all, cpus, build, space } =
             self.0.runner.height(caller.tenant, &spec, &prepared, self.0.room(caller.tenant));
         let highest = Limits { memory: all, cpus, ..limits };
-        let hold = tenant.hold_run(&highest, || self.0.promised(caller.tenant))?;
+        let hold = Arc::new(tenant.hold_run(&highest, || self.0.promised(caller.tenant))?);
         let came = Instant::now();
         let height = self.0.admission.with_own(self.0.admission.with_space(all, space));
         let promise = self.0.admission.admit(height).instrument(debug_span!("admit")).await?;
         let promise = Arc::new(promise);
         let run = self.0.admission.with_own(self.0.admission.of(&limits, spec.space));
-        prepared.reserve = Some(Reserve { promise: Arc::clone(&promise), height, build, run });
+        prepared.reserve =
+            Some(Reserve { promise: Arc::clone(&promise), hold: Arc::clone(&hold), height, build, run });
         let waited = came.elapsed();
         tracing::Span::current().record("run", tracing::field::display(id));
         let row = RunRow {
@@ -263,4 +264,51 @@ fn view(row: RunRow) -> Result<RunView> {
         created_at: row.created_at,
         ended_at: row.ended_at,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_language::Roots;
+    use sandstorm_provider::Provider;
+    use sandstorm_provider::memory::MemoryProvider;
+    use sandstorm_store::{AuditKey, Store, StoreConfig};
+    use sandstorm_types::{Enforcement, TenantId};
+
+    use super::super::{Setup, testing};
+    use super::*;
+    use crate::{Runner, Tools};
+
+    #[tokio::test]
+    async fn what_compiling_takes_of_the_quota_is_given_back_once_it_is_done() {
+        let state = tempfile::tempdir().unwrap();
+        let config = StoreConfig::in_directory(state.path(), None, AuditKey::from_bytes([5; 32]));
+        let store = Store::open(&config).await.unwrap();
+        let provider: Arc<dyn Provider> = Arc::new(MemoryProvider::default());
+        let settings = testing::settings();
+        let runner = Runner::new(Tools {
+            provider: Arc::clone(&provider),
+            limits: settings.limits,
+            roots: Roots::host(),
+            cache: None,
+            layers: None,
+        });
+        let control = Control::start(Setup { store, provider, runner, settings }).await.unwrap();
+        let spec = RunSpec {
+            enforcement: Some(Enforcement::BestEffort),
+            ..RunSpec::new("c".parse().unwrap(), "int main(void) { return 0; }")
+        };
+        let admitted = control.admit_run(&control.developer(), spec, None).await.unwrap();
+        let Admitted::New(shot) = admitted else { panic!("nothing was kept of earlier runs") };
+        let held = || control.0.quotas.of(TenantId::LOCAL).held_by_runs();
+        let (own_cpu, own_memory) = (u64::from(shot.limits.cpus.milli()), shot.limits.memory.as_u64());
+        assert!(held().0 > own_cpu && held().1 > own_memory, "{:?}", held());
+        let height = held();
+        shot.prepared.built();
+        assert_eq!(held(), (own_cpu, own_memory));
+        // It goes to another place, where it may be built again.
+        assert!(shot.prepared.reserve.as_ref().unwrap().take_again());
+        assert_eq!(held(), height);
+        drop(shot);
+        assert_eq!(held(), (0, 0));
+    }
 }

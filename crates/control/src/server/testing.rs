@@ -4,9 +4,15 @@ use std::time::Duration;
 
 use sandstorm_types::{ByteSize, Enforcement, Limits};
 
-use super::{Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, SnapshotLimits};
+use super::bodies::Bodies;
+use super::{BodyRoom, Costs, Pepper, Quota, Retention, RunCacheLimits, Settings, SnapshotLimits};
 
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// Room for a body, where no others are.
+pub fn body_room() -> BodyRoom {
+    BodyRoom::new(Bodies::default(), Bodies::default(), ByteSize::mib(512))
+}
 
 /// The provider in memory enforces few limits, so missing ones are named and not refused.
 pub fn settings() -> Settings {

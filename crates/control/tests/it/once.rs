@@ -140,6 +140,24 @@ async fn what_began_nothing_can_be_tried_again() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_too_long_to_keep_comes_from_the_record() {
+    let world = World::new().await;
+    let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
+    let marks = Marks(sandbox);
+    let work = || OneExec { sandbox, new: marks.leave("echo said") };
+    let long = |outcome: sandstorm_control::Outcome| outcome.result.stdout.repeat(1 << 20);
+    let first = ask(&world, work(), long).await;
+    assert_eq!(text(&first).len(), 5 << 20, "the first client has all of it");
+    let kept = "SELECT CAST(COUNT(*) AS TEXT) AS value FROM idempotency WHERE body IS NOT NULL";
+    assert_eq!(look(&world.store, kept).await.unwrap(), ["0"]);
+    let short = |outcome: sandstorm_control::Outcome| outcome.result.stdout;
+    let again = ask(&world, work(), short).await;
+    assert_eq!((text(&again), again.replayed), ("said\n", true));
+    assert_eq!(look(&world.store, kept).await.unwrap(), ["1"]);
+    assert_eq!(marks.count(&world).await, 1);
+}
+
+#[tokio::test]
 async fn a_program_whose_client_left_is_not_started_again() {
     let world = World::new().await;
     let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
@@ -493,4 +511,28 @@ async fn forks_are_made_once_all_or_none() {
     let living: Vec<String> = living.into_iter().map(|view| view.id.to_string()).collect();
     assert_eq!(living.len(), 4, "the source and three: {living:?}");
     assert!(text(&anew).lines().all(|line| living.iter().any(|id| line.starts_with(id.as_str()))));
+}
+
+#[tokio::test]
+async fn forks_of_which_one_is_forgotten_are_neither_ended_nor_made_again() {
+    let (world, source) = with_context().await;
+    let work = || OneFork { source, new: NewFork { count: 2, ..NewFork::default() } };
+    let said = |forks: Vec<Result<sandstorm_control::server::ForkView>>| {
+        forks.into_iter().map(|fork| fork.unwrap().sandbox.id.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    let made = ask(&world, work(), said).await;
+    let (forgotten, lives) = text(&made).split_once(' ').unwrap();
+    forget_the_answer(&world).await;
+    // It was ready, ended, and its record was removed as old ones are.
+    world.control.delete_sandbox(&world.caller(), forgotten.parse().unwrap()).await.unwrap();
+    let remove = format!("DELETE FROM sandboxes WHERE id = '{forgotten}'");
+    assert_eq!(meddle(&world.store, &remove).await.unwrap(), 1);
+    let write = move |made| answer(said(made));
+    let again = Box::pin(world.control.once(&world.caller(), keyed(ROUTE, "key"), work(), write)).await;
+    let unknown = again.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Conflict, "{unknown}");
+    let living = world.control.sandboxes(&world.caller(), SandboxQuery::default()).await.unwrap().items;
+    let living: Vec<String> = living.into_iter().map(|view| view.id.to_string()).collect();
+    assert_eq!(living.len(), 2, "the source and the other fork: {living:?}");
+    assert!(living.iter().any(|id| id == lives), "{living:?}");
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use ring::hmac;
 use sandstorm_control::server::{
-    Caller, CostQuery, EventFilter, KeyForm, NewFork, NewKey, NewSandbox, SandboxQuery, Settings, TokenKind,
-    Verb,
+    Caller, CostQuery, EventFilter, KeyForm, NewFork, NewKey, NewSandbox, Quota, SandboxQuery, Settings,
+    TokenKind, Verb,
 };
 use sandstorm_provider::{ByteStream, Error, FileOp, WatchOptions};
 use sandstorm_types::{ErrorKind, Labels, NetworkPolicy, RunSpec, SandboxId, TenantId, Timestamp};
@@ -202,6 +202,20 @@ async fn the_developers_tokens_are_good_without_keys_only() {
         assert_eq!(opened.is_ok(), keyless);
         let signed = world.control.authenticate_signature(None, INSIDE, |known| known == token).await;
         assert_eq!(signed.is_ok(), keyless);
+    }
+}
+
+#[tokio::test]
+async fn visitors_spend_nothing_of_their_owners_rate() {
+    let quota = Quota { requests_per_second: Some(5), ..settings().quota };
+    let world = World::with(Settings { quota, ..settings() }).await;
+    let (control, owner) = (&world.control, world.caller());
+    let visitor = control.visitor(public(&world, Some(true)).await).unwrap();
+    let refused = (0..100_000).find_map(|_| control.count_request(&visitor).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Quota);
+    assert!(refused.retry_after().is_some());
+    for _ in 0..5 {
+        control.count_request(&owner).unwrap();
     }
 }
 

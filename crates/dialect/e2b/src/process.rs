@@ -52,20 +52,21 @@ impl Dialect {
         headers: &HeaderMap,
         content: Body,
     ) -> RpcResult<Value> {
+        let mut room = self.control.body_room(&guest.caller);
         match method {
             "Update" => {
-                let asked: UpdateRequest = rpc::message(headers, content).await?;
+                let asked: UpdateRequest = rpc::message(headers, content, &mut room).await?;
                 let known = self.running(guest, asked.process.as_ref()).await?;
                 if let Some(pty) = asked.pty {
                     self.signal(guest, &known, ExecSignal::Resize(wire::size(pty)?)).await?;
                 }
             }
             "SendInput" => {
-                let asked = rpc::message(headers, content).await?;
+                let asked = rpc::message(headers, content, &mut room).await?;
                 self.send_input(guest, asked).await?;
             }
             "SendSignal" => {
-                let asked: SignalRequest = rpc::message(headers, content).await?;
+                let asked: SignalRequest = rpc::message(headers, content, &mut room).await?;
                 let known = self.running(guest, asked.process.as_ref()).await?;
                 let signal = wire::signal(asked.signal);
                 self.signal(guest, &known, signal).await?;
@@ -75,7 +76,7 @@ impl Dialect {
                 }
             }
             _ => {
-                let asked: Selected = rpc::message(headers, content).await?;
+                let asked: Selected = rpc::message(headers, content, &mut room).await?;
                 let known = self.running(guest, asked.process.as_ref()).await?;
                 self.signal(guest, &known, ExecSignal::CloseStdin).await?;
             }

@@ -10,6 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
+use sandstorm_control::server::BodyRoom;
 use sandstorm_e2b_wire::{STREAM, TIMEOUT, UNARY};
 use sandstorm_types::User;
 use serde::Serialize;
@@ -26,16 +27,24 @@ pub(crate) type RpcResult<T> = Result<T, RpcError>;
 const LARGEST: usize = 8 << 20;
 
 /// The message of a call with one answer.
-pub(crate) async fn message<T: DeserializeOwned>(headers: &HeaderMap, content: Body) -> RpcResult<T> {
+pub(crate) async fn message<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    content: Body,
+    room: &mut BodyRoom,
+) -> RpcResult<T> {
     expect(headers, UNARY)?;
-    let bytes = body::whole(content, LARGEST).await.map_err(too_long)?;
+    let bytes = body::whole(content, LARGEST, room).await.map_err(no_body)?;
     read(&bytes)
 }
 
 /// The one message of a call whose answer is a stream.
-pub(crate) async fn first_message<T: DeserializeOwned>(headers: &HeaderMap, content: Body) -> RpcResult<T> {
+pub(crate) async fn first_message<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    content: Body,
+    room: &mut BodyRoom,
+) -> RpcResult<T> {
     expect(headers, STREAM)?;
-    let bytes = body::whole(content, LARGEST).await.map_err(too_long)?;
+    let bytes = body::whole(content, LARGEST, room).await.map_err(no_body)?;
     let mut decoder = envelope::Decoder::new(LARGEST);
     decoder.push(&bytes);
     match decoder.next_frame()? {
@@ -50,8 +59,12 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> RpcResult<T> {
         .map_err(|error| RpcError::invalid(format!("the message cannot be read: {error}")))
 }
 
-fn too_long(refused: Refusal) -> RpcError {
-    RpcError::new(Code::ResourceExhausted, refused.message().to_owned())
+fn no_body(refused: Refusal) -> RpcError {
+    let code = match refused.status() {
+        StatusCode::SERVICE_UNAVAILABLE => Code::Unavailable,
+        _ => Code::ResourceExhausted,
+    };
+    RpcError::new(code, refused.message().to_owned())
 }
 
 /// Refuses other encodings than the one of this kind of call.
@@ -165,7 +178,9 @@ mod tests {
     async fn broken_messages_are_refused() {
         let headers = with("content-type", STREAM);
         for bad in [&b""[..], b"\0\0\0", b"\0\xff\xff\xff\xff{", b"\x01\0\0\0\x02{}", b"\0\0\0\0\x01{"] {
-            let read = first_message::<serde_json::Value>(&headers, Body::from(bad.to_vec())).await;
+            let mut room = sandstorm_control::server::testing::body_room();
+            let content = Body::from(bad.to_vec());
+            let read = first_message::<serde_json::Value>(&headers, content, &mut room).await;
             assert!(read.is_err(), "{bad:?}");
         }
     }

@@ -15,7 +15,7 @@ use axum::Extension;
 use axum::extract::{FromRequestParts, Path};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use sandstorm_control::server::{Caller, SandboxView};
+use sandstorm_control::server::{BodyRoom, Caller, SandboxView};
 use sandstorm_types::{Phase, SandboxId};
 
 use crate::refusal::Refusal;
@@ -42,6 +42,11 @@ impl FromRequestParts<Dialect> for Meant {
 }
 
 impl Meant {
+    /// Room for the body of the request.
+    pub(crate) fn body_room(&self) -> BodyRoom {
+        self.dialect.control.body_room(&self.caller)
+    }
+
     /// It, if it has not ended.
     pub(crate) async fn living(&self) -> Result<SandboxView, Refusal> {
         self.dialect.living(&self.caller, &self.id).await

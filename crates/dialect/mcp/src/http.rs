@@ -13,6 +13,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 
+use crate::bodies::{self, Counting};
 use crate::server::{Client, Server, base_url};
 use crate::sessions::{Owners, check_owner};
 use crate::{rest_tools, websocket};
@@ -34,8 +35,10 @@ pub fn router(server: &Server) -> Router {
     let each = server.clone();
     let service: StreamableHttpService<Client, LocalSessionManager> =
         StreamableHttpService::new(move || Ok(each.client()), sessions, config);
+    let counting = Counting { control: server.0.control.clone(), written: bodies::plain };
     Router::new()
         .route("/mcp", any_service(service))
+        .route_layer(from_fn_with_state(counting, bodies::count))
         .route_layer(from_fn_with_state(owners, check_owner))
         .route("/mcp/ws", get(websocket::upgrade))
         .route("/mcp/tools/{tool}", rest_tools::route(server))

@@ -8,6 +8,7 @@
 //! pipe of its own, also has a sandbox of its own ([`home`]), which is used where no handle is given and goes with it.
 
 mod answer;
+mod bodies;
 mod call;
 mod completion;
 mod doors;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Extension, Json};
@@ -15,10 +16,12 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use sandstorm_control::server::Caller;
+use sandstorm_provider::Error;
 use sandstorm_types::TenantId;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::bodies::{self, Counting};
 use crate::call::Call;
 use crate::refusal::Refusal;
 use crate::server::{Server, base_url};
@@ -28,7 +31,10 @@ pub(crate) fn route(server: &Server) -> MethodRouter<Server> {
     let settings = &server.0.settings;
     let seats = Arc::new(Seats { most: settings.calls_at_once, taken: Mutex::default() });
     let with_seats: MethodRouter<Server> = post(call).layer(Extension(seats));
-    with_seats.layer(DefaultBodyLimit::max(settings.largest_message))
+    let counting = Counting { control: server.0.control.clone(), written: no_room };
+    with_seats
+        .layer(DefaultBodyLimit::max(settings.largest_message))
+        .layer(from_fn_with_state(counting, bodies::count))
 }
 
 /// What is answered, whatever came of it.
@@ -59,6 +65,11 @@ impl From<CallToolResult> for Reply {
 fn refused(status: StatusCode, code: &str, text: impl Into<String>) -> Response {
     let metadata = serde_json::json!({ "error_code": code });
     (status, Json(Reply { text: text.into(), is_error: true, metadata })).into_response()
+}
+
+/// A call whose body has no room.
+fn no_room(status: StatusCode, error: &Error) -> Response {
+    refused(status, "TOO_MANY_BODIES", error.message())
 }
 
 /// Dropping the future, because its client is gone, ends what the tool does.

@@ -15,7 +15,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use sandstorm_control::server::{Caller, Control};
 use sandstorm_types::TenantId;
 
-pub(crate) use presence::Presence;
+pub(crate) use presence::{Presence, kept};
 
 pub(crate) const SESSION: &str = "mcp-session-id";
 /// Sessions that one tenant may have at once.
@@ -116,7 +116,7 @@ pub(crate) async fn check_owner(State(owners): State<Owners>, mut request: Reque
         owners.owners().entry(made.to_owned()).or_insert(known);
     }
     // The client is there for as long as it takes an answer.
-    presence::kept(response, (here, seat))
+    kept(response, (here, seat))
 }
 
 pub(crate) fn too_many_streams() -> Response {

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use axum::body::HttpBody;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use sandstorm_control::server::{BodyRoom, Caller};
+use sandstorm_control::server::{BodyRoom, Caller, gather};
 use sandstorm_provider::Error;
 use sandstorm_types::ErrorKind;
 use serde_json::{Map, Value};
@@ -74,8 +74,10 @@ impl FromRequest<Dialect> for BodyFields {
             return Err(Error::new(ErrorKind::Unauthenticated, "a key is needed").into());
         };
         let mut room = dialect.sessions.control.body_room(caller);
+        let said = body.size_hint().upper();
+        let most = said.map_or(MOST_JSON, |said| usize::try_from(said).unwrap_or(MOST_JSON).min(MOST_JSON));
         let mut body = Limited::new(body, MOST_JSON);
-        let mut bytes = BytesMut::new();
+        let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
             let data = match frame {
                 Ok(frame) => frame.into_data().unwrap_or_default(),
@@ -89,8 +91,7 @@ impl FromRequest<Dialect> for BodyFields {
                 }
                 Err(_) => return Err(Refusal::bad_request("the body could not be read")),
             };
-            room.grow(data.len())?;
-            bytes.extend_from_slice(&data);
+            gather(&mut bytes, &data, most, |more| room.grow(more))?;
         }
         if bytes.is_empty() {
             return Err(FieldError::new(["body"], "Field required", "missing").into());

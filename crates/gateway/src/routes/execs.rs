@@ -186,18 +186,27 @@ pub(crate) async fn stdin(
     query.finish()?;
     // Also an empty body must find out whether the exec is there.
     app.control.exec_view(&caller, sandbox, exec).await?;
-    let mut pieces = body::stream(content);
-    let (mut count, mut written) = (None, false);
-    while let Some(piece) = pieces.try_next().await? {
-        if !piece.is_empty() {
-            let next = place.map(|place| place.saturating_add(piece.len() as u64));
-            count = app.control.write_stdin_at(&caller, sandbox, exec, piece, place).await?;
-            (place, written) = (next, true);
+    // Such a body may last for as long as the program does.
+    let _seat = body::is_stream(&content).then(|| app.control.open_stream(&caller)).transpose()?;
+    let take = async {
+        let mut pieces = body::stream(content);
+        let (mut count, mut written) = (None, false);
+        while let Some(piece) = pieces.try_next().await? {
+            if !piece.is_empty() {
+                let next = place.map(|place| place.saturating_add(piece.len() as u64));
+                count = app.control.write_stdin_at(&caller, sandbox, exec, piece, place).await?;
+                (place, written) = (next, true);
+            }
         }
-    }
-    if !written && (place.is_some() || !close) {
-        count = app.control.write_stdin_at(&caller, sandbox, exec, Bytes::new(), place).await?;
-    }
+        if !written && (place.is_some() || !close) {
+            count = app.control.write_stdin_at(&caller, sandbox, exec, Bytes::new(), place).await?;
+        }
+        Ok::<_, ApiError>(count)
+    };
+    let count = tokio::select! {
+        count = take => count?,
+        () = app.control.clone().revoked(caller.clone()) => return Err(ApiError::unauthenticated()),
+    };
     if close {
         app.control.signal(&caller, sandbox, exec, ExecSignal::CloseStdin).await?;
     }

@@ -29,8 +29,10 @@ pub(crate) async fn run(
     let write = |result| json::written(&OriginalResultBody::from(result));
     let (result, long) = Long::of(outcome, write);
     let content_type = [(header::CONTENT_TYPE, "application/json")];
+    // As for `POST /v1/runs`: without a place among the tenant's streams the answer has the beginning.
+    let long = long.and_then(|long| Some((long, app.control.open_stream(&caller).ok()?)));
     Ok(match long {
-        Some(long) => (content_type, long.into_body()).into_response(),
+        Some((long, seat)) => (content_type, long.into_body(seat)).into_response(),
         None => (content_type, write(result)).into_response(),
     })
 }

@@ -1,8 +1,10 @@
 //! What a client may choose about an exec, and what it can find out before and while one runs.
 
+use sandstorm_control::server::{Quota, Settings};
+use sandstorm_gateway::{GatewaySettings, ServeLimits};
 use sandstorm_types::ExecId;
 
-use crate::world::World;
+use crate::world::{World, control_settings};
 
 #[tokio::test]
 async fn a_chosen_id_is_begun_once() {
@@ -33,6 +35,36 @@ async fn less_output_may_be_kept_but_not_more() {
     assert_eq!((&cut["stdout"], &cut["truncated"]["stdout"]), (&"0123".into(), &true.into()), "{cut}");
     assert_eq!(cut["metrics"]["stdout_bytes"], 11);
     world.call("POST", &path, r#"{"command": "true", "output": "1T"}"#).await.refused(400);
+}
+
+#[tokio::test]
+async fn a_long_answer_takes_a_streams_place_or_is_cut() {
+    let rules = control_settings();
+    let rules = Settings { quota: Quota { open_streams: 1, ..rules.quota }, ..rules };
+    let world = World::with(GatewaySettings::default(), ServeLimits::default(), rules).await;
+    let sandbox = format!("/v1/sandboxes/{}/exec", world.sandbox().await);
+    let length = 600_000;
+    let code = "x".repeat(length);
+    let (run, exec) = (
+        format!(r#"{{"language": "bash", "code": "{code}", "enforcement": "best_effort"}}"#),
+        format!(r#"{{"command": "cat", "stdin": "{code}"}}"#),
+    );
+    let seat = world.control.open_stream(&world.control.developer()).unwrap();
+    for (path, body) in [("/v1/runs", &run), (&*sandbox, &exec)] {
+        let cut = world.call("POST", path, body).await;
+        assert_eq!(cut.status, 200, "{path}: {}", cut.text());
+        let cut = cut.json();
+        let said = cut["stdout"].as_str().unwrap().len();
+        assert!(said < length, "{path}: all of {said} bytes");
+        assert_eq!(cut["truncated"]["stdout"], true, "{path}");
+    }
+    drop(seat);
+    for (path, body) in [("/v1/runs", &run), (&*sandbox, &exec)] {
+        let whole = world.call("POST", path, body).await.json();
+        assert_eq!(whole["stdout"].as_str().unwrap().len(), length, "{path}");
+        assert_eq!(whole["truncated"]["stdout"], false, "{path}");
+        world.control.open_stream(&world.control.developer()).expect("its place is free again");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sandstorm_control::server::{Quota, Settings};
 use sandstorm_gateway::{GatewaySettings, ServeLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -216,16 +217,22 @@ async fn who_sends_slowly_is_not_waited_for() {
 
 /// Sends a body a byte at a time, slower than any pause that is too long, and gives how the answer begins.
 async fn trickle(world: &World, head: &str, bytes: usize) -> String {
+    trickle_of(world, head, "x", bytes, "").await
+}
+
+/// The same for pieces, and what comes after them.
+async fn trickle_of(world: &World, head: &str, piece: &str, count: usize, end: &str) -> String {
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
     let (mut answer, mut body) = stream.split();
     let send = async {
-        for _ in 0..bytes {
+        for _ in 0..count {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            if body.write_all(b"x").await.is_err() {
+            if body.write_all(piece.as_bytes()).await.is_err() {
                 break;
             }
         }
+        let _ = body.write_all(end.as_bytes()).await;
         std::future::pending::<()>().await;
     };
     let mut said = Vec::new();
@@ -263,6 +270,33 @@ async fn who_trickles_is_waited_for_only_where_a_body_may_last() {
     let (file, port) = tokio::join!(trickle(&world, &file, 1000), trickle(&world, &port, 20));
     assert!(file.starts_with("HTTP/1.1 408"), "{file}");
     assert!(port.starts_with("HTTP/1.1 200"), "{port}");
+}
+
+#[tokio::test]
+async fn input_for_a_program_may_last_in_one_of_the_tenants_streams() {
+    let settings = GatewaySettings { body_time: Duration::from_secs(3), ..GatewaySettings::default() };
+    let rules = control_settings();
+    let rules = Settings { quota: Quota { open_streams: 1, ..rules.quota }, ..rules };
+    let world = World::with(settings, ServeLimits::default(), rules).await;
+    let (id, key) = (world.sandbox().await, &world.key);
+    let cat = r#"{"command": ["cat"], "background": true, "stdin_stream": true}"#;
+    let started = world.call("POST", &format!("/v1/sandboxes/{id}/exec"), cat).await;
+    let at = started.headers["location"].to_str().unwrap().to_owned();
+    let head =
+        |length: &str| format!("POST {at}/stdin HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n{length}\r\n\r\n");
+    // Twice as long as a body may take that says how long it is. While it lasts, there is no other stream.
+    let (endless, known) = (head("Transfer-Encoding: chunked"), head("Content-Length: 1000"));
+    let others = async {
+        let taken = || async { world.control.open_stream(&world.control.developer()).is_err() };
+        eventually("the input takes a stream's place", taken).await;
+        let short = world.request("POST", &format!("{at}/stdin")).header("x-api-key", key);
+        assert_eq!(world.send(short, "y").await.status, 204, "a short one is none");
+        trickle(&world, &known, 1000).await
+    };
+    let (endless, known) = tokio::join!(trickle_of(&world, &endless, "1\r\nx\r\n", 20, "0\r\n\r\n"), others);
+    assert!(endless.starts_with("HTTP/1.1 204"), "{endless}");
+    assert!(known.starts_with("HTTP/1.1 408"), "{known}");
+    world.control.open_stream(&world.control.developer()).expect("the place is free again");
 }
 
 #[tokio::test]

@@ -107,7 +107,8 @@ impl World {
         let roots = Roots::host().with_program("bash", "/bin/cat").with_program("python", "/bin/cat");
         let tools =
             Tools { provider: Arc::clone(&dynamic), limits: rules.limits, roots, cache: None, layers: None };
-        let setup = Setup { store, provider: dynamic, runner: Runner::new(tools), settings: rules };
+        let runner = Runner::new(tools).spooling_in(dir.path().to_owned());
+        let setup = Setup { store, provider: dynamic, runner, settings: rules };
         let control = Control::start(setup).await.unwrap();
         let (public, address) = bound().await;
         let (private, admin) = bound().await;

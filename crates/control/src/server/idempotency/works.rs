@@ -7,7 +7,7 @@ use sandstorm_store::{ExecRow, RunRow};
 use sandstorm_types::{ContextId, ErrorKind, ExecId, Problem, RunId, RunResult, RunSpec, SandboxId, State};
 use tokio::time::Instant;
 
-use super::{Claim, Found, LOOK, Once, PATIENCE};
+use super::{Claim, Found, LOOK, Once, PATIENCE, unknown};
 use crate::outcome::Outcome;
 use crate::server::ended::Ended;
 use crate::server::failure::{conflict, stored};
@@ -343,7 +343,9 @@ impl Once for OneFork {
             };
             match became {
                 Became::Ready(view) => forks.push(Ok(copy.view(*view))),
-                _ => whole = false,
+                // It may have been ready: it ended so long ago that nobody knows. The others stay what they are.
+                Became::Nothing => return Err(unknown()),
+                Became::Coming | Became::Undone => whole = false,
             }
         }
         if whole {

@@ -29,7 +29,8 @@ impl Dialect {
         headers: &HeaderMap,
         content: Body,
     ) -> RpcResult<Response> {
-        let asked = rpc::first_message(headers, content).await?;
+        let mut room = self.control.body_room(&guest.caller);
+        let asked = rpc::first_message(headers, content, &mut room).await?;
         let changes = self.watch(guest, asked).await?;
         let messages = stream::iter([Ok(json!({"start": {}}))])
             .chain(changes.map(|change| change.map(|event| json!({"filesystem": event}))));
@@ -44,13 +45,14 @@ impl Dialect {
         headers: &HeaderMap,
         content: Body,
     ) -> RpcResult<Value> {
+        let mut room = self.control.body_room(&guest.caller);
         if method == "CreateWatcher" {
-            let asked = rpc::message(headers, content).await?;
+            let asked = rpc::message(headers, content, &mut room).await?;
             let changes = self.watch(guest, asked).await?;
             let id = self.watchers.add(guest.sandbox, changes, &self.tasks)?;
             return Ok(json!({"watcherId": id}));
         }
-        let WatcherRequest { watcher_id } = rpc::message(headers, content).await?;
+        let WatcherRequest { watcher_id } = rpc::message(headers, content, &mut room).await?;
         let shown: String = watcher_id.chars().take(64).collect();
         let missing = || RpcError::new(Code::NotFound, format!("watcher with id {shown} not found"));
         match method {

@@ -25,10 +25,11 @@ impl Dialect {
         content: Body,
     ) -> RpcResult<Value> {
         rpc::user(headers)?;
+        let mut room = self.control.body_room(&guest.caller);
         if method == "Move" {
-            return self.rename(guest, rpc::message(headers, content).await?).await;
+            return self.rename(guest, rpc::message(headers, content, &mut room).await?).await;
         }
-        let PathRequest { path, depth } = rpc::message(headers, content).await?;
+        let PathRequest { path, depth } = rpc::message(headers, content, &mut room).await?;
         let path = paths::resolve(&path)?;
         match method {
             "Stat" => Ok(json!({"entry": self.entry(guest, &path).await?.json()})),

@@ -42,7 +42,8 @@ pub(super) async fn create(
     Extension(guest): Extension<Guest>,
     content: Body,
 ) -> Result<Json<Value>, Plain> {
-    let asked: NewContextBody = body::read(content, SMALL).await?;
+    let mut room = dialect.control.body_room(&guest.caller);
+    let asked: NewContextBody = body::read(content, SMALL, &mut room).await?;
     let language = language_named(asked.language.as_deref().unwrap_or("python"));
     let Some(language) = KEPT.into_iter().find(|kept| *kept == language) else {
         let message =

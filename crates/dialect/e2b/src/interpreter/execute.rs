@@ -34,7 +34,8 @@ pub(super) async fn execute(
     Extension(guest): Extension<Guest>,
     content: Body,
 ) -> Result<Response, Plain> {
-    let asked: Wanted = body::read(content, LARGE).await?;
+    let mut room = dialect.control.body_room(&guest.caller);
+    let asked: Wanted = body::read(content, LARGE, &mut room).await?;
     let context = asked.context_id.as_deref().filter(|id| !id.is_empty());
     let language = asked.language.as_deref().filter(|name| !name.is_empty());
     let env = asked.env_vars.unwrap_or_default();

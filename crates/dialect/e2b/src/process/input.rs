@@ -61,12 +61,16 @@ impl Dialect {
     }
 
     async fn pass_input_on(&self, guest: &Guest, content: Body) -> RpcResult<()> {
+        let mut room = self.control.body_room(&guest.caller);
         let mut pieces = content.into_data_stream();
         let mut decoder = Decoder::new(LARGEST);
         let mut program: Option<Known> = None;
         while let Some(piece) = pieces.next().await {
             let broken = |_| RpcError::new(rpc::Code::Canceled, "the stream of input broke off");
-            decoder.push(&piece.map_err(broken)?);
+            let piece = piece.map_err(broken)?;
+            // For as long as the program takes what has come whole, too.
+            room.hold(decoder.buffered() + piece.len())?;
+            decoder.push(&piece);
             while let Some(Frame::Message(message)) = decoder.next_frame()? {
                 match rpc::read(&message)? {
                     InputMessage::Start(asked) => {
@@ -81,6 +85,7 @@ impl Dialect {
                     InputMessage::Keepalive(_) => {}
                 }
             }
+            room.hold(decoder.buffered())?;
         }
         Ok(())
     }

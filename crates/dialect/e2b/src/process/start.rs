@@ -24,7 +24,8 @@ impl Dialect {
         content: Body,
     ) -> RpcResult<Response> {
         let user = rpc::user(headers)?;
-        let asked: StartRequest = rpc::first_message(headers, content).await?;
+        let mut room = self.control.body_room(&guest.caller);
+        let asked: StartRequest = rpc::first_message(headers, content, &mut room).await?;
         let config = asked.process.ok_or_else(|| RpcError::invalid("process is missing"))?;
         if config.cmd.is_empty() {
             return Err(RpcError::invalid("process.cmd is missing"));
@@ -67,7 +68,8 @@ impl Dialect {
         headers: &HeaderMap,
         content: Body,
     ) -> RpcResult<Response> {
-        let asked: Selected = rpc::first_message(headers, content).await?;
+        let mut room = self.control.body_room(&guest.caller);
+        let asked: Selected = rpc::first_message(headers, content, &mut room).await?;
         let known = self.meant(guest, asked.process.as_ref()).await?;
         let attached =
             self.control.attach(&guest.caller, guest.sandbox, known.exec, known.heard).await.map_err(

@@ -90,7 +90,8 @@ impl Dialect {
         body: Body,
         usual_timeout: i64,
     ) -> Result<Response, Refusal> {
-        let bytes = body::whole(body, SMALL).await?;
+        let mut room = self.control.body_room(caller);
+        let bytes = body::whole(body, SMALL, &mut room).await?;
         let wanted: Wanted = body::json(&bytes)?;
         let origin = self.origin(caller, &wanted.template).await?;
         let name = origin.name.clone();

@@ -22,7 +22,8 @@ struct ForkBody {
 }
 
 pub(crate) async fn fork(meant: Meant, body: Body) -> Result<impl IntoResponse, Refusal> {
-    let asked: ForkBody = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let asked: ForkBody = body::read(body, SMALL, &mut room).await?;
     let count = asked.count.unwrap_or(1);
     let count = u32::try_from(count).ok().filter(|_| (1..=MOST).contains(&count));
     let count = count.ok_or_else(|| Refusal::invalid("count must be between 1 and 20"))?;

@@ -55,7 +55,8 @@ pub(crate) async fn kill(meant: Meant) -> Result<StatusCode, Refusal> {
 
 /// Its life ends so many seconds from now, sooner or later than it would have.
 pub(crate) async fn timeout(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
-    let asked: TimeoutBody = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let asked: TimeoutBody = body::read(body, SMALL, &mut room).await?;
     let seconds = asked.timeout.ok_or_else(|| Refusal::invalid("timeout is missing"))?;
     let (view, span) = meant.living_for(seconds).await?;
     meant.dialect.control.extend_sandbox(&meant.caller, view.id, span).await?;
@@ -64,14 +65,16 @@ pub(crate) async fn timeout(meant: Meant, body: Body) -> Result<StatusCode, Refu
 
 /// Keeps it alive, as older clients do it; nothing is ever taken away.
 pub(crate) async fn refresh(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
-    let asked: RefreshBody = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let asked: RefreshBody = body::read(body, SMALL, &mut room).await?;
     let (view, span) = meant.living_for(asked.duration.unwrap_or(REFRESH).min(LONGEST_REFRESH)).await?;
     meant.dialect.lengthen(&meant.caller, &view, span).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn pause(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
-    let asked: PauseBody = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let asked: PauseBody = body::read(body, SMALL, &mut room).await?;
     if asked.memory == Some(false) {
         return Err(Refusal::invalid("this server pauses with memory: memory cannot be false"));
     }
@@ -85,7 +88,8 @@ pub(crate) async fn pause(meant: Meant, body: Body) -> Result<StatusCode, Refusa
 
 /// Wakes one that sleeps and refuses one that does not, as older clients expect.
 pub(crate) async fn resume(meant: Meant, body: Body) -> Result<Response, Refusal> {
-    let asked: TimeoutBody = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let asked: TimeoutBody = body::read(body, SMALL, &mut room).await?;
     let (view, span) = meant.living_for(asked.timeout.unwrap_or(RESUME)).await?;
     if !is_paused(&view) {
         return Err(is_already(&view, "running"));
@@ -95,7 +99,8 @@ pub(crate) async fn resume(meant: Meant, body: Body) -> Result<Response, Refusal
 
 /// Wakes one that sleeps; the life of one that does not is never shortened.
 pub(crate) async fn connect(meant: Meant, body: Body) -> Result<Response, Refusal> {
-    let asked: TimeoutBody = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let asked: TimeoutBody = body::read(body, SMALL, &mut room).await?;
     let span = meant.dialect.lifetime(asked.timeout.unwrap_or(CONNECT))?;
     meant.dialect.connected(&meant.caller, &meant.id, span).await
 }

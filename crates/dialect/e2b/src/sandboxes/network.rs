@@ -93,7 +93,8 @@ fn rule(text: &str) -> Result<Rule, Refusal> {
 
 /// Replaces what a sandbox may reach. Who may reach it changes where that is said.
 pub(crate) async fn update(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
-    let wish: NetworkWish = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let wish: NetworkWish = body::read(body, SMALL, &mut room).await?;
     let view = meant.living().await?;
     let (public, ports_only) = (wish.public_ports(), wish.is_about_ports_only());
     let policy = meant.dialect.network(None, Some(wish))?;

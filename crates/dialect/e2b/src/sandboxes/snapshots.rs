@@ -27,7 +27,8 @@ struct SnapshotBody {
 
 /// Saves the files of a sandbox, which goes on.
 pub(crate) async fn create(meant: Meant, body: Body) -> Result<impl IntoResponse, Refusal> {
-    let SnapshotBody { name, memory } = body::read(body, SMALL).await?;
+    let mut room = meant.body_room();
+    let SnapshotBody { name, memory } = body::read(body, SMALL, &mut room).await?;
     if memory == Some(true) {
         return Err(Refusal::invalid("this server saves files only: memory cannot be true"));
     }

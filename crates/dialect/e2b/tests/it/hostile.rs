@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use http::Request;
+use serde_json::json;
 
 use crate::world::{ENVD, INTERPRETER, World};
 
@@ -43,6 +44,62 @@ async fn a_host_is_as_good_as_headers() {
     for host in ["localhost", "x-y.localhost", "49983-short.localhost"] {
         assert_eq!(ask(host.to_owned()).await.status, 200, "{host}");
     }
+}
+
+#[tokio::test]
+async fn bodies_are_counted_at_every_door() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let (unary, stream) = ("application/json", "application/connect+json");
+    let control = |path: String| Request::post(path).header("content-type", unary);
+    let inside = |port: &str, path: &str, kind: &str| {
+        client.inside("POST", &made, port, path).header("content-type", kind)
+    };
+    let frame = "\0\0\0\0\x02{}";
+    let doors = {
+        let of_sandbox = ["timeout", "refreshes", "pause", "resume", "connect", "snapshots", "fork"];
+        let on_control = of_sandbox.map(|last| (control(format!("/sandboxes/{}/{last}", made.id)), "{}"));
+        let network = Request::put(format!("/sandboxes/{}/network", made.id)).header("content-type", unary);
+        let calls = [
+            "/process.Process/Update",
+            "/process.Process/SendInput",
+            "/process.Process/SendSignal",
+            "/process.Process/CloseStdin",
+            "/filesystem.Filesystem/Stat",
+            "/filesystem.Filesystem/Move",
+            "/filesystem.Filesystem/CreateWatcher",
+            "/filesystem.Filesystem/GetWatcherEvents",
+        ];
+        let streams = [
+            "/process.Process/Start",
+            "/process.Process/Connect",
+            "/process.Process/StreamInput",
+            "/filesystem.Filesystem/WatchDir",
+        ];
+        let mut all = vec![(control("/v2/sandboxes".to_owned()), "{}"), (network, "{}")];
+        all.extend(on_control);
+        all.extend(["/execute", "/contexts"].map(|path| (inside(INTERPRETER, path, unary), "{}")));
+        all.extend(calls.map(|path| (inside(ENVD, path, unary), "{}")));
+        all.extend(streams.map(|path| (inside(ENVD, path, stream), frame)));
+        all
+    };
+    let mut full = world.control.body_room(&world.control.developer());
+    full.grow(512 << 20).unwrap();
+    let refusal = "too many large request bodies at the same time";
+    for (request, body) in doors {
+        let request = request.body(Body::from(body)).unwrap();
+        let door = request.uri().clone();
+        let answer = client.send(request).await;
+        assert!(answer.text().contains(refusal), "{door}: {} {}", answer.status, answer.text());
+    }
+    drop(full);
+    client.post("/v2/sandboxes", json!({})).await.refused(400);
+    // All of it was given back.
+    let mut all = world.control.body_room(&world.control.developer());
+    all.grow(512 << 20).unwrap();
+    let mut other = world.control.body_room(&world.control.developer());
+    assert!(other.grow(1).is_err());
 }
 
 #[tokio::test]

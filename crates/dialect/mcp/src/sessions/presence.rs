@@ -48,7 +48,7 @@ impl Drop for Here {
 }
 
 /// An answer, and what has to last as long as it does.
-pub(super) fn kept(response: Response, with: impl Send + Unpin + 'static) -> Response {
+pub(crate) fn kept(response: Response, with: impl Send + Unpin + 'static) -> Response {
     response.map(|inner| Body::new(Kept { inner, _with: with }))
 }
 

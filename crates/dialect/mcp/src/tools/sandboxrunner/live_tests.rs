@@ -19,6 +19,7 @@ use tower::ServiceExt;
 use crate::{McpSettings, Server, Toolset, router};
 
 struct World {
+    control: Control,
     router: Router,
     _state: TempDir,
 }
@@ -44,7 +45,7 @@ impl World {
             ..McpSettings::default()
         };
         let router = router(&Server::new(control.clone(), mcp)).layer(Extension(control.developer()));
-        Self { router, _state: state }
+        Self { control, router, _state: state }
     }
 
     async fn post(&self, tool: &str, body: String) -> (StatusCode, Value) {
@@ -101,6 +102,55 @@ async fn a_sandbox_lives_from_create_to_terminate() {
     );
     for wrong in [json!({ "memory_limit": "much" }), json!({ "network_mode": "vpn" }), json!({ "cpus": 1 })] {
         assert_eq!(world.call("create_sandbox", wrong).await["is_error"], true);
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_counted_at_every_door() {
+    let world = World::new().await;
+    let initialize = json!({
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        },
+    });
+    let ask = |path: &str, body: &Value| {
+        let request = Request::post(path)
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(Body::from(body.to_string()))
+            .unwrap();
+        world.router.clone().oneshot(request)
+    };
+    let doors = [("/mcp", initialize), ("/mcp/tools/list_sandboxes", json!({}))];
+    let mut full = world.control.body_room(&world.control.developer());
+    full.grow(testing::settings().body_memory.as_u64() as usize).unwrap();
+    for (path, body) in &doors {
+        let refused = ask(path, body).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{path}");
+        assert_eq!(refused.headers()["retry-after"], "1", "{path}");
+    }
+    let told = world.post("list_sandboxes", "{}".to_owned()).await.1;
+    assert_eq!(
+        (&told["is_error"], &told["metadata"]["error_code"]),
+        (&json!(true), &json!("TOO_MANY_BODIES")),
+        "{told}"
+    );
+    drop(full);
+    for (path, body) in &doors {
+        let answer = ask(path, body).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+        // As long as the answer lasts, its request has room.
+        let more = testing::settings().body_memory.as_u64() as usize;
+        let mut other = world.control.body_room(&world.control.developer());
+        assert!(other.grow(more).is_err(), "{path}");
+        drop(answer);
+        other.grow(more).unwrap();
     }
 }
 
