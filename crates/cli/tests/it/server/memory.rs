@@ -126,7 +126,7 @@ fn what_a_compiler_made_takes_no_memory() {
 fn much_output_that_nobody_reads_and_thousands_of_ended_programs_take_little_memory() {
     let server = hold_answers(30, 90);
     let paths: Vec<String> =
-        (0..8).map(|_| server.sandbox(&json!({ "limits": { "memory": "64M" } }))).collect();
+        (0..8).map(|_| server.sandbox(&json!({ "lifetime": "1h", "limits": { "memory": "64M" } }))).collect();
     std::thread::scope(|scope| {
         for path in &paths {
             scope.spawn(|| {
