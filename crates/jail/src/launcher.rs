@@ -27,6 +27,7 @@ mod rooms;
 mod sources;
 mod state;
 mod strays;
+mod unmounts;
 mod surgery;
 mod walls;
 mod ward;

@@ -26,7 +26,6 @@ use super::watch::{Part, Serial, Token, Watched, Watcher};
 use crate::cgroup::{Counters, Leaf, Meter};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
-use crate::image;
 use crate::spec::{JailSpec, OnMemory};
 
 /// The processor budget is looked at no more often than this.
@@ -87,6 +86,15 @@ pub(super) struct Hold {
     pub(super) network: Option<Rc<Namespace>>,
     /// Copies of the captured network's descriptors, if it may outlive its client.
     pub(super) captured: Vec<OwnedFd>,
+}
+
+/// What is left of a jail that is gone.
+pub(super) struct Buried {
+    pub(super) ended: Ended,
+    /// Its groups, to be removed or used again.
+    pub(super) leaf: Option<Leaf>,
+    /// Its writable space, where that is on disk. To close it may wait for the disk.
+    pub(super) disk: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -445,15 +453,10 @@ impl Ward {
         Rc::into_inner(network?)
     }
 
-    /// Collects PID 1, which is gone, and lets go of all that it had; its groups are left for the caller to remove or to
-    /// use again. `reaped`: somebody collected it already.
-    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> (Ended, Option<Leaf>) {
+    /// Collects PID 1, which is gone, and lets go of all that it had but of what the caller gets. `reaped`: somebody collected it already.
+    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> Buried {
         let reaped = reaped.or_else(|| sandstorm_sys::process::reap(self.pid).ok());
         let counters = self.counters();
-        if self.scratch_on_disk {
-            // Or letting go of it would wait for the disk.
-            image::forget(&self.scratch);
-        }
         let for_memory = match self.on_memory {
             // The kernel may have ended the last process before the alarm was heard.
             OnMemory::EndAll => self.memory_kills.seen > 0,
@@ -467,7 +470,8 @@ impl Ward {
             self.cause = Some(EndCause::Memory);
         }
         let cause = self.cause.unwrap_or(EndCause::Gone);
-        (Ended { name: self.name, cause, counters, stuck: Vec::new() }, self.leaf)
+        let ended = Ended { name: self.name, cause, counters, stuck: Vec::new() };
+        Buried { ended, leaf: self.leaf, disk: Some(self.scratch).filter(|_| self.scratch_on_disk) }
     }
 }
 
