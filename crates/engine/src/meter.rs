@@ -98,6 +98,12 @@ impl JailMeter {
         self.opened = None;
     }
 
+    /// Bytes in its scratch file system.
+    pub(crate) fn disk_used(&self) -> Option<u64> {
+        let disk = rustix::fs::fstatfs(self.scratch.0.as_ref()?).ok()?;
+        Some(disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(u64::try_from(disk.f_bsize).ok()?))
+    }
+
     /// `None`: the launcher has to be asked.
     pub(crate) fn read(&self, extent: Extent) -> Option<Counters> {
         let scratch = self.scratch.0.as_ref()?.as_fd();
