@@ -94,19 +94,20 @@ impl Prepared {
             return None;
         }
         let root = Root::make(spec, follow_links, whole).ok()?;
-        match root.view() {
-            Ok(view) => {
-                self.roots.push_back(root);
-                if self.roots.len() > MOST {
-                    self.roots.pop_front();
-                }
-                Some(view)
-            }
+        let mount = match root.bare_view() {
+            Ok(mount) => mount,
             Err(errno) => {
                 self.impossible = errno == Errno::INVAL;
-                None
+                return None;
             }
+        };
+        // One tree that cannot be shown so says nothing about other roots.
+        let view = root.furnish(mount).ok()?;
+        self.roots.push_back(root);
+        if self.roots.len() > MOST {
+            self.roots.pop_front();
         }
+        Some(view)
     }
 
     /// Whether it was asked for before.
@@ -176,7 +177,16 @@ impl Root {
     }
 
     fn view(&self) -> Result<View, Errno> {
-        let mount = own_view(self.common.as_fd(), self.empty.as_fd(), MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+        self.furnish(self.bare_view()?)
+    }
+
+    /// A view of what all jails have in common.
+    fn bare_view(&self) -> Result<OwnedFd, Errno> {
+        own_view(self.common.as_fd(), self.empty.as_fd(), MountAttrFlags::MOUNT_ATTR_NOSUID)
+    }
+
+    /// The same with the trees.
+    fn furnish(&self, mount: OwnedFd) -> Result<View, Errno> {
         let mut shared = Vec::new();
         for Source { tree, place, .. } in &self.trees {
             let empty = Some(self.empty.as_fd()).filter(|_| !self.whole.has(tree));

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use sandstorm_agent::protocol::Ending;
 use sandstorm_jail::{JailSpec, Strictness, Tree};
 
@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a crowd of mounts below a tree covers what it covers on the host", crowd),
     ("a large file that is mounted over another is the one that is shown", mounted_file),
     ("a mount that another one covers is in nobody's way", covered),
+    ("a tree that cannot be cloned does not keep others from being prepared", unbindable),
 ];
 
 /// Folders and files of the test, and what it has mounted.
@@ -111,4 +112,26 @@ fn covered(host: &mut Host) {
     stage.bind("cover", "layer/0");
     host.launch_spec(stage.spec("covered", "layer")).unwrap();
     says(host, "covered", LIST, "['cover']");
+}
+
+fn unbindable(host: &mut Host) {
+    const ROOT: &str = "print([l.split(' - ')[1].split()[0] for l in open('/proc/self/mountinfo') if l.split()[4] == '/'][-1])";
+    let mut stage = Stage::new();
+    stage.folder("layer", "file");
+    stage.folder("other", "file");
+    let is_prepared = |host: &mut Host, stage: &Stage, shown: &str| {
+        for round in 0..2 {
+            host.launch_spec(stage.spec(&format!("{shown}-{round}"), shown)).unwrap();
+        }
+        host.python(&format!("{shown}-1"), None, ROOT).stdout.trim() == "overlay"
+    };
+    // Before Linux 6.15 none is.
+    let possible = is_prepared(host, &stage, "layer");
+    stage.folder("stuck", "file");
+    stage.bind("stuck", "stuck");
+    mount_change(stage.at("stuck"), MountPropagationFlags::UNBINDABLE).unwrap();
+    for round in 0..3 {
+        host.launch_spec(stage.spec(&format!("stuck-{round}"), "stuck")).unwrap_err();
+    }
+    assert_eq!(is_prepared(host, &stage, "other"), possible);
 }
