@@ -113,11 +113,14 @@ struct MemoryKills {
 }
 
 impl MemoryKills {
-    fn note(&mut self, counters: &Counters) {
+    /// Whether there are more than before.
+    fn note(&mut self, counters: &Counters) -> bool {
         let now = counters.memory_kills.unwrap_or(0);
-        if now > self.seen {
+        let more = now > self.seen;
+        if more {
             *self = Self { seen: now, at: Some(Instant::now()) };
         }
+        more
     }
 
     /// Whether one was only just.
@@ -436,7 +439,11 @@ impl Ward {
     /// What the kernel counted so far.
     pub(super) fn counters(&mut self) -> Counters {
         let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
-        self.memory_kills.note(&counters);
+        if self.memory_kills.note(&counters) && !self.gone && self.cause.is_none() {
+            // What lives on must not be held to what was held from the process that is gone.
+            self.appetite.iter_mut().for_each(Appetite::hurry);
+            self.takes_too_much();
+        }
         counters.with_disk(self.scratch.as_fd())
     }
 
