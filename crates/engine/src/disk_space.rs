@@ -74,19 +74,18 @@ impl DiskSpace {
             if of_tenant.saturating_add(bytes) > config.per_tenant.as_u64() {
                 let message = "the tenant's sandboxes with space on disk may have no more of it (disk_space.per_tenant); \
                                delete one, or ask for less with limits.disk";
-                let error = Error::new(ErrorKind::Quota, message).with_retry_after(RETRY);
-                return Err(error.with("wanted", wanted).with("allowed", config.per_tenant));
+                return Err(refusal(ErrorKind::Quota, message, wanted).with("allowed", config.per_tenant));
             }
             if promised.all.saturating_add(bytes) > config.total.as_u64() {
                 let message = "all sandboxes with space on disk may have no more of it (disk_space.total); \
                                try again later, or ask for less with limits.disk";
-                return Err(full(message, wanted).with("allowed", config.total));
+                return Err(refusal(ErrorKind::Capacity, message, wanted).with("allowed", config.total));
             }
             let to_come = promised.all.saturating_sub(used).saturating_add(bytes);
             if free < to_come.saturating_add(config.keep_free.as_u64()) {
                 let message = "this machine's disk has no room for the sandbox beside what others were promised and what has \
                                to stay free (disk_space.keep_free); try again later, or ask for less with limits.disk";
-                return Err(full(message, wanted).with("free", ByteSize::bytes(free)));
+                return Err(refusal(ErrorKind::Capacity, message, wanted).with("free", ByteSize::bytes(free)));
             }
         }
         Ok(self.hold(&mut promised, Some(tenant), bytes))
@@ -136,8 +135,9 @@ fn free(folder: &Path) -> std::io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-fn full(message: &'static str, wanted: ByteSize) -> Error {
-    Error::new(ErrorKind::Capacity, message).with_retry_after(RETRY).with("wanted", wanted)
+/// Sandboxes with space in memory may do well here, and those of other tenants.
+fn refusal(kind: ErrorKind, message: &'static str, wanted: ByteSize) -> Error {
+    Error::new(kind, message).with_retry_after(RETRY).with_blameless_provider().with("wanted", wanted)
 }
 
 fn unknown() -> Error {
@@ -165,7 +165,9 @@ mod tests {
     }
 
     fn kind(asked: Result<DiskPromise>) -> ErrorKind {
-        asked.unwrap_err().kind()
+        let error = asked.unwrap_err();
+        assert!(!error.blames_provider(), "others may do well here");
+        error.kind()
     }
 
     #[test]
