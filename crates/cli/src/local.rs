@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use sandstorm_config::{Config, Environment, Loaded, SystemCalls};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
+use sandstorm_config::{Config, DiskSpace, Environment, Loaded, SystemCalls};
+use sandstorm_engine::{AGENT, DiskSpaceConfig, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
 use sandstorm_jail::cgroup::delegated_parent;
 use sandstorm_jail::launcher::deputy::Deputy;
 use sandstorm_jail::launcher::resident::{self, ResidentConfig};
@@ -86,6 +86,7 @@ impl Resident {
             pool: pool(config),
             strict_filter: strict_filter(config),
             snapshots: snapshots(config, home),
+            disk_space: Some(disk_space(config, home)),
         })
         .context("the engine could not be started")?;
         let adopted =
@@ -105,6 +106,11 @@ pub(crate) fn strict_filter(config: &Config) -> bool {
 fn snapshots(config: &Config, home: &Home) -> Option<SnapshotConfig> {
     let most = config.snapshots.space;
     (most > ByteSize::default()).then(|| SnapshotConfig { folder: home.snapshots(), most })
+}
+
+fn disk_space(config: &Config, home: &Home) -> DiskSpaceConfig {
+    let DiskSpace { total, per_tenant, keep_free } = config.disk_space;
+    DiskSpaceConfig { folder: home.folder().to_owned(), total, per_tenant, keep_free }
 }
 
 fn pool(config: &Config) -> Option<PoolConfig> {

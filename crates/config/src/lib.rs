@@ -34,7 +34,7 @@ pub use schema::schema_json;
 pub use secret::{Secret, SecretError, SecretRef};
 pub use show::Setting;
 pub use tree::{
-    Admission, Budget, BudgetEnd, BudgetPeriod, Cache, Ceiling, Config, Costs, Database, Dialects,
+    Admission, Budget, BudgetEnd, BudgetPeriod, Cache, Ceiling, Config, Costs, Database, Dialects, DiskSpace,
     Durability, E2bDialect, Ids, Index, IndexError, Language, Log, LogFormat, LogLevel, Manager, McpDialect,
     McpToolset, Mount, Network, NetworkDefault, PackageIndex, Packages, Pool, Price, PriceModel,
     ProviderKind, ProviderSettings, Quotas, Retention, RoutingObjective, RoutingSettings, RoutingWeights,

@@ -5,6 +5,7 @@
 
 mod costs;
 mod dialects;
+mod disk_space;
 mod ids;
 mod limits;
 mod network;
@@ -30,6 +31,7 @@ use crate::form;
 
 pub use costs::{Budget, BudgetEnd, BudgetPeriod, Costs};
 pub use dialects::{Dialects, E2bDialect, McpDialect, McpToolset, SessionDialect};
+pub use disk_space::DiskSpace;
 pub use ids::Ids;
 use limits::LimitsForm;
 pub use network::{Network, NetworkDefault};
@@ -138,6 +140,10 @@ pub struct Config {
 
     /// Saved sandboxes: what may be kept of them. They stay until they are removed.
     pub snapshots: Snapshots,
+
+    /// Sandboxes of a server with `space: disk`: what they may have of this machine's disk. A sandbox that would go past it
+    /// is refused when it is asked for.
+    pub disk_space: DiskSpace,
 
     /// What things cost on this machine, and what the operator adds to what others charge. Amounts are US dollars.
     pub costs: Costs,

@@ -42,9 +42,13 @@ pub struct Boundary {
     asking: tokio::sync::Mutex<()>,
 }
 
+/// A prefix is known until so many answers in a row lack it: one that is forgotten opens what lies behind it.
+const FORGOTTEN_AFTER: u32 = 3;
+
 #[derive(Debug, Default)]
 struct Discovered {
-    prefixes: Vec<Nat64Prefix>,
+    /// With how many answers in a row lacked each.
+    prefixes: Vec<(Nat64Prefix, u32)>,
     /// When to ask again.
     due: Option<Instant>,
 }
@@ -73,11 +77,12 @@ impl Boundary {
         let mut discovered = self.discovered();
         discovered.due = Some(Instant::now() + if found.is_some() { HOLDS } else { AGAIN });
         match found {
-            Some(found) if found != discovered.prefixes => {
-                tracing::info!(prefixes = ?found.iter().map(ToString::to_string).collect::<Vec<_>>(), "this network translates IPv6 to IPv4 (NAT64)");
-                discovered.prefixes = found;
+            Some(found) => {
+                if discovered.take(found) {
+                    let prefixes: Vec<_> = discovered.known().map(ToString::to_string).collect();
+                    tracing::info!(?prefixes, "this network translates IPv6 to IPv4 (NAT64)");
+                }
             }
-            Some(_) => {}
             None => {
                 tracing::debug!("the name server does not say whether this network translates IPv6 to IPv4")
             }
@@ -104,7 +109,7 @@ impl Boundary {
         // A name server's word opens nothing that is not public anyway or there for translation.
         let credible =
             is_public(address.into()) || FOR_TRANSLATION.iter().any(|block| within(address, *block));
-        let discovered = discovered.prefixes.iter().filter(|_| credible);
+        let discovered = discovered.known().filter(|_| credible);
         let mut real = None;
         for prefix in self.configured.iter().chain(discovered).filter(|prefix| prefix.contains(address)) {
             let embedded = prefix.embedded(address).ok_or(Refusal::ForbiddenAddress)?;
@@ -122,6 +127,27 @@ impl Boundary {
 
     fn discovered(&self) -> MutexGuard<'_, Discovered> {
         self.discovered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Discovered {
+    fn known(&self) -> impl Iterator<Item = &Nat64Prefix> {
+        self.prefixes.iter().map(|(prefix, _)| prefix)
+    }
+
+    /// Takes an answer. `true`: other prefixes are known now.
+    fn take(&mut self, found: Vec<Nat64Prefix>) -> bool {
+        let before = self.prefixes.len();
+        for (prefix, missing) in &mut self.prefixes {
+            *missing = if found.contains(prefix) { 0 } else { *missing + 1 };
+        }
+        self.prefixes.retain(|(_, missing)| *missing < FORGOTTEN_AFTER);
+        let forgot = self.prefixes.len() < before;
+        let new: Vec<_> =
+            found.into_iter().filter(|prefix| !self.known().any(|known| known == prefix)).collect();
+        let learnt = !new.is_empty();
+        self.prefixes.extend(new.into_iter().map(|prefix| (prefix, 0)));
+        forgot || learnt
     }
 }
 

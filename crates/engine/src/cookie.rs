@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, Walls};
+use sandstorm_types::{ErrorKind, SandboxId, SandboxSpec, TenantId, Walls};
 use serde::{Deserialize, Serialize};
 
 /// Longest cookie: a spec has at most half a mebibyte of variables.
@@ -21,6 +21,8 @@ pub(crate) struct Cookie {
     pub(crate) id: SandboxId,
     /// Whose interpreters may be put into it, if any may.
     pub(crate) owner: Option<String>,
+    /// Whose disk it has, if it has any.
+    pub(crate) tenant: Option<TenantId>,
     /// With the network policy of now.
     pub(crate) spec: SandboxSpec,
     pub(crate) created_at: SystemTime,
@@ -35,6 +37,8 @@ struct Text {
     version: u32,
     id: SandboxId,
     owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenant: Option<TenantId>,
     spec: SandboxSpec,
     /// Since 1970.
     created_at: Duration,
@@ -51,6 +55,7 @@ impl Cookie {
             version: VERSION,
             id: self.id,
             owner: self.owner.clone(),
+            tenant: self.tenant,
             spec: self.spec.clone(),
             created_at,
             walls: self.walls.clone(),
@@ -82,7 +87,8 @@ impl Cookie {
         }
         let created_at =
             SystemTime::UNIX_EPOCH.checked_add(text.created_at).unwrap_or(SystemTime::UNIX_EPOCH);
-        Ok(Self { id: text.id, owner: text.owner, spec: text.spec, created_at, walls: text.walls })
+        let Text { id, owner, tenant, spec, walls, .. } = text;
+        Ok(Self { id, owner, tenant, spec, created_at, walls })
     }
 }
 
@@ -113,6 +119,7 @@ mod tests {
         let cookie = Cookie {
             id: SandboxId::random(),
             owner: Some("ten".to_owned()),
+            tenant: Some(TenantId::from_bits(10)),
             spec,
             created_at: now,
             walls: Some(Walls::default()),

@@ -7,7 +7,7 @@ mod blame;
 mod clock;
 mod follower;
 mod guest;
-mod space;
+pub(crate) mod space;
 mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};

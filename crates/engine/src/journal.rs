@@ -19,6 +19,8 @@ use sandstorm_types::PerStream;
 pub(crate) use record::About;
 use record::{Clock, HEADER, Head, LONGEST, Record, both, pair};
 
+use crate::exec::space::Full;
+
 /// How far apart the places are that reading can begin at.
 const STEP: u64 = 64 * 1024;
 
@@ -397,11 +399,7 @@ impl Journal for ExecJournal {
         // With nothing to copy it is cheap, but not so cheap that every cell of a context could pay for it.
         let all = content.base == content.next && content.length > STEP;
         if all || (waste > WASTE && waste > content.length / 2) {
-            match content.compact() {
-                // It is too long for a while, and nothing else is wrong with it.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
-                compacted => compacted?,
-            }
+            unless_full(content.compact())?;
         }
         Ok(())
     }
@@ -414,6 +412,11 @@ impl Journal for ExecJournal {
         let place = content.index.partition_point(|(number, _)| *number <= content.base).saturating_sub(1);
         content.length - content.index.get(place).map_or(0, |(_, at)| *at)
     }
+}
+
+/// A file that could not be written anew is too long for a while, and nothing else is wrong with it.
+fn unless_full(compacted: io::Result<()>) -> io::Result<()> {
+    compacted.or_else(|error| if Full::is(&error) { Ok(()) } else { Err(error) })
 }
 
 #[cfg(test)]

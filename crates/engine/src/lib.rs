@@ -4,6 +4,7 @@
 //! them is done by the agent, and both are reached over sockets ([`launcher`], [`sandstorm_agent_client`]).
 
 mod cookie;
+mod disk_space;
 mod exec;
 mod guest;
 mod journal;
@@ -18,6 +19,7 @@ mod snapshots;
 mod walls;
 mod warm;
 
+pub use disk_space::DiskSpaceConfig;
 pub use local::{LocalConfig, LocalProvider};
 pub use pool::PoolConfig;
 pub use sandstorm_agent_client::AGENT;

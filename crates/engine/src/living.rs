@@ -11,10 +11,12 @@ use sandstorm_jail::cgroup::{Counters, Extent};
 use sandstorm_jail::launcher::{EndCause as JailEnd, Ended, ZygoteConfig};
 use sandstorm_provider::{Error, Result, Sandbox, Usage};
 use sandstorm_types::{
-    ByteSize, Conflict, ErrorKind, LimitName, LimitSet, NetWall, SandboxId, SandboxSpec, State, Step, Walls,
+    ByteSize, Conflict, ErrorKind, LimitName, LimitSet, NetWall, SandboxId, SandboxSpec, Space, State, Step,
+    TenantId, Walls,
 };
 use tokio::sync::watch;
 
+use crate::disk_space::DiskPromise;
 use crate::exec::{Blame, Tally};
 use crate::guest::WaitingGuest;
 use crate::launcher::{LauncherClient, LauncherError};
@@ -67,6 +69,8 @@ pub(crate) struct Living {
     pub(crate) launcher: LauncherClient,
     /// How its counters are read; `None`: by asking the launcher.
     meter: Mutex<Option<JailMeter>>,
+    /// What it is promised of this machine's disk, while it lives.
+    disk: Mutex<Option<DiskPromise>>,
     walls: Mutex<Walls>,
     pub(crate) created_at: SystemTime,
     /// Where its execs are written down, if anybody may take it over.
@@ -99,6 +103,7 @@ pub(crate) struct Birth {
     pub(crate) agent: AgentClient,
     pub(crate) launcher: LauncherClient,
     pub(crate) meter: Option<JailMeter>,
+    pub(crate) disk: Option<DiskPromise>,
     pub(crate) walls: Walls,
     pub(crate) created_at: SystemTime,
     pub(crate) journals: Option<PathBuf>,
@@ -123,6 +128,7 @@ impl Living {
             agent: birth.agent,
             launcher: birth.launcher,
             meter: Mutex::new(birth.meter),
+            disk: Mutex::new(birth.disk),
             walls: Mutex::new(birth.walls),
             created_at: birth.created_at,
             journals: birth.journals,
@@ -275,6 +281,27 @@ impl Living {
     /// It is about to end: nothing of it is held here any more, so that its file system goes with it.
     pub(crate) fn stop_reading(&self) {
         *self.meter.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// It has ended: others may have its part of the disk.
+    pub(crate) fn give_disk_back(&self) {
+        *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whose part of the disk it has.
+    pub(crate) fn disk_tenant(&self) -> Option<TenantId> {
+        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        disk.as_ref().and_then(DiskPromise::tenant)
+    }
+
+    /// What it has written of what it is promised of this machine's disk.
+    pub(crate) fn disk_used(&self) -> u64 {
+        if self.spec.space != Space::Disk {
+            return 0;
+        }
+        let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = meter.as_ref().and_then(JailMeter::disk_used).unwrap_or_default();
+        used.min(self.spec.limits.disk.as_u64())
     }
 
     /// What the kernel counted, from the living jail or from its last reading.

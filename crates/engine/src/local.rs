@@ -35,6 +35,7 @@ use sandstorm_types::{
 };
 
 use self::execs::{Execs, Reserved};
+use crate::disk_space::{DiskSpace, DiskSpaceConfig};
 use crate::exec;
 use crate::launcher::{LauncherClient, LauncherError};
 use crate::living::{Living, usage_of};
@@ -74,6 +75,8 @@ pub struct LocalConfig {
     pub strict_filter: bool,
     /// Without it no sandbox is saved.
     pub snapshots: Option<SnapshotConfig>,
+    /// Without it sandboxes may have of the disk what there is.
+    pub disk_space: Option<DiskSpaceConfig>,
 }
 
 impl LocalConfig {
@@ -94,6 +97,7 @@ impl LocalConfig {
             pool: None,
             strict_filter: false,
             snapshots: None,
+            disk_space: None,
         }
     }
 }
@@ -109,6 +113,7 @@ pub struct LocalProvider {
     abilities: Abilities,
     journals: Option<PathBuf>,
     snapshots: Option<Arc<Snapshots>>,
+    disk_space: DiskSpace,
     surroundings: Surroundings,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Living>>>,
     execs: Arc<Execs>,
@@ -140,6 +145,7 @@ impl LocalProvider {
             abilities: config.abilities,
             journals,
             snapshots: config.snapshots.map(Snapshots::open).transpose()?,
+            disk_space: DiskSpace::new(config.disk_space),
             surroundings: Surroundings::new(config.denied, config.nat64, events.clone(), tasks.clone()),
             sandboxes: Mutex::default(),
             execs,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_jail::cgroup::{Counters, Extent, Gauges, Meter};
+use tokio::runtime::Handle;
 
 /// Where the counters of one jail are, with a descriptor of its scratch file system. To hold it keeps that file system, and
 /// nothing else of the jail.
@@ -14,9 +15,29 @@ pub(crate) struct JailMeter {
     groups: Meter,
     /// The files, where they were opened ahead.
     opened: Option<Gauges>,
-    scratch: OwnedFd,
+    scratch: Scratch,
     /// Where the files go when nobody needs them any more.
     shelf: GaugeShelf,
+}
+
+/// A descriptor of a scratch file system. The process that closes the last one unmounts that, and where it is on disk, waits
+/// for the disk.
+#[derive(Debug)]
+struct Scratch(Option<OwnedFd>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let on_disk = self.0.take_if(|scratch| !is_memory(scratch));
+        if let Some((on_disk, runtime)) = on_disk.zip(Handle::try_current().ok()) {
+            runtime.spawn_blocking(move || drop(on_disk));
+        }
+    }
+}
+
+fn is_memory(scratch: &OwnedFd) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    let found = rustix::fs::fstatfs(scratch).map(|found| u32::try_from(found.f_type));
+    found.is_ok_and(|kind| kind == Ok(TMPFS))
 }
 
 /// Most groups whose files are kept for the next jail that has them.
@@ -63,7 +84,8 @@ impl JailMeter {
         shelf: &GaugeShelf,
     ) -> Option<Self> {
         let groups = groups?;
-        Some(Self { groups, opened: None, scratch: descriptors.pop()?, shelf: shelf.clone() })
+        let scratch = Scratch(Some(descriptors.pop()?));
+        Some(Self { groups, opened: None, scratch, shelf: shelf.clone() })
     }
 
     /// Opens what tells how a program ended, before there is one that anybody waits for.
@@ -76,11 +98,18 @@ impl JailMeter {
         self.opened = None;
     }
 
+    /// Bytes in its scratch file system.
+    pub(crate) fn disk_used(&self) -> Option<u64> {
+        let disk = rustix::fs::fstatfs(self.scratch.0.as_ref()?).ok()?;
+        Some(disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(u64::try_from(disk.f_bsize).ok()?))
+    }
+
     /// `None`: the launcher has to be asked.
     pub(crate) fn read(&self, extent: Extent) -> Option<Counters> {
+        let scratch = self.scratch.0.as_ref()?.as_fd();
         match &self.opened {
-            Some(opened) => self.groups.read(opened, self.scratch.as_fd(), extent),
-            None => self.groups.read(&Gauges::default(), self.scratch.as_fd(), extent),
+            Some(opened) => self.groups.read(opened, scratch, extent),
+            None => self.groups.read(&Gauges::default(), scratch, extent),
         }
     }
 }
@@ -104,6 +133,33 @@ mod tests {
         });
         let scratch = fs::File::open(root).unwrap().into();
         JailMeter::take(Some(serde_json::from_value(groups).unwrap()), &mut vec![scratch], shelf).unwrap()
+    }
+
+    /// The end of a pipe in the place of a file system: what is no memory is closed by a thread that may wait.
+    #[test]
+    fn who_lets_go_of_a_space_does_not_wait_for_its_disk() {
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
+        let is_closed = || rustix::io::read(&reader, &mut [0; 1]) == Ok(0);
+        let (go, busy) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let other = tokio::task::spawn_blocking(move || busy.recv());
+            drop(Scratch(Some(writer)));
+            assert!(!is_closed(), "the thread that may wait has something else to do");
+            go.send(()).unwrap();
+            other.await.unwrap().unwrap();
+            // It is done in turn.
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert!(is_closed());
+        });
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(Scratch(Some(writer)));
+        assert_eq!(
+            rustix::io::read(&reader, &mut [0; 1]),
+            Ok(0),
+            "without such a thread it is closed at once"
+        );
     }
 
     #[test]

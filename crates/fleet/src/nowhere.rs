@@ -31,7 +31,7 @@ pub(crate) fn worked(last: Option<Error>, reasons: &[String]) -> Error {
         return Error::new(ErrorKind::Capacity, message).with_operation("route");
     };
     // What is wrong with the request is the answer; that all providers failed is nobody's mistake but theirs.
-    if ErrorFamily::of(error.kind()).is_none() {
+    if ErrorFamily::of(error.kind()).is_none() || !error.blames_provider() {
         return error;
     }
     // Its causes may name addresses, which are not the caller's business.

@@ -316,9 +316,28 @@ impl<'a> Placing<'a> {
 /// Whoever gave up says nothing about it.
 fn observed(error: &Error, took: Duration, gave_up: bool) -> Observed {
     match ErrorFamily::of(error.kind()) {
-        Some(family) if !gave_up => {
+        Some(family) if !gave_up && error.blames_provider() => {
             Observed::Failed { family, after: Some(took), retry_after: error.retry_after() }
         }
         _ => Observed::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant that has all of its disk must not close a place for the others.
+    #[test]
+    fn a_refusal_of_one_request_says_nothing_about_the_place() {
+        for kind in [ErrorKind::Quota, ErrorKind::Capacity] {
+            let refused = || Error::new(kind, "no disk is left for this tenant");
+            let blamed = observed(&refused(), Duration::ZERO, false);
+            assert!(matches!(blamed, Observed::Failed { .. }), "{kind:?}: {blamed:?}");
+            let alone = refused().with_blameless_provider();
+            assert_eq!(observed(&alone, Duration::ZERO, false), Observed::Nothing, "{kind:?}");
+            let said = nowhere::worked(Some(alone), &[]);
+            assert_eq!((said.kind(), said.message()), (kind, "no disk is left for this tenant"));
+        }
     }
 }

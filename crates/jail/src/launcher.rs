@@ -17,7 +17,6 @@ mod door;
 mod hello;
 mod introduction;
 mod molds;
-mod nested;
 mod networks;
 mod protocol;
 mod pulse;
@@ -28,6 +27,7 @@ mod sources;
 mod state;
 mod strays;
 mod surgery;
+mod unmounts;
 mod walls;
 mod ward;
 mod watch;
@@ -47,7 +47,6 @@ use sandstorm_sys::fork::Forked;
 
 use clients::Clients;
 use molds::Molds;
-use nested::Mounts;
 use networks::Networks;
 pub use protocol::{
     Answer, EndCause, Ended, GuestId, JailId, Launched, Refusal, RefusalKind, Request, TransplantReport,
@@ -62,7 +61,7 @@ use crate::cgroup::{Controller, Hierarchies, Spares};
 use crate::error::{JailError, doing};
 use crate::identity::IdRange;
 use crate::instance::{Instance, private_directory};
-use crate::root::Prepared;
+use crate::root::{Mounts, Prepared};
 use crate::{descriptors, packet};
 
 /// What a launcher needs to know of its host.

@@ -88,8 +88,9 @@ fn build(sync: &OwnedFd, filter: &[Instruction]) -> Result<(), Failed> {
     rustix::mount::mount_change("/", private).step("private mounts")?;
     let before = rustix::fs::stat("/").step("root file system")?.st_dev;
     let trees = match trees {
-        Trees::ToTake { follow_links } => {
-            Trees::Taken { trees: root::take(&spec.root, follow_links, root::Empty::Mounted)?, devices: None }
+        Trees::ToTake { follow_links, whole } => {
+            let trees = root::take(&spec.root, follow_links, &whole, root::Empty::Mounted)?;
+            Trees::Taken { trees, devices: None }
         }
         taken => taken,
     };

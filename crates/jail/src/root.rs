@@ -4,6 +4,7 @@
 //! is gone, the new one is read-only, and the only writable places are parts of one file system with a size and an
 //! inode limit.
 
+pub(crate) mod nested;
 mod prepared;
 mod trees;
 
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use sandstorm_sys::mount::MountAttributes;
 
+pub(crate) use nested::{Mounts, Whole};
 pub(crate) use prepared::{Prepared, View};
 pub(crate) use trees::{Empty, Taken, take, take_later};
 

@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 #![expect(clippy::disallowed_methods, reason = "the tests look at a jail with programs of the host")]
 
+#[path = "guests/disks.rs"]
+mod disks;
 #[path = "guests/host.rs"]
 mod host;
 #[path = "guests/inherited.rs"]
@@ -13,6 +15,8 @@ mod inherited;
 mod life;
 #[path = "guests/molds.rs"]
 mod molds;
+#[path = "guests/nested.rs"]
+mod nested;
 #[path = "guests/networks.rs"]
 mod networks;
 #[path = "guests/reused.rs"]
@@ -29,7 +33,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let asked = |word: &str| words.iter().any(|said| said == word);
     let cases = walls::CASES.iter().chain(networks::CASES).chain(reused::CASES).chain(life::CASES);
-    let cases = cases.chain(molds::CASES).chain(inherited::CASES).filter(|_| !asked("--ignored"));
+    let cases = cases
+        .chain(molds::CASES)
+        .chain(inherited::CASES)
+        .chain(disks::CASES)
+        .chain(nested::CASES)
+        .filter(|_| !asked("--ignored"));
     let long = molds::LONG_CASES.iter().filter(|_| asked("--ignored") || asked("--include-ignored"));
     host::report("guests", cases.chain(long))
 }

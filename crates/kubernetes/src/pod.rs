@@ -88,7 +88,7 @@ pub(crate) fn pod(
                 "fsGroup": user,
                 "seccompProfile": { "type": "RuntimeDefault" },
             },
-            "containers": [container(config, spec), carrier(config, spec)],
+            "containers": [container(config, spec), carrier(config)],
             "volumes": [
                 { "name": "agent", "emptyDir": { "sizeLimit": "16Mi" } },
                 { "name": "door", "emptyDir": { "sizeLimit": "1Mi" } },
@@ -130,12 +130,13 @@ fn container(config: &Config, spec: &SandboxSpec) -> Value {
     })
 }
 
-fn carrier(config: &Config, spec: &SandboxSpec) -> Value {
+/// Its shell writes the agent, so its image is the operator's, whatever image the sandbox has.
+fn carrier(config: &Config) -> Value {
     let resources =
         json!({ "cpu": CARRIER_CPU, "memory": CARRIER_MEMORY, "ephemeral-storage": CARRIER_STORAGE });
     json!({
         "name": CARRIER,
-        "image": image(config, spec),
+        "image": config.image,
         "imagePullPolicy": config.pull.as_str(),
         "command": ["/bin/sh", "-c", WAIT],
         "resources": { "limits": resources, "requests": resources },
@@ -234,8 +235,12 @@ mod tests {
     /// Programs find the agent where they cannot write; it comes through a container in which none of them runs.
     #[test]
     fn the_agents_program_cannot_be_replaced() {
-        let pod = made(|_, _, _| {});
+        let pod = made(|_, spec, _| spec.template = Template::Image("a-tenants-own".to_owned()));
         let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!(
+            (&containers[0]["image"], &containers[1]["image"]),
+            (&json!("a-tenants-own"), &json!("python"))
+        );
         let mounts = |index: usize| containers[index]["volumeMounts"].as_array().unwrap().clone();
         let of_agent = |mount: &&Value| mount["name"] == "agent" || mount["mountPath"] == AGENT_DIR;
         assert_eq!((containers.len(), &containers[1]["name"]), (2, &json!(CARRIER)));

@@ -18,6 +18,7 @@ struct Inner {
     retry: Retry,
     retry_after: Option<Duration>,
     not_started: bool,
+    blameless: bool,
     message: Cow<'static, str>,
     operation: Option<&'static str>,
     provider: Option<String>,
@@ -35,6 +36,7 @@ impl Error {
             retry: kind.usual_retry(),
             retry_after: None,
             not_started: false,
+            blameless: false,
             message: message.into(),
             operation: None,
             provider: None,
@@ -69,6 +71,12 @@ impl Error {
     /// proven, such as a connection that was never made: whoever reads it may do the same elsewhere.
     pub fn with_not_started(mut self) -> Self {
         self.0.not_started = true;
+        self
+    }
+
+    /// Says that the provider refused this request alone, for what it or its tenant asks: other requests may do well there.
+    pub fn with_blameless_provider(mut self) -> Self {
+        self.0.blameless = true;
         self
     }
 
@@ -117,6 +125,11 @@ impl Error {
     /// Whether it is proven that nothing was begun. `false` is no proof of the opposite.
     pub fn is_not_started(&self) -> bool {
         self.0.not_started
+    }
+
+    /// Whether the failure says something about the provider, of whatever kind it is.
+    pub fn blames_provider(&self) -> bool {
+        !self.0.blameless
     }
 
     pub fn message(&self) -> &str {

@@ -100,6 +100,13 @@ impl Check<'_> {
             snapshots.space_per_tenant,
             ByteSize::default()..=ByteSize::gib(1024 * 1024),
         );
+        for (key, size) in [
+            ("disk_space.total", config.disk_space.total),
+            ("disk_space.per_tenant", config.disk_space.per_tenant),
+            ("disk_space.keep_free", config.disk_space.keep_free),
+        ] {
+            self.size(key, size, ByteSize::default()..=ByteSize::gib(1024 * 1024));
+        }
         self.span("database.lease", config.database.lease, 2 * SECOND..=HOUR);
         self.retention(retention);
         self.telemetry(telemetry);

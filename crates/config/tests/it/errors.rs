@@ -14,7 +14,7 @@ fn unknown_keys() {
          did you mean `memory`?\n\
          sandstorm.yaml:4:1: unknown key `netwrok`\n  \
          expected one of state_dir, enforcement, system_calls, cgroup_parent, limits, network, ids, template, languages, packages, \
-         cache, log, serve, database, quotas, admission, sandbox, providers, routing, pool, run_cache, snapshots, costs, budgets, retention, telemetry, dialects\n  \
+         cache, log, serve, database, quotas, admission, sandbox, providers, routing, pool, run_cache, snapshots, disk_space, costs, budgets, retention, telemetry, dialects\n  \
          did you mean `network`?"
     );
 }

@@ -109,3 +109,25 @@ async fn the_name_is_asked_for_now_and_then_and_an_answer_outlives_silence() {
     boundary.learn().await;
     assert_eq!(resolver.asked.lock().unwrap().len(), 3);
 }
+
+/// A name server that loses its word for a while must not open what lies behind the translator.
+#[tokio::test(start_paused = true)]
+async fn a_prefix_is_known_until_several_answers_lack_it() {
+    let resolver = resolver(&["2a00:64::c000:aa"]);
+    let boundary = boundary(&[], &[], &resolver);
+    boundary.learn().await;
+    let answer = |answers: &[&str]| {
+        let answers = answers.iter().map(|text| ip(text)).collect();
+        resolver.answers.lock().unwrap().insert(KNOWN_NAME.to_owned(), answers);
+    };
+    for answers in [&["192.0.0.170"][..], &["2a00:65::c000:aa"], &["2a00:64::c000:aa"], &[], &["192.0.0.170"]]
+    {
+        answer(answers);
+        tokio::time::advance(HOLDS).await;
+        boundary.learn().await;
+        assert!(boundary.check(ip("2a00:64::a00:1")).is_err(), "{answers:?}");
+    }
+    tokio::time::advance(HOLDS).await;
+    boundary.learn().await;
+    assert_eq!(boundary.check(ip("2a00:64::a00:1")), Ok(()), "three answers in a row lack it");
+}

@@ -8,11 +8,11 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether something waits for space.
 #[derive(Debug, Default)]
-pub(super) struct Full(bool);
+pub(crate) struct Full(bool);
 
 impl Full {
     /// Whether an error says that there is no space, which may pass.
-    pub(super) fn is(error: &io::Error) -> bool {
+    pub(crate) fn is(error: &io::Error) -> bool {
         matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 

@@ -214,3 +214,11 @@ async fn what_is_left_of_a_program_that_ended_survives_its_compaction() {
     assert_eq!(all(&found, 12), left);
     assert!(found.restored().unwrap().ended && found.time_left().is_some());
 }
+
+#[test]
+fn a_journal_that_finds_no_room_to_be_shorter_is_only_too_long() {
+    for full in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+        assert!(unless_full(Err(full.into())).is_ok(), "{full}");
+    }
+    assert!(unless_full(Err(io::ErrorKind::PermissionDenied.into())).is_err());
+}

@@ -54,6 +54,7 @@ impl World {
             agent: AgentClient::new(agent_end.into(), &tasks).unwrap(),
             launcher: LauncherClient::new(launcher, None, None, &tasks).unwrap(),
             meter: Some(meter(&groups)),
+            disk: None,
             walls: Walls::default(),
             created_at: SystemTime::now(),
             journals: None,

@@ -11,7 +11,7 @@ use sandstorm_agent_client::lost;
 use sandstorm_jail::OnMemory;
 use sandstorm_jail::launcher::EndCause;
 use sandstorm_provider::{Error, ProviderEvent, Result};
-use sandstorm_types::{ErrorKind, SandboxId};
+use sandstorm_types::{ErrorKind, SandboxId, Space};
 
 use super::{LocalProvider, names, refused};
 use crate::cookie::Cookie;
@@ -70,7 +70,7 @@ impl LocalProvider {
 
     async fn adopt_one(&self, listed: Listed) -> Result<SandboxId> {
         let broken = |what: &'static str| Error::new(ErrorKind::Internal, what);
-        let Cookie { id, owner, spec, created_at, walls } = Cookie::read(listed.cookie)?;
+        let Cookie { id, owner, tenant, spec, created_at, walls } = Cookie::read(listed.cookie)?;
         let walls = walls.ok_or_else(|| broken("its maker died before it was ready"))?;
         let dir =
             self.journals.as_ref().ok_or_else(|| broken("nothing was written down of it"))?.join(id.bare());
@@ -90,6 +90,7 @@ impl LocalProvider {
         let agent = AgentClient::taking_over(descriptors.remove(0), &self.tasks, most_held);
         let agent = agent.map_err(unusable)?;
         let egress = Egress::start(id, captured, &spec.network, &self.surroundings)?;
+        let disk = (spec.space == Space::Disk).then(|| self.disk_space.count(tenant, spec.limits.disk));
         let living = Living::new(Birth {
             id,
             jail: listed.name,
@@ -102,6 +103,7 @@ impl LocalProvider {
             agent,
             launcher: self.launcher.clone(),
             meter,
+            disk,
             walls,
             created_at,
             journals: Some(dir),

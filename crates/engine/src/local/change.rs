@@ -51,6 +51,7 @@ impl LocalProvider {
             let cookie = Cookie {
                 id: living.id,
                 owner: living.owner.clone(),
+                tenant: living.disk_tenant(),
                 spec,
                 created_at: living.created_at,
                 walls: Some(living.walls()),

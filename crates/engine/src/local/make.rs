@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::{DISK_SPACE, LocalProvider, names, refused};
 use crate::cookie::Cookie;
+use crate::disk_space::DiskPromise;
 use crate::guest::WaitingGuest;
 use crate::launcher::LauncherError;
 use crate::living::{self, Birth, Joinable, Living};
@@ -40,6 +41,7 @@ struct Planned<'a> {
     joinable: Option<Joinable>,
     /// Whose guests may be put into it, now or later.
     owner: Option<String>,
+    tenant: TenantId,
     created_at: SystemTime,
 }
 
@@ -53,6 +55,7 @@ impl Planned<'_> {
         Cookie {
             id: self.id,
             owner: self.owner.clone(),
+            tenant: (self.spec.space == Space::Disk).then_some(self.tenant),
             spec: self.spec.clone(),
             created_at: self.created_at,
             walls,
@@ -90,6 +93,7 @@ impl LocalProvider {
                 Error::new(ErrorKind::Conflict, "there is such a sandbox already").with("sandbox", id)
             );
         }
+        let disk = self.promise_disk(tenant, spec).await?;
         let journals = self.journals.as_ref().filter(|_| !options.ephemeral).map(|dir| dir.join(id.bare()));
         let mut planned = Planned {
             id,
@@ -101,6 +105,7 @@ impl LocalProvider {
             journals,
             joinable: self.joinable(options.expects.as_ref(), tenant.to_string()),
             owner: (!options.ephemeral && !self.maker.zygotes.is_empty()).then(|| tenant.to_string()),
+            tenant,
             created_at: SystemTime::now(),
         };
         let (newborn, walls, backstop) = match self.take(tenant, &planned).await? {
@@ -133,6 +138,7 @@ impl LocalProvider {
             agent,
             launcher: self.launcher.clone(),
             meter,
+            disk,
             walls,
             created_at: planned.created_at,
             journals: planned.journals,
@@ -143,6 +149,16 @@ impl LocalProvider {
         self.sandboxes().insert(id, Arc::clone(&living));
         self.attend(&living, ended, backstop);
         Ok(living.describe(self.info.region.as_deref()))
+    }
+
+    /// What a sandbox may write to this machine's disk, if it may.
+    async fn promise_disk(&self, tenant: TenantId, spec: &SandboxSpec) -> Result<Option<DiskPromise>> {
+        if spec.space != Space::Disk {
+            return Ok(None);
+        }
+        let living: Vec<_> = self.sandboxes().values().cloned().collect();
+        let used = living.iter().map(|living| living.disk_used()).sum();
+        self.disk_space.promise(tenant, spec.limits.disk, used).await.map(Some)
     }
 
     /// How interpreters come into a sandbox of this owner. Without a word of what it will run, it gets what serves most.
@@ -267,6 +283,7 @@ impl LocalProvider {
             if failed {
                 watched.step(Step::Fail { reason: reason.clone() });
             }
+            watched.give_disk_back();
             watched.ended.send_replace(Some(ended));
             // Where only the launcher was lost sight of, the sandbox must not live on without anybody who knows it.
             watched.agent.close();

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "this is a test's report")]
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing where something must be has failed")]
 
+mod disk_space;
 mod faults;
 mod guests;
 mod limits;
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
         .chain(limits::CASES)
         .chain(network::CASES)
         .chain(guests::CASES)
-        .chain(pool::CASES);
+        .chain(pool::CASES)
+        .chain(disk_space::CASES);
     let (mut passed, mut failed) = (0, 0);
     for (name, case) in cases.filter(|(name, _)| name.contains(&filter)) {
         let began = Instant::now();

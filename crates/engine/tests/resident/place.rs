@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use sandstorm_engine::{AGENT, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
+use sandstorm_engine::{AGENT, DiskSpaceConfig, LocalConfig, LocalProvider, PoolConfig, SnapshotConfig};
 use sandstorm_jail::IdRange;
 use sandstorm_jail::launcher::resident::{self, Resident, ResidentConfig};
 use sandstorm_jail::launcher::{LauncherConfig, MountSources, ZygoteConfig};
@@ -54,6 +54,8 @@ pub(crate) struct Place {
     pub(crate) zygotes: Cell<bool>,
     /// What jails may show beside layers, as whoever connects next says.
     pub(crate) patterns: RefCell<Vec<String>>,
+    /// How much sandboxes may have of the disk.
+    pub(crate) disk_space: RefCell<Option<DiskSpaceConfig>>,
 }
 
 impl Place {
@@ -64,6 +66,7 @@ impl Place {
             pool: Cell::new(None),
             zygotes: Cell::new(false),
             patterns: RefCell::default(),
+            disk_space: RefCell::default(),
         }
     }
 
@@ -150,6 +153,7 @@ impl Place {
                 pool: self.pool.get(),
                 strict_filter: false,
                 snapshots: Some(SnapshotConfig { folder: self.path("snapshots"), most: ByteSize::gib(1) }),
+                disk_space: self.disk_space.borrow().clone(),
             });
             let host = Host {
                 provider: Arc::new(provider.unwrap()),

@@ -19,10 +19,12 @@ use super::reclaim::Reclaims;
 use super::sources::Sources;
 use super::strays::Strays;
 use super::surgery::Surgeon;
-use super::ward::Ward;
+use super::unmounts::Unmounts;
+use super::ward::{Buried, Ward};
 use super::watch::{Part, Serial, Token, Watched, Watcher};
 use super::zygotes::Zygotes;
 use crate::error::{JailError, doing};
+use crate::image;
 use crate::instance::sweep_dead;
 
 /// Ends that are kept for the next client.
@@ -51,6 +53,7 @@ pub(super) struct State {
     strays: Strays,
     reclaims: Reclaims,
     disks: Disks,
+    unmounts: Unmounts,
     /// Where the guardian asks for signs of life.
     heart: Option<Watched>,
 }
@@ -72,6 +75,7 @@ impl State {
             strays: Strays::default(),
             reclaims: Reclaims::default(),
             disks: Disks::default(),
+            unmounts: Unmounts::default(),
             heart,
             watcher,
             next_serial: 0,
@@ -108,6 +112,7 @@ impl State {
         self.look_at_clocks();
         self.settle_pauses();
         self.bury_the_dead();
+        self.unmounts.begin(&self.watcher);
         if happened.contains(&Token::Listener) || happened.contains(&Token::Greeter) || self.greets_late() {
             let new = self.clients.welcome(happened.contains(&Token::Listener));
             self.forget_who_went();
@@ -158,6 +163,7 @@ impl State {
             Token::Stray => self.strays.collect(),
             Token::Reclaim => self.reclaims.collect(),
             Token::Disk(serial) => self.hear_disk(serial),
+            Token::Unmount => self.unmounts.collect(),
             Token::Guardian => {
                 if !self.heart.as_ref().is_some_and(|heart| pulse::answer(heart.as_fd())) {
                     self.heart = None;
@@ -200,6 +206,7 @@ impl State {
         let surgeons = self.surgeons.values().filter_map(Surgeon::next_look);
         let others = self.clients.next_look().into_iter().chain(self.zygotes.next_look());
         let others = others.chain(self.reclaims.next_look()).chain(self.disks.next_look());
+        let others = others.chain(self.unmounts.next_look());
         jails.chain(newborns).chain(surgeons).chain(others).min()
     }
 
@@ -250,7 +257,10 @@ impl State {
                     self.zygotes.lose_guest(zygote);
                 }
                 let network = ward.take_network();
-                let (mut ended, leaf) = ward.bury(None);
+                let Buried { mut ended, leaf, disk } = ward.bury(None);
+                if let Some(disk) = disk {
+                    self.unmounts.add(disk);
+                }
                 let stuck = leaf.map(|leaf| self.workshop.spares.give_back(leaf));
                 ended.stuck = named(stuck.unwrap_or_default());
                 self.tell_end(ended);
@@ -327,9 +337,12 @@ impl State {
         for newborn in newborns {
             newborn.bury();
         }
+        // To let go of them takes as long as the disk takes, so that comes last.
+        let mut disks = Vec::new();
         for ward in std::mem::take(&mut self.wards).into_values() {
             let reaped = collected.get(&ward.pid()).copied();
-            let (mut ended, leaf) = ward.bury(reaped);
+            let Buried { mut ended, leaf, disk } = ward.bury(reaped);
+            disks.extend(disk);
             ended.stuck = named(leaf.map(|leaf| leaf.remove()).unwrap_or_default());
             self.clients.say(&Answer::Ended(ended), &[]);
         }
@@ -339,6 +352,7 @@ impl State {
             instance.end(&self.workshop.hierarchies, &config.cgroup_parent);
             sweep_dead(&config.runtime_dir, &self.workshop.hierarchies);
         }
+        disks.iter().for_each(image::forget);
     }
 }
 

@@ -26,7 +26,6 @@ use super::watch::{Part, Serial, Token, Watched, Watcher};
 use crate::cgroup::{Counters, Leaf, Meter};
 use crate::error::{JailError, doing};
 use crate::identity::Identity;
-use crate::image;
 use crate::spec::{JailSpec, OnMemory};
 
 /// The processor budget is looked at no more often than this.
@@ -89,6 +88,15 @@ pub(super) struct Hold {
     pub(super) captured: Vec<OwnedFd>,
 }
 
+/// What is left of a jail that is gone.
+pub(super) struct Buried {
+    pub(super) ended: Ended,
+    /// Its groups, to be removed or used again.
+    pub(super) leaf: Option<Leaf>,
+    /// Its writable space, where that is on disk. To close it may wait for the disk.
+    pub(super) disk: Option<OwnedFd>,
+}
+
 #[derive(Debug)]
 struct Alarm {
     fd: Watched,
@@ -105,11 +113,14 @@ struct MemoryKills {
 }
 
 impl MemoryKills {
-    fn note(&mut self, counters: &Counters) {
+    /// Whether there are more than before.
+    fn note(&mut self, counters: &Counters) -> bool {
         let now = counters.memory_kills.unwrap_or(0);
-        if now > self.seen {
+        let more = now > self.seen;
+        if more {
             *self = Self { seen: now, at: Some(Instant::now()) };
         }
+        more
     }
 
     /// Whether one was only just.
@@ -428,7 +439,11 @@ impl Ward {
     /// What the kernel counted so far.
     pub(super) fn counters(&mut self) -> Counters {
         let counters = self.leaf.as_ref().map(Leaf::counters).unwrap_or_default();
-        self.memory_kills.note(&counters);
+        if self.memory_kills.note(&counters) && !self.gone && self.cause.is_none() {
+            // What lives on must not be held to what was held from the process that is gone.
+            self.appetite.iter_mut().for_each(Appetite::hurry);
+            self.takes_too_much();
+        }
         counters.with_disk(self.scratch.as_fd())
     }
 
@@ -445,15 +460,10 @@ impl Ward {
         Rc::into_inner(network?)
     }
 
-    /// Collects PID 1, which is gone, and lets go of all that it had; its groups are left for the caller to remove or to
-    /// use again. `reaped`: somebody collected it already.
-    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> (Ended, Option<Leaf>) {
+    /// Collects PID 1, which is gone, and lets go of all that it had but of what the caller gets. `reaped`: somebody collected it already.
+    pub(super) fn bury(mut self, reaped: Option<Reaped>) -> Buried {
         let reaped = reaped.or_else(|| sandstorm_sys::process::reap(self.pid).ok());
         let counters = self.counters();
-        if self.scratch_on_disk {
-            // Or letting go of it would wait for the disk.
-            image::forget(&self.scratch);
-        }
         let for_memory = match self.on_memory {
             // The kernel may have ended the last process before the alarm was heard.
             OnMemory::EndAll => self.memory_kills.seen > 0,
@@ -467,7 +477,8 @@ impl Ward {
             self.cause = Some(EndCause::Memory);
         }
         let cause = self.cause.unwrap_or(EndCause::Gone);
-        (Ended { name: self.name, cause, counters, stuck: Vec::new() }, self.leaf)
+        let ended = Ended { name: self.name, cause, counters, stuck: Vec::new() };
+        Buried { ended, leaf: self.leaf, disk: Some(self.scratch).filter(|_| self.scratch_on_disk) }
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) enum Token {
     Guardian,
     /// A helper that makes a jail's space.
     Disk(Serial),
+    /// A helper that unmounts the space of a jail that is gone.
+    Unmount,
 }
 
 /// What of a jail it was.
@@ -67,6 +69,7 @@ impl Token {
             Self::Guardian => (11, 0),
             Self::Reclaim => (12, 0),
             Self::Disk(serial) => (13, serial),
+            Self::Unmount => (14, 0),
         };
         (serial << 4) | kind
     }
@@ -88,6 +91,7 @@ impl Token {
             11 => Self::Guardian,
             12 => Self::Reclaim,
             13 => Self::Disk(serial),
+            14 => Self::Unmount,
             _ => return None,
         })
     }
@@ -171,6 +175,7 @@ mod tests {
             Token::Guardian,
             Token::Reclaim,
             Token::Disk(5),
+            Token::Unmount,
         ];
         for token in others.into_iter().chain(jails) {
             assert_eq!(Token::decode(token.encode()), Some(token));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::root::{Taken, View};
+use crate::root::{Taken, View, Whole};
 use crate::spec::JailSpec;
 use crate::step::{Failed, Step};
 
@@ -33,7 +33,7 @@ pub(crate) enum TreeSource {
     /// The launcher did. `own`: for each, whether its inodes are the jail's own. `devices`: a whole `/dev` came first.
     Taken { own: Vec<bool>, devices: bool },
     /// PID 1 has to.
-    ToTake { follow_links: bool },
+    ToTake { follow_links: bool, whole: Whole },
     /// The launcher has a whole root with all of them but those below writable places. `shared`: what of it has inodes that
     /// others have as well.
     Prepared { own: Vec<bool>, shared: Vec<String> },
@@ -43,7 +43,7 @@ pub(crate) enum TreeSource {
 #[derive(Debug)]
 pub(crate) enum Trees<'a> {
     Taken { trees: Taken<'a>, devices: Option<OwnedFd> },
-    ToTake { follow_links: bool },
+    ToTake { follow_links: bool, whole: Whole },
     Prepared { root: View, later: Taken<'a> },
 }
 
@@ -53,7 +53,9 @@ impl<'a> Trees<'a> {
             Self::Taken { trees, devices } => {
                 TreeSource::Taken { own: trees.own(), devices: devices.is_some() }
             }
-            Self::ToTake { follow_links } => TreeSource::ToTake { follow_links: *follow_links },
+            Self::ToTake { follow_links, whole } => {
+                TreeSource::ToTake { follow_links: *follow_links, whole: whole.clone() }
+            }
             Self::Prepared { root, later } => {
                 TreeSource::Prepared { own: later.own(), shared: root.shared.clone() }
             }
@@ -80,7 +82,9 @@ impl<'a> Trees<'a> {
                 let devices = if *devices { Some(given.next()?) } else { None };
                 Self::Taken { trees: Taken::received(&spec.root, own, given.rest())?, devices }
             }
-            TreeSource::ToTake { follow_links } => Self::ToTake { follow_links: *follow_links },
+            TreeSource::ToTake { follow_links, whole } => {
+                Self::ToTake { follow_links: *follow_links, whole: whole.clone() }
+            }
             TreeSource::Prepared { own, shared } => {
                 let root = View { mount: given.next()?, shared: shared.clone() };
                 Self::Prepared { root, later: Taken::received_later(&spec.root, own, given.rest())? }

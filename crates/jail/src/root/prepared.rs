@@ -19,8 +19,8 @@ use rustix::mount::MountAttrFlags;
 
 use super::trees::{Copied, copy, open_places, show};
 use super::{
-    DIRECTORY, bare_root, is_below_writable, make_directory, make_parents, make_writable_places, relative,
-    write_own,
+    DIRECTORY, Whole, bare_root, is_below_writable, make_directory, make_parents, make_writable_places,
+    relative, write_own,
 };
 use crate::devices;
 use crate::mounts::{attach_to, own_view};
@@ -50,7 +50,8 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 struct Root {
     description: RootSpec,
-    follow_links: bool,
+    /// Trees that have no view.
+    whole: Whole,
     /// What all jails have in common, and an empty directory.
     common: OwnedFd,
     empty: OwnedFd,
@@ -77,12 +78,12 @@ pub(crate) struct View {
 
 impl Prepared {
     /// A view of a root of this description, if there is one that can be had: else PID 1 has to build it.
-    pub(crate) fn view(&mut self, spec: &RootSpec, follow_links: bool) -> Option<View> {
+    pub(crate) fn view(&mut self, spec: &RootSpec, follow_links: bool, whole: &Whole) -> Option<View> {
         if self.impossible {
             return None;
         }
         self.roots.retain(|root| root.made.elapsed() < OLDEST);
-        let found = self.roots.iter().position(|root| same(&root.description, spec));
+        let found = self.roots.iter().position(|root| same(&root.description, spec) && root.whole == *whole);
         if let Some(at) = found {
             if self.roots[at].is_current() {
                 return self.roots[at].view().ok();
@@ -92,20 +93,21 @@ impl Prepared {
         if !is_plain(spec) || !self.was_seen(spec) {
             return None;
         }
-        let root = Root::make(spec, follow_links).ok()?;
-        match root.view() {
-            Ok(view) => {
-                self.roots.push_back(root);
-                if self.roots.len() > MOST {
-                    self.roots.pop_front();
-                }
-                Some(view)
-            }
+        let root = Root::make(spec, follow_links, whole).ok()?;
+        let mount = match root.bare_view() {
+            Ok(mount) => mount,
             Err(errno) => {
                 self.impossible = errno == Errno::INVAL;
-                None
+                return None;
             }
+        };
+        // One tree that cannot be shown so says nothing about other roots.
+        let view = root.furnish(mount).ok()?;
+        self.roots.push_back(root);
+        if self.roots.len() > MOST {
+            self.roots.pop_front();
         }
+        Some(view)
     }
 
     /// Whether it was asked for before.
@@ -125,7 +127,7 @@ impl Prepared {
 }
 
 impl Root {
-    fn make(spec: &RootSpec, follow_links: bool) -> Result<Self, Failed> {
+    fn make(spec: &RootSpec, follow_links: bool, whole: &Whole) -> Result<Self, Failed> {
         let places = open_places(spec, follow_links, |tree| !is_below_writable(&tree.target))?;
         let base = bare_root()?;
         let (mut directories, mut files) = (Vec::new(), Vec::new());
@@ -163,8 +165,8 @@ impl Root {
             devices::make_in(&devices)?;
             make_writable_places()
         })?;
-        let description = spec.clone();
-        Ok(Self { description, follow_links, common, empty, trees: directories, made: Instant::now() })
+        let (description, whole) = (spec.clone(), whole.clone());
+        Ok(Self { description, whole, common, empty, trees: directories, made: Instant::now() })
     }
 
     /// Whether its trees are still what is found at their places.
@@ -175,10 +177,20 @@ impl Root {
     }
 
     fn view(&self) -> Result<View, Errno> {
-        let mount = own_view(self.common.as_fd(), self.empty.as_fd(), MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+        self.furnish(self.bare_view()?)
+    }
+
+    /// A view of what all jails have in common.
+    fn bare_view(&self) -> Result<OwnedFd, Errno> {
+        own_view(self.common.as_fd(), self.empty.as_fd(), MountAttrFlags::MOUNT_ATTR_NOSUID)
+    }
+
+    /// The same with the trees.
+    fn furnish(&self, mount: OwnedFd) -> Result<View, Errno> {
         let mut shared = Vec::new();
         for Source { tree, place, .. } in &self.trees {
-            let (part, own) = show(tree, place, self.follow_links, Some(self.empty.as_fd()))?;
+            let empty = Some(self.empty.as_fd()).filter(|_| !self.whole.has(tree));
+            let (part, own) = show(place, empty)?;
             attach_to(&mount, &part, relative(&tree.target))?;
             if !own {
                 shared.push(tree.target.display().to_string());

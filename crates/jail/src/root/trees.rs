@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{FileType, StatVfsMountFlags};
+use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags};
 
-use super::{is_below_writable, make_directory, make_parents, relative};
+use super::{Whole, is_below_writable, make_directory, make_parents, relative};
 use crate::mounts::{attach, clone_place, host_tree_attributes, open_place, own_view, tighten};
 use crate::spec::{RootSpec, Tree};
 use crate::step::{Failed, Step};
@@ -86,27 +86,30 @@ fn all_trees(spec: &RootSpec) -> impl Iterator<Item = &Tree> {
 /// Takes the trees of the host that the jail shows. To be done with the launcher's rights, since some of them lie where
 /// nobody else can look: by a launcher that is root itself, whose rights end at the border of a user namespace, and by
 /// PID 1 while it still is the launcher's user where only that one may mount. `follow_links`: whoever chose the trees has
-/// the launcher's rights.
+/// the launcher's rights. `whole`: trees that have no view.
 pub(crate) fn take<'a>(
     spec: &'a RootSpec,
     follow_links: bool,
+    whole: &Whole,
     empty: Empty<'_>,
 ) -> Result<Taken<'a>, Failed> {
-    take_those(spec, follow_links, empty, |_| true)
+    take_those(spec, follow_links, whole, empty, |_| true)
 }
 
 /// Of them those below writable places, which no root that is prepared can have.
 pub(crate) fn take_later<'a>(
     spec: &'a RootSpec,
     follow_links: bool,
+    whole: &Whole,
     empty: Empty<'_>,
 ) -> Result<Taken<'a>, Failed> {
-    take_those(spec, follow_links, empty, |tree| is_below_writable(&tree.target))
+    take_those(spec, follow_links, whole, empty, |tree| is_below_writable(&tree.target))
 }
 
 fn take_those<'a>(
     spec: &'a RootSpec,
     follow_links: bool,
+    whole: &Whole,
     empty: Empty<'_>,
     wanted: impl Fn(&Tree) -> bool,
 ) -> Result<Taken<'a>, Failed> {
@@ -121,7 +124,8 @@ fn take_those<'a>(
         Empty::Mounted | Empty::Missing => mounted.as_ref().map(AsFd::as_fd),
     };
     let parts = places.into_iter().map(|(tree, place)| {
-        let (mount, own) = show(tree, &place, follow_links, empty).step_with(|| name(tree))?;
+        let empty = empty.filter(|_| !whole.has(tree));
+        let (mount, own) = show(&place, empty).step_with(|| name(tree))?;
         Ok(Part { tree, mount, own })
     });
     parts.collect::<Result<_, _>>().map(Taken)
@@ -141,14 +145,9 @@ fn name(tree: &Tree) -> String {
     format!("mount {}", tree.source.display())
 }
 
-/// A detached mount of it, and whether its inodes are the jail's own.
-pub(super) fn show(
-    tree: &Tree,
-    place: &OwnedFd,
-    follow_links: bool,
-    empty: Option<BorrowedFd<'_>>,
-) -> Result<(OwnedFd, bool), Errno> {
-    let view = empty.ok_or(Errno::NOENT).and_then(|empty| view(tree, place, follow_links, empty));
+/// A detached mount of it, and whether its inodes are the jail's own. Without an empty directory it has no view.
+pub(super) fn show(place: &OwnedFd, empty: Option<BorrowedFd<'_>>) -> Result<(OwnedFd, bool), Errno> {
+    let view = empty.ok_or(Errno::NOENT).and_then(|empty| view(place, empty));
     let (mount, own) = match view {
         Ok(view) => (view, true),
         Err(_) => (clone_place(place)?, false),
@@ -157,7 +156,10 @@ pub(super) fn show(
     Ok((mount, own))
 }
 
-fn view(tree: &Tree, place: &OwnedFd, follow_links: bool, empty: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+fn view(place: &OwnedFd, empty: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    if is_judged_elsewhere(rustix::fs::fstatfs(place)?.f_type as u64) {
+        return Err(Errno::REMOTE);
+    }
     if kind(place)? == FileType::Directory {
         return own_view(place.as_fd(), empty, as_there(place)?);
     }
@@ -165,12 +167,40 @@ fn view(tree: &Tree, place: &OwnedFd, follow_links: bool, empty: BorrowedFd<'_>)
     if rustix::fs::fstat(place)?.st_size as u64 <= MOST_COPIED {
         return Err(Errno::NOTDIR);
     }
-    let (Some(folder), Some(file)) = (tree.source.parent(), tree.source.file_name()) else {
+    let real = fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd())).map_err(errno)?;
+    let (Some(folder), Some(file)) = (real.parent(), real.file_name()) else {
         return Err(Errno::NOTDIR);
     };
-    let folder = open_place(folder, follow_links)?;
+    let folder = open_place(folder, false)?;
+    // A file that is mounted itself is not in its folder: that has what the mount covers.
+    if mount_of(&folder)? != mount_of(place)? {
+        return Err(Errno::XDEV);
+    }
     let whole = own_view(folder.as_fd(), empty, as_there(place)?)?;
     rustix::mount::open_tree(&whole, file, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
+}
+
+/// Whether somebody else than the kernel decides who may read what is on a file system: a server, or a program. A view reads
+/// with the rights of the process that made it, which is not the one that has to be judged.
+fn is_judged_elsewhere(kind: u64) -> bool {
+    const FUSE: u64 = 0x6573_5546;
+    const NFS: u64 = 0x6969;
+    const SMB: [u64; 3] = [0x517b, 0xff53_4d42, 0xfe53_4d42];
+    const V9FS: u64 = 0x0102_1997;
+    const AFS: u64 = 0x5346_414f;
+    let kind = kind & u64::from(u32::MAX);
+    [FUSE, NFS, V9FS, AFS].contains(&kind) || SMB.contains(&kind)
+}
+
+/// The number of the mount that something is on.
+fn mount_of(place: &OwnedFd) -> Result<u64, Errno> {
+    let found = rustix::fs::statx(place, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+    // `STATX_MNT_ID`: older kernels than 5.8 do not tell.
+    if found.stx_mask & StatxFlags::MNT_ID.bits() == 0 { Err(Errno::OPNOTSUPP) } else { Ok(found.stx_mnt_id) }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
 /// What the mount that something is on forbids, so that a view forbids it, too.
@@ -236,4 +266,21 @@ pub(super) fn copy(file: &OwnedFd, target: &Path) -> std::io::Result<Copied> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(target)?.write_all(&content)?;
     fs::set_permissions(target, fs::Permissions::from_mode(mode))?;
     Ok(Copied::Whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_judge_has_no_view() {
+        for kind in [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997] {
+            assert!(is_judged_elsewhere(kind), "{kind:x}");
+        }
+        // As a 32-bit number that is negative arrives.
+        assert!(is_judged_elsewhere(0xffff_ffff_ff53_4d42));
+        for local in [0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e, 0x794c_7630] {
+            assert!(!is_judged_elsewhere(local), "{local:x}");
+        }
+    }
 }

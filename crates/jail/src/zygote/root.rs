@@ -7,6 +7,7 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags};
 use super::{HOME, PROGRAM};
 use crate::launcher::KnownScript;
 use crate::mounts::{attach, file_system};
+use crate::spec::RootSpec;
 use crate::step::{Failed, Step};
 use crate::{devices, root, template};
 
@@ -20,15 +21,24 @@ pub(super) fn known(index: usize) -> PathBuf {
     Path::new(HOME).join(format!("known-{index}.py"))
 }
 
+/// What is in it, and which of its trees have no view.
+fn describe(scripts: &[KnownScript], mounts: Option<root::Mounts>) -> (RootSpec, root::Whole) {
+    let mut spec = template::host(0, 0, template::Additions::default());
+    spec.files.push((program(), PROGRAM.as_bytes().to_vec()));
+    spec.files.extend(scripts.iter().enumerate().map(|(i, script)| (known(i), script.text.to_vec())));
+    let Some(mut mounts) = mounts else { return (spec, root::Whole::all()) };
+    let (below, whole) = mounts.below(&spec);
+    root::nested::add(&mut spec, below);
+    (spec, whole)
+}
+
 /// Builds it in a mount namespace of this process's own and moves into it.
 pub(super) fn enter(scripts: &[KnownScript]) -> Result<(), Failed> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).step("private mounts")?;
-    let mut spec = template::host(0, 0, template::Additions::default());
-    spec.files.push((program(), PROGRAM.as_bytes().to_vec()));
-    spec.files.extend(scripts.iter().enumerate().map(|(i, script)| (known(i), script.text.to_vec())));
     let null = devices::take_null()?;
-    let trees = root::take(&spec, true, root::Empty::Mounted)?;
+    let (spec, whole) = describe(scripts, root::Mounts::new().ok());
+    let trees = root::take(&spec, true, &whole, root::Empty::Mounted)?;
     let base = file_system(
         "tmpfs",
         &[("mode", "0755"), ("size", "4m"), ("nr_inodes", "1024")],
@@ -42,4 +52,19 @@ pub(super) fn enter(scripts: &[KnownScript]) -> Result<(), Failed> {
     attach(&null, Path::new("dev/null")).step("null device")?;
     root::pivot()?;
     root::seal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Tree;
+
+    #[test]
+    fn what_is_mounted_below_its_trees_is_shown_there() {
+        let (spec, whole) = describe(&[], Some(root::Mounts::of(&["/", "/usr/bin"])));
+        let usr = Tree { source: "/usr".into(), target: "/usr".into() };
+        assert!(spec.trees.contains(&usr) && !whole.has(&usr));
+        assert!(spec.trees.contains(&Tree { source: "/usr/bin".into(), target: "/usr/bin".into() }));
+        assert!(describe(&[], None).1.has(&usr));
+    }
 }

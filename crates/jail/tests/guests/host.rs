@@ -105,6 +105,7 @@ impl Host {
             preload: Vec::new(),
             known: Vec::new(),
         };
+        fs::create_dir(dir.path().join("space")).unwrap();
         let unfit = dir.path().join("python");
         fs::copy(PYTHON, &unfit).unwrap();
         std::os::unix::fs::chown(&unfit, Some(1000), None).unwrap();
@@ -113,7 +114,7 @@ impl Host {
                 ids: IdRange { start: 2_013_265_920, blocks: 4000 },
                 cgroup_parent: PathBuf::from("sandstorm"),
                 runtime_dir: dir.path().join("run"),
-                space_dir: "/var/tmp".into(),
+                space_dir: dir.path().join("space"),
                 agent,
                 zygotes: vec![
                     zygote("python", PYTHON.into()),

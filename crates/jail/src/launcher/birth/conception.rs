@@ -21,7 +21,7 @@ use crate::launcher::networks::Namespace;
 use crate::launcher::rooms::Rooms;
 use crate::launcher::watch::{Serial, Token, Watched, Watcher};
 use crate::pid1::{Plan, Trees};
-use crate::root::Empty;
+use crate::root::{Empty, Whole};
 use crate::spec::{JailSpec, Network, Strictness};
 use crate::step::Failed;
 use crate::{devices, packet, root};
@@ -87,11 +87,16 @@ pub(super) fn deliver(
             .map_err(doing("make a socket"))?;
     let (door, their_door) = packet::pair().map_err(doing("make a socket"))?;
     let entrances = leaf.map_or(Ok(&[][..]), Leaf::entrances)?;
-    let spec = &*match &mut workshop.mounts {
-        Some(mounts) => mounts.spread(spec),
-        None => Cow::Borrowed(spec),
+    let (below, whole) = match &mut workshop.mounts {
+        Some(mounts) => mounts.below(&spec.root),
+        None => (Vec::new(), Whole::all()),
     };
-    let trees = trees(workshop, spec)?;
+    let mut spread = Cow::Borrowed(spec);
+    if !below.is_empty() {
+        root::nested::add(&mut spread.to_mut().root, below);
+    }
+    let spec = &*spread;
+    let trees = trees(workshop, spec, whole)?;
     let network = ready_network(workshop, spec);
     let beginning = Beginning {
         sync: their_sync.as_fd(),
@@ -168,18 +173,17 @@ fn ways(
 
 /// Root takes the trees itself. In PID 1 it would be root of another user namespace, to which directories of the server's
 /// user are closed.
-fn trees<'a>(workshop: &mut Workshop, spec: &'a JailSpec) -> Result<Trees<'a>, JailError> {
+fn trees<'a>(workshop: &mut Workshop, spec: &'a JailSpec, whole: Whole) -> Result<Trees<'a>, JailError> {
     let follow_links = workshop.sources.is_none();
     if !workshop.may_mount {
-        return Ok(Trees::ToTake { follow_links });
+        return Ok(Trees::ToTake { follow_links, whole });
     }
-    let prepared = workshop.prepared.view(&spec.root, follow_links);
+    let prepared = workshop.prepared.view(&spec.root, follow_links, &whole);
     let empty = workshop.empty.as_ref().map_or(Empty::Missing, |empty| Empty::At(empty.as_fd()));
     let taken = match prepared {
-        Some(root) => {
-            root::take_later(&spec.root, follow_links, empty).map(|later| Trees::Prepared { root, later })
-        }
-        None => root::take(&spec.root, follow_links, empty).map(|trees| {
+        Some(root) => root::take_later(&spec.root, follow_links, &whole, empty)
+            .map(|later| Trees::Prepared { root, later }),
+        None => root::take(&spec.root, follow_links, &whole, empty).map(|trees| {
             // Where this process may make none, PID 1 shows the host's and says so.
             Trees::Taken { trees, devices: devices::own().ok() }
         }),

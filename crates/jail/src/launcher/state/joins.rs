@@ -135,7 +135,7 @@ impl State {
         let newborns = self.newborns.values().map(|newborn| newborn.pid());
         let surgeons = self.surgeons.values().map(Surgeon::pid);
         let mold = self.workshop.molds.pid();
-        let helpers = self.reclaims.pids().chain(self.disks.pids());
+        let helpers = self.reclaims.pids().chain(self.disks.pids()).chain(self.unmounts.pids());
         let known: std::collections::HashSet<i32> = wards
             .chain(newborns)
             .chain(surgeons)

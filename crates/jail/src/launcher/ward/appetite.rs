@@ -57,12 +57,19 @@ impl Appetite {
         too_much
     }
 
+    /// Looks at the next occasion: the kernel has ended a process, and what is left may have all again.
+    pub(super) fn hurry(&mut self) {
+        if self.narrowed {
+            (self.next, self.pace) = (Instant::now(), SOON);
+        }
+    }
+
     /// What does nothing is looked at less and less often.
     fn plan(&mut self, left: u64, used: u64) {
-        let (soonest, latest) = if self.narrowed { (SOON, SHORTEST) } else { (time_to_take(left), LONGEST) };
+        let soonest = if self.narrowed { SOON } else { time_to_take(left) };
         let calm = if used == self.seen { self.pace.saturating_mul(2) } else { soonest };
         self.seen = used;
-        self.pace = calm.clamp(soonest, latest);
+        self.pace = calm.clamp(soonest, LONGEST);
         let next = Instant::now() + self.pace;
         let late = next.saturating_duration_since(*EPOCH).as_millis() % STEP.as_millis();
         let aligned = next - Duration::from_millis(u64::try_from(late).unwrap_or(0));
@@ -98,5 +105,29 @@ mod tests {
         let idle = wait(1 << 20, 8);
         assert!(Duration::from_millis(500) < idle && idle <= LONGEST, "{idle:?}");
         assert!(wait(1 << 20, 9) <= SHORTEST, "it does something");
+    }
+
+    #[test]
+    fn who_has_too_much_and_does_nothing_is_looked_at_seldom_until_something_was_ended() {
+        let mut appetite = Appetite { next: Instant::now(), pace: SHORTEST, seen: 7, narrowed: true };
+        let mut last = Duration::ZERO;
+        for _ in 0..12 {
+            appetite.plan(0, 7);
+            last = appetite.next.saturating_duration_since(Instant::now());
+        }
+        assert!(Duration::from_millis(500) < last && last <= LONGEST, "{last:?}");
+        appetite.hurry();
+        assert!(appetite.next_look() <= Instant::now());
+        appetite.plan(0, 7);
+        assert!(appetite.next.saturating_duration_since(Instant::now()) <= SOON * 2);
+        for _ in 0..12 {
+            appetite.plan(0, 7);
+        }
+        appetite.plan(0, 6);
+        assert!(appetite.next.saturating_duration_since(Instant::now()) <= SOON, "it does something");
+        appetite.narrowed = false;
+        let next = appetite.next_look();
+        appetite.hurry();
+        assert_eq!(appetite.next_look(), next, "nothing is held from it");
     }
 }
