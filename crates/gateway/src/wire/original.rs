@@ -79,13 +79,13 @@ pub(crate) struct OriginalSpec {
     #[schema(minimum = 1000, maximum = 3600000)]
     timeout: Option<f64>,
     #[serde(deserialize_with = "or_default")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Option<Vec<String>>)]
     requirements: Vec<Requirement>,
     #[serde(deserialize_with = "or_default")]
-    #[schema(value_type = BTreeMap<String, String>)]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     environment: EnvMap,
     #[serde(deserialize_with = "or_default")]
-    #[schema(value_type = BTreeMap<String, String>)]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     files: BTreeMap<GuestPath, String>,
     /// Results come at once in any case.
     #[serde(deserialize_with = "or_default")]
@@ -96,6 +96,7 @@ pub(crate) struct OriginalSpec {
     #[schema(value_type = Option<IsolationLevel>)]
     isolation_level: Option<IsolationLevel>,
     #[serde(alias = "network_access", deserialize_with = "or_default")]
+    #[schema(value_type = Option<bool>)]
     network_access: bool,
     #[schema(ignore)]
     gpu: Option<Value>,
@@ -183,8 +184,10 @@ pub(crate) struct OriginalConstraints {
     max_latency: Option<f64>,
     /// A wish.
     #[serde(alias = "preferred_providers", deserialize_with = "or_default")]
+    #[schema(value_type = Option<Vec<String>>)]
     preferred_providers: Vec<String>,
     #[serde(alias = "exclude_providers", deserialize_with = "or_default")]
+    #[schema(value_type = Option<Vec<String>>)]
     exclude_providers: Vec<String>,
     /// A wish.
     #[serde(alias = "preferred_region")]
