@@ -39,7 +39,8 @@ the first answer again, with `Idempotency-Replayed: true`; another body is a con
 after a timeout and after the server was killed: what began is not begun again. A request that is sent again waits for
 what is under way, and hears a problem where it was lost with the server. A run, or a program in the foreground, still
 ends with its client, and the answer is then that of the killed program; what is made to stay is made to its end. Where
-nothing began, as when a quota is used up, the key is free.
+nothing began, as when a quota is used up, the key is free. An answer of more than 2 MiB is not kept: a repeated request
+gets what is on record, which is the first 256 KiB of each stream and 1 MiB of results.
 
 ## Ports
 
