@@ -27,6 +27,9 @@ const INTERRUPT_GRACE_MS = 25;
 const MAX_UNSENT = 64 << 20;
 const MAX_LINE = 24 << 10;
 const MORE = 0x80000000;
+// What `typescript.js` before this text defines, where the cells are TypeScript.
+const LANGUAGE = typeof typescript === 'object' ? typescript.name : 'javascript';
+const translate = typeof typescript === 'object' ? typescript.translate : (code) => code;
 const NO_ID_CHECKS = '--no-force-async-hooks-checks';
 
 // Indices of the memory that the threads share: bytes that the controller has not written yet, a number that the sentinel
@@ -485,7 +488,15 @@ function startRuntime(readFd, writeFd) {
       Atomics.wait(shared, ARMED, armed, 1000);
     }
     port.postMessage({ kind: 'begun', serial });
-    const { text, isExpression } = rewriteOrLeave(code);
+    let source = code;
+    try {
+      source = translate(code);
+    } catch (error) {
+      send({ type: 'error', id, ...safely(() => describe(error)), ...error.told });
+      port.postMessage({ kind: 'finished', serial, status: 'error' });
+      return;
+    }
+    const { text, isExpression } = rewriteOrLeave(source);
     const url = silent ? `cell-silent-${serial}.js` : `cell-${count}.js`;
     evaluator.run(text, url, async (details, outcome) => {
       let status = 'ok';
@@ -495,7 +506,7 @@ function startRuntime(readFd, writeFd) {
         const value = await outcome;
         if (value !== undefined && isExpression && !silent) send({ type: 'result', id, data: await richData(value), metadata: {} });
       } catch (error) {
-        send({ type: 'error', id, ...safely(() => describe(error, details, code)) });
+        send({ type: 'error', id, ...safely(() => describe(error, details, source)) });
         status = 'error';
       }
       port.postMessage({ kind: 'finished', serial, status });
@@ -655,7 +666,8 @@ function prepareGlobals(display, exitCell) {
   const file = path.join(process.cwd(), 'cell.js');
   const module = new Module(file);
   module.filename = file;
-  module._compile('exports.load = (specifier, options) => import(specifier, options);', file);
+  // Packages may be named with where they come from, as Deno names them.
+  module._compile("exports.load = (specifier, options) => import(String(specifier).replace(/^npm:/, ''), options);", file);
   own(IMPORT_FUNCTION, module.exports.load);
   module.exports = {};
   own('require', Module.createRequire(file));
@@ -774,7 +786,7 @@ function startController({ readFd, writeFd, runtime, signals, shared }) {
   });
   runtime.on('message', (message) => {
     if (message.kind === 'started') {
-      send(encode({ type: 'ready', protocol: PROTOCOL, language: 'javascript', version: process.versions.node }));
+      send(encode({ type: 'ready', protocol: PROTOCOL, language: LANGUAGE, version: process.versions.node }));
     } else if (message.kind === 'frame') {
       send(Buffer.from(message.body.buffer, message.body.byteOffset, message.body.byteLength), message.body.length);
     } else if (!running || message.serial !== running.serial) {
@@ -837,7 +849,7 @@ function startSentinel({ controller, shared }) {
 function startRelay(nonce) {
   const { spawn } = require('node:child_process');
   const environment = { ...process.env, SANDSTORM_KERNEL_FD: '3' };
-  const kernel = spawn(process.execPath, [NO_ID_CHECKS, ...process.execArgv, __filename], {
+  const kernel = spawn(process.execPath, [NO_ID_CHECKS, ...process.execArgv, __filename, ...process.argv.slice(2)], {
     env: environment,
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
     detached: true,

@@ -101,6 +101,10 @@ class Socket(JavaScriptTest, DescriptorContract):
         self.assertEqual(self.kernel.run("throw Object.create(null)").status, "error")
         self.assertEqual(self.kernel.run("throw new Proxy({}, { get() { throw 1 } })").status, "error")
 
+    def test_packages_may_be_named_with_where_they_come_from(self):
+        self.assertEqual(self.value("import { sep } from 'npm:path'\nsep"), "'/'")
+        self.assertEqual(self.value("(await import('npm:path')).sep"), "'/'")
+
     def test_exports_are_declarations(self):
         cases = (
             ("export const ex = 1\nexport let ey = 2, ez; export function ef() { return 3 }\n[ex, ey, ez, ef()]", "[ 1, 2, undefined, 3 ]"),
