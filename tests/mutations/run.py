@@ -161,12 +161,13 @@ def judge(programs, mutation):
     code, said = program.run([mutation.test])
     if code is None:
         raise Wrong("hangs", "")
-    ran = sum(int(passed) + int(failed) for passed, failed in re.findall(r"(\d+) passed; (\d+) failed", said))
+    # Suites without a harness say it in their own way, or end with the panic of the case that failed.
+    ran = sum(int(passed) + int(failed) for passed, failed in re.findall(r"(\d+) passed[;,] (\d+) failed", said))
     if code == 0:
         raise Wrong(*(("green", "") if ran else ("no test ran", "")))
-    if not ran:
-        raise Wrong("does not start", said[-500:])
     panic = re.search(r"panicked at ([^\n]*)\n([^\n]*)", said)
+    if not ran and not panic:
+        raise Wrong("does not start", said[-500:])
     failed = re.search(r"^test (\S+) \.\.\. FAILED", said, re.M)
     words = panic[2] if panic else (failed[1] if failed else said.strip().splitlines()[-1])
     return " ".join(words.split())[:160]

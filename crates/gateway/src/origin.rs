@@ -161,6 +161,11 @@ mod tests {
         ] {
             assert_eq!(status(&dev, "/v1/me", headers), wanted, "{headers:?}");
         }
+        // Where no name is allowed beside them, they are the only ones all the same.
+        let bare = settings(true, &[], &[]);
+        for (host, wanted) in [("127.0.0.1:7300", 200), ("localhost", 200), ("attacker.test:7300", 421)] {
+            assert_eq!(status(&bare, "/v1/me", &[("host", host)]), wanted, "{host}");
+        }
     }
 
     #[test]

@@ -445,10 +445,15 @@ fn scores(host: &mut Host) {
     let agents: i32 = agents.trim().parse().unwrap();
     assert!(agents > 0, "it hides behind the host's processes");
     let code = format!(
-        "def score(to):\n\
+        "import os\n\
+         def score(to):\n\
          \x20   try:\n\
          \x20       with open('/proc/self/oom_score_adj', 'w') as file: file.write(str(to))\n\
-         \x20   except OSError as error: return error.strerror\n\
+         \x20   except OSError as error: first = error.strerror\n\
+         \x20   else: return None\n\
+         \x20   try: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), str(to).encode())\n\
+         \x20   except OSError as error: return first if first == error.strerror else (first, error.strerror)\n\
+         \x20   return 'written without truncation'\n\
          print(score(0), score({agents} - 1), score({agents}), open('/proc/self/oom_score_adj').read().strip())\n"
     );
     // Landlock lets no payload write to any score. Without it, whoever has the privilege to lower a score has set the lowest
