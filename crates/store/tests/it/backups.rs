@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use sandstorm_store::testing::{anchored, meddle};
 use sandstorm_store::{AuditReport, Store, StoreConfig, StoreError, Tampering};
@@ -82,17 +83,28 @@ async fn an_anchor_that_was_copied_before_the_database_fits_it(case: Case) {
 async fn twenty_backups_under_constant_writes_all_verify() {
     let case = Case::sqlite().await;
     fill(&case.store, 15).await;
-    let over = AtomicBool::new(false);
+    // Each backup reads all that was written, so a slow machine that wrote on and on meanwhile would never come to the end.
+    let (written, most, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     let writing = async {
         while !over.load(Ordering::Relaxed) {
+            if written.load(Ordering::Relaxed) >= most.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            }
             let record = || async { case.store.record_audit(&audit("act")).await.unwrap() };
             tokio::join!(record(), record(), record());
+            written.fetch_add(3, Ordering::Relaxed);
         }
     };
     let copying = async {
         let mut ends = Vec::new();
         for number in 0..20 {
             let to = names(&case, number);
+            let before = written.load(Ordering::Relaxed);
+            most.store(before + 300, Ordering::Relaxed);
+            while written.load(Ordering::Relaxed) == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             let report = case.store.backup(&to[0], &to[1]).await.unwrap();
             assert_eq!((report.tampering, report.unanchored), (vec![], 0), "backup {number}");
             ends.push(report.last);

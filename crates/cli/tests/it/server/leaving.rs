@@ -56,7 +56,10 @@ fn leave(rounds: usize) {
     assert_eq!(settled(&server, &scene), lived, "sandboxes of the one who left");
     let mut now = before;
     eventually("the server has what it had", || {
-        now = Weight::of(&server);
+        let weighed = Weight::of(&server);
+        if std::mem::replace(&mut now, weighed) != weighed {
+            println!("{before:?} became {now:?}");
+        }
         now.descriptors <= before.descriptors + 16 && now.threads <= before.threads + 8
     });
     for address in ["/readyz", "/healthz"] {
@@ -117,7 +120,7 @@ fn every_seat_is_free(scene: &Scene) {
 }
 
 /// What a server's process holds, but for the groups of sandboxes: of those that wait in its pool there are more or fewer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Weight {
     descriptors: usize,
     threads: usize,

@@ -1,7 +1,7 @@
 //! What happens to a sandbox by itself: its lifetime, its idle time, what is told of it, what is kept.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -143,16 +143,23 @@ fn backups_of_a_running_server_verify_and_can_be_served() {
         run(Who::Root, &["backup", file.to_str().unwrap(), "--state-dir", state.to_str().unwrap()])
     };
     let copy = |number: usize| server.place.path().join(format!("backup-{number}.db"));
-    let over = AtomicBool::new(false);
+    let (over, runs) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     server.post("/v1/runs", &echo("more")).expect(200);
+                    runs.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        let made: Vec<_> = (0..20).map(|number| backup(&copy(number))).collect();
+        // Between two of them at least one run ends.
+        let made: Vec<_> = (0..20)
+            .map(|number| {
+                eventually("a run ends", || runs.load(Ordering::Relaxed) > number);
+                backup(&copy(number))
+            })
+            .collect();
         over.store(true, Ordering::Relaxed);
         for made in made {
             assert!(made.status.success(), "{}", stderr(&made));
