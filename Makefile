@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-all test-k8s bench lint audit fmt
+.PHONY: help run test test-all test-k8s bench release changelog lint audit fmt
 
 # rustup's folder is not on the PATH of every non-interactive shell. It goes first,
 # because a sandboxed language needs the distribution's own, older rustc in /usr/bin.
@@ -46,6 +46,7 @@ test: ## What CI calls: lint, then every test that fits in a few minutes
 	scripts/fuzz-api.sh
 	tests/mcp/run.sh
 	tests/e2b/run.sh
+	tests/packages/run.sh
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	@echo "make test: passed in $$(( $$(date +%s) - $(STARTED) )) s"
@@ -60,6 +61,8 @@ test-all: ## The same plus the full matrix, soak and long fault runs
 	scripts/fuzz-api.sh 100
 	tests/mcp/run.sh
 	tests/e2b/run.sh
+	tests/packages/run.sh
+	tests/packages/run.sh static
 	cd crates/language/kernels && /usr/bin/python3 -m unittest --failfast
 	cd crates/jail/tests/zygote && /usr/bin/python3 -m unittest discover --failfast
 	scripts/sanitize.sh
@@ -76,6 +79,14 @@ bench: ## Measure the promised numbers beside what a user would otherwise pick
 	scripts/setup.sh bench
 	$(CARGO) build --release --locked --bin sandstorm
 	bench/run.sh
+
+release: ## Build and pack what is released, into dist/
+	scripts/setup.sh run
+	scripts/release.sh build
+
+# With VERSION=1.2.3 the fragments of changelog.d are published under it and deleted.
+changelog: ## Write the fragments of changelog.d into CHANGELOG.md
+	$(XTASK) changelog $(if $(VERSION),$(VERSION) $(shell date -u +%F))
 
 lint: ## Format, clippy, repository rules, licences and sources of dependencies
 	$(CARGO) fmt --all --check

@@ -64,6 +64,7 @@ TEST_PACKAGES=(
   busybox-static
   cpio=/usr/bin/cpio
   e2fsprogs=/usr/sbin/mke2fs
+  mmdebstrap=/usr/bin/mmdebstrap
   python3-numpy
   python3-pandas
   python3-matplotlib

@@ -41,6 +41,26 @@ async def case_life():
     await araises(SandboxNotRunningException, sandbox.commands.run("true"))
 
 
+async def case_a_sandbox_that_ends_takes_its_commands_along():
+    async with fresh() as sandbox:
+        command = await sandbox.commands.run("sleep 60", background=True)
+        await sandbox.set_timeout(0)
+        error = await araises(SandboxNotRunningException, command.wait())
+        assert "killed or reached its end of life" in str(error), error
+        assert not await sandbox.is_running()
+
+
+async def case_a_pause_without_memory():
+    async with fresh() as sandbox:
+        await sandbox.files.write("kept.txt", "kept")
+        command = await sandbox.commands.run("sleep 600", background=True)
+        assert await sandbox.pause(keep_memory=False) is True
+        await araises(SandboxNotRunningException, command.wait())
+        assert await sandbox.pause(keep_memory=False) is False
+        again = await sandbox.connect()
+        assert await again.files.read("kept.txt") == "kept" and await again.commands.list() == []
+
+
 async def case_snapshots():
     async with fresh() as sandbox:
         await sandbox.files.write("kept", "then")

@@ -102,8 +102,16 @@ def case_images():
             print("saved")
         """)
         assert saved.logs.stdout == ["saved\n"] and sandbox.files.exists("/home/user/image.png"), saved
+        # What is saved under a name is shown, as E2B does it.
+        assert [result.png[:5] for result in saved.results] == ["iVBOR"], saved
         assert sandbox.run_code("image").results[0].png.startswith("iVBOR")
         assert sandbox.run_code("image.show()").results[0].png.startswith("iVBOR")
+        assert sandbox.run_code("display(image)").results[0].png.startswith("iVBOR")
+        figure = sandbox.run_code(
+            "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('figure.png')\nplt.close()"
+        )
+        if figure.error is None:
+            assert figure.results[0].png.startswith("iVBOR") and sandbox.files.exists("/home/user/figure.png")
 
 
 def case_errors():
@@ -125,7 +133,8 @@ def case_contexts():
         assert sandbox.run_code("import os; os.getcwd()", context=context).text == "/tmp"
         assert sandbox.run_code("where").error.name == "NameError"
         listed = {one.id for one in sandbox.list_code_contexts()}
-        assert context.id in listed and len(listed) == 2
+        # That one, and those of Python and JavaScript from the start.
+        assert context.id in listed and len(listed) == 3, listed
         sandbox.restart_code_context(context)
         assert sandbox.run_code("where", context=context).error.name == "NameError"
         sandbox.remove_code_context(context)
@@ -209,7 +218,8 @@ def case_charts():
         bars = chart(sandbox, "plt.bar(['a', 'b'], [3, 5], label='bars'); plt.show()")
         assert [(bar.label, bar.value) for bar in bars.elements] == [("a", 3), ("b", 5)]
         pie = chart(sandbox, "plt.pie([1, 3], labels=['x', 'y']); plt.show()")
-        assert [(part.label, round(part.angle)) for part in pie.elements] == [("x", 90), ("y", 270)]
+        assert [(part.label, part.angle, part.radius) for part in pie.elements] == [("x", 90, 1), ("y", 270, 1)]
+        assert all(isinstance(number, float) for number in (*line.x_ticks, *line.elements[0].points[0]))
         box = chart(sandbox, "plt.boxplot([[1, 2, 3, 4, 5, 40]], labels=['one']); plt.show()")
         assert (box.type.value, box.elements[0].median, box.elements[0].outliers) == ("box_and_whisker", 3.5, [40])
         both = chart(
@@ -218,6 +228,109 @@ def case_charts():
             "figure.suptitle('Both'); plt.show()",
         )
         assert (both.type.value, [one.type.value for one in both.elements]) == ("superchart", ["line", "bar"])
+
+
+def case_living_languages():
+    with fresh(envs={"WHOLE": "sandbox"}) as sandbox:
+        # Each has a context from its first cell on, in which the next one finds what it left.
+        for language, first, second, shown in (
+            ("javascript", "const kept = 20", "kept + 1", "21"),
+            ("typescript", "const kept: number = 20", "kept + 1", "21"),
+            ("ts", "interface Named { name: string }", "const one: Named = { name: 'x' }; one.name", "x"),
+            ("r", "kept <- 20", "kept + 1", "[1] 21"),
+            ("java", "int kept = 20;", "kept + 1", "21"),
+        ):
+            assert sandbox.run_code(first, language=language).error is None, language
+            executed = sandbox.run_code(second, language=language)
+            assert executed.text == shown, (language, executed)
+            assert executed.results[0].is_main_result
+        sandbox.run_code("kept=20; cd /tmp; f() { echo $((kept + 1)); }", language="bash")
+        printed = sandbox.run_code("f; pwd", language="bash")
+        assert "".join(printed.logs.stdout) == "21\n/tmp\n", printed
+
+
+def case_languages_where_they_run():
+    with fresh() as sandbox:
+        for language, code, shown in (
+            ("js", "process.cwd()", "/home/user"),
+            ("ts", "process.cwd()", "/home/user"),
+            ("r", "getwd()", '[1] "/home/user"'),
+            ("java", 'System.getProperty("user.dir")', "/home/user"),
+        ):
+            assert sandbox.run_code(code, language=language).text == shown, language
+        for language in ("javascript", "typescript", "r", "java", "bash"):
+            context = sandbox.create_code_context(language=language, cwd="/tmp")
+            assert (context.language, context.cwd) == (language, "/tmp")
+        assert "".join(sandbox.run_code("pwd", context=context).logs.stdout) == "/tmp\n"
+        listed = sandbox.list_code_contexts()
+        assert [one.language for one in listed[:2]] == ["python", "javascript"], listed
+        assert listed[-1].id == context.id
+        sandbox.restart_code_context(context)
+        assert sandbox.run_code("echo ${kept-none}", context=context).logs.stdout == ["none\n"]
+
+
+def case_variables_of_languages():
+    with fresh(envs={"WHOLE": "sandbox"}) as sandbox:
+        tricky = "it's \"one\"\n$x `y` \\ é"
+        for language, code in (
+            ("r", 'cat(Sys.getenv("WHOLE"), Sys.getenv("ONE", "none"))'),
+            ("java", 'System.out.print(System.getProperty("WHOLE") + " " + System.getProperty("ONE", "none"))'),
+            ("typescript", "process.stdout.write(`${process.env.WHOLE} ${process.env.ONE ?? 'none'}`)"),
+            ("bash", 'printf %s "$WHOLE ${ONE-none}"'),
+        ):
+            printed = lambda **kwargs: "".join(sandbox.run_code(code, language=language, **kwargs).logs.stdout)
+            assert printed(envs={"ONE": tricky}) == f"sandbox {tricky}", language
+            assert printed() == "sandbox none", language
+            assert printed(envs={"WHOLE": "other"}) == "other none", language
+            assert printed() == "sandbox none", language
+
+
+def case_errors_of_languages():
+    with fresh() as sandbox:
+        for language, code, name, value in (
+            ("typescript", "throw new TypeError('bad')", "TypeError", "bad"),
+            ("r", "stop('bad')", "simpleError", "bad"),
+            ("java", 'throw new IllegalStateException("bad");', "java.lang.IllegalStateException", "bad"),
+            ("bash", "set -e\nkept=1\nfalse\necho not reached", "ExitError", "exit status 1"),
+        ):
+            execution = sandbox.run_code(code, language=language)
+            assert (execution.error.name, execution.error.value) == (name, value), (language, execution.error)
+            assert not execution.logs.stdout, execution
+        assert sandbox.run_code("set +e; echo $kept", language="bash").logs.stdout == ["1\n"]
+
+
+def case_interrupted_languages():
+    with fresh() as sandbox:
+        for language, keep, forever, use in (
+            ("bash", "kept=7", "while :; do :; done", "echo $kept"),
+            ("bash", "kept=7", "sleep 60", "echo $kept"),
+            ("r", "kept <- 7", "while (TRUE) {}", "cat(kept, '\n', sep = '')"),
+            ("java", "int kept = 7;", "while (true) {}", "System.out.println(kept);"),
+            ("typescript", "const kept: number = 7", "while (true) {}", "console.log(kept)"),
+        ):
+            sandbox.run_code(keep, language=language)
+            raises(TimeoutException, sandbox.run_code, forever, language=language, timeout=2)
+            assert sandbox.run_code(use, language=language).logs.stdout == ["7\n"], language
+
+
+def case_whole_lines():
+    with fresh() as sandbox:
+        for language, code in (
+            ("r", "cat('one', 'line\\n')"),
+            ("bash", "printf 'one '; printf 'line\\n'"),
+            ("java", 'System.out.print("one "); System.out.println("line");'),
+            ("js", "process.stdout.write('one '); process.stdout.write('line\\n')"),
+        ):
+            assert sandbox.run_code(code, language=language).logs.stdout == ["one line\n"], language
+        # Half a line is seen before its end all the same.
+        code = "import sys, time\nprint('name: ', end='', flush=True)\ntime.sleep(2)\nprint('x')"
+        assert sandbox.run_code(code).logs.stdout == ["name: ", "x\n"]
+
+
+def case_pictures_of_r():
+    with fresh() as sandbox:
+        shown = sandbox.run_code("plot(1:3)", language="r")
+        assert shown.results[0].png.startswith("iVBOR"), shown
 
 
 def case_languages():
@@ -262,6 +375,17 @@ def case_after_a_pause():
         sandbox.pause()
         again = Sandbox.connect(sandbox.sandbox_id)
         assert again.run_code("x").text == "5"
+
+
+def case_after_a_pause_without_memory():
+    with fresh() as sandbox:
+        sandbox.run_code("x = 5")
+        own = sandbox.create_code_context()
+        sandbox.pause(mode="filesystem")
+        again = Sandbox.connect(sandbox.sandbox_id)
+        # Interpreters are new ones, and those that had a name are gone.
+        assert again.run_code("x").error.name == "NameError"
+        raises(NotFoundException, again.run_code, "1", context=own)
 
 
 def case_async():

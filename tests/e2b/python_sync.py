@@ -22,7 +22,6 @@ from e2b import (
     SandboxNotFoundException,
     SandboxQuery,
     SandboxState,
-    TemplateException,
     TimeoutException,
 )
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
@@ -171,8 +170,32 @@ def case_files():
         raises(InvalidArgumentException, files.read, "deep")
         raises(InvalidArgumentException, files.make_dir, "packed.txt")
         raises(AuthenticationException, files.read, "packed.txt", user="nobody")
-        # Not kept here, and said so by the version that is told.
-        raises(TemplateException, files.write, "m.txt", "x", metadata={"a": "b"})
+
+
+def case_file_metadata():
+    with fresh() as sandbox:
+        files, kept = sandbox.files, {"author": "Ada L.", "purpose": "upload"}
+        assert files.write("d/m.txt", "x", metadata=kept).metadata == kept
+        assert files.get_info("d/m.txt").metadata == kept
+        assert [entry.metadata for entry in files.list("d")] == [kept]
+        assert files.rename("d/m.txt", "d/n.txt").metadata == kept
+        with open(__file__, "rb") as this:
+            assert files.write("stream.py", this, metadata={"Key": "v"}).metadata == {"key": "v"}
+        assert files.get_info("stream.py").metadata == {"key": "v"}
+        both = files.write_files([{"path": "1", "data": "1"}, {"path": "2", "data": "2"}], metadata=kept)
+        assert [info.metadata for info in both] == [files.get_info(name).metadata for name in ("1", "2")] == [kept, kept]
+        assert files.write("1", "again").metadata is None and files.get_info("1").metadata is None
+        # Programs keep it in the same place, and find it there.
+        run = sandbox.commands.run
+        run("python3 -c \"import os; os.setxattr('1', 'user.e2b.by', b'a program')\"")
+        assert files.get_info("1").metadata == {"by": "a program"}
+        assert run("python3 -c \"import os; print(os.getxattr('2', 'user.e2b.author').decode())\"").stdout == "Ada L.\n"
+        # What a program keeps there without end is not told without end.
+        run("python3 -c \"import os; os.setxattr('1', 'user.e2b.large', b'x' * 8000)\" || true")
+        assert files.get_info("1").metadata == {"by": "a program"}
+        for bad in ({"bad key": "v"}, {"": "v"}, {"k": "a\nb"}, {"k": "x" * 5000}):
+            raises(InvalidArgumentException, files.write, "bad.txt", "x", metadata=bad)
+        assert not files.exists("bad.txt")
 
 
 def case_watch():
@@ -200,6 +223,94 @@ def case_watch():
         raises(SandboxException, handle.get_new_events)
         raises(FileNotFoundException, sandbox.files.watch_dir, "none")
         raises(InvalidArgumentException, sandbox.files.watch_dir, "/etc/passwd")
+
+
+def case_watched_writes():
+    """Exactly what the caller did is told, at once, and nothing of how files are written here."""
+    kinds = FilesystemEventType
+    with fresh() as sandbox:
+        files = sandbox.files
+        files.make_dir("w")
+        handle = files.watch_dir("w", recursive=True, include_entry=True, allow_network_mounts=True)
+
+        def seen():
+            return [(event.name, event.type) for event in handle.get_new_events()]
+
+        files.write("w/a", "12345")
+        events = handle.get_new_events()
+        assert [(event.name, event.type) for event in events] == [
+            ("a", kinds.CREATE),
+            ("a", kinds.CHMOD),
+            ("a", kinds.WRITE),
+        ], events
+        assert all((event.entry.path, event.entry.size) == ("/home/user/w/a", 5) for event in events), events
+        files.write("w/a", "again")
+        assert seen() == [("a", kinds.WRITE)]
+        sandbox.commands.run("chmod 600 w/a")
+        assert seen() == [("a", kinds.CHMOD)]
+        files.rename("w/a", "w/b")
+        assert seen() == [("a", kinds.RENAME), ("b", kinds.CREATE)]
+        files.make_dir("w/new")
+        files.write("w/new/c", "x")
+        told = []
+        until(lambda: told.extend(seen()) or ("new/c", kinds.WRITE) in told)
+        assert ("new", kinds.CREATE) in told and not [name for name, _ in told if "sandstorm" in name], told
+        files.remove("w/new")
+        until(lambda: told.extend(seen()) or ("new", kinds.REMOVE) in told)
+        assert not [name for name, _ in told if name[0] in ".#"], told
+        handle.stop()
+
+
+def case_root():
+    with fresh() as sandbox:
+        files, run = sandbox.files, sandbox.commands.run
+        assert run("id -u; whoami; pwd; echo $HOME", user="root").stdout == "0\nroot\n/root\n/root\n"
+        for folder in ("/", "/home/user", "/tmp", "/workspace", "/usr/bin", "/root"):
+            assert run("pwd", user="root", cwd=folder).stdout == f"{folder}\n"
+        info = files.write("notes/a.txt", "root's", user="root")
+        assert info.path == "/root/notes/a.txt"
+        entry = files.get_info("~/notes/a.txt", user="root")
+        assert (entry.owner, entry.group, entry.size) == ("root", "root", 6)
+        assert files.read("/root/notes/a.txt", user="root") == "root's"
+        assert run("cat notes/a.txt; echo more > notes/b.txt", user="root").stdout == "root's"
+        assert [entry.name for entry in files.list("/root/notes", user="root")] == ["a.txt", "b.txt"]
+        assert files.rename("notes/a.txt", "c.txt", user="root").path == "/root/c.txt"
+        files.remove("/root/notes", user="root")
+        assert files.make_dir("/root/made", user="root") is True
+        # It is root's alone.
+        raises(SandboxException, files.write, "/root/x", "x")
+        raises(SandboxException, files.read, "/root/c.txt")
+        assert raises(CommandExitException, run, "ls /root").exit_code == 2
+        # In places that everybody writes, root's files are root's; in the user's, where root has no rights, the user's.
+        files.write("/tmp/of-root", "x", user="root")
+        assert files.get_info("/tmp/of-root").owner == "root"
+        files.write("/tmp/of-user", "x")
+        files.write("/tmp/of-user", "again", user="root")
+        files.write("/home/user/deep/er/a", "x", user="root")
+        assert (files.get_info("deep/er/a").owner, files.read("deep/er/a")) == ("user", "x")
+        files.write("/workspace/a", "x", user="root")
+        run("echo user > deep/er/a; mkdir -m 700 closed; echo secret > closed/a")
+        assert files.read("/home/user/closed/a", user="root") == "secret\n"
+        assert [entry.name for entry in files.list("/home/user/closed", user="root")] == ["a"]
+        files.remove("/home/user/closed", user="root")
+        watcher = files.watch_dir("/root", user="root")
+        files.write("/root/seen", "x", user="root")
+        assert [event.name for event in watcher.get_new_events()] == ["seen"] * 3
+        raises(SandboxException, files.write, "/usr/bin/x", "x", user="root")
+        raises(SandboxException, files.write, "/etc/x", "x", user="root")
+
+
+def case_sudo_and_python():
+    with fresh() as sandbox:
+        run = sandbox.commands.run
+        assert run("python -c 'print(6 * 7)'").stdout == "42\n"
+        assert run("sudo -n -E -u root VALUE=1 sh -c 'echo $VALUE'").stdout == "1\n"
+        assert run("sudo -i 'echo shell'; sudo -v && sudo -n true && echo fine").stdout == "shell\nfine\n"
+        assert raises(CommandExitException, run, "sudo sh -c 'exit 3'").exit_code == 3
+        # It gives nothing that the caller has not.
+        assert raises(CommandExitException, run, "sudo touch /usr/bin/x").exit_code == 1
+        assert run("sudo -u root id -u; sudo grep CapEff /proc/self/status").stdout == "1000\nCapEff:\t0000000000000000\n"
+        assert run("sudo id -u", user="root").stdout == "0\n"
 
 
 def fetch(url, data=None, headers=None):
@@ -240,6 +351,8 @@ def case_metadata_and_listing():
         while pager.has_next:
             seen.extend(info.sandbox_id for info in pager.next_items())
         assert seen == [two.sandbox_id, one.sandbox_id]
+        since = SandboxQuery(metadata={"mark": mark}, started_after=two.get_info().started_at)
+        assert two.sandbox_id in [info.sandbox_id for info in Sandbox.list(query=since).next_items()]
         oldest = Sandbox.list(query=query, order="asc").next_items()
         assert [info.sandbox_id for info in oldest] == seen[::-1]
         found = Sandbox.list(query=SandboxQuery(metadata={"mark": mark, "odd": "a=b&c d"})).next_items()
@@ -306,12 +419,13 @@ def case_metrics():
 
 def case_fork():
     with fresh() as sandbox:
-        sandbox.files.write("kept.txt", "kept")
+        sandbox.files.write("kept.txt", "kept", metadata={"k": "v"})
         forks = sandbox.fork(timeout=60, count=2)
         try:
             assert all(isinstance(fork, Sandbox) for fork in forks), forks
             assert len({fork.sandbox_id for fork in forks} | {sandbox.sandbox_id}) == 3
             assert [fork.files.read("kept.txt") for fork in forks] == ["kept", "kept"]
+            assert [fork.files.get_info("kept.txt").metadata for fork in forks] == [{"k": "v"}] * 2
         finally:
             for fork in forks:
                 fork.kill()
@@ -319,7 +433,7 @@ def case_fork():
 
 def case_snapshots():
     with fresh() as sandbox:
-        sandbox.files.write("kept.txt", "then")
+        sandbox.files.write("kept.txt", "then", metadata={"k": "v"})
         sandbox.files.write("/workspace/deep/er/data.bin", b"\x00" * 2_000_000)
         sandbox.commands.run("chmod 750 kept.txt && ln -s kept.txt link && mkfifo pipe")
         handle = sandbox.commands.run("read line; echo got $line", background=True, stdin=True)
@@ -334,7 +448,7 @@ def case_snapshots():
             try:
                 assert one.get_info().template_id == snapshot.snapshot_id
                 one.files.write("kept.txt", "one")
-                assert two.files.read("kept.txt") == "then"
+                assert two.files.read("kept.txt") == "then" and two.files.get_info("kept.txt").metadata == {"k": "v"}
                 assert not two.files.exists("later.txt")
                 seen = two.commands.run("stat -c '%a %F' kept.txt; readlink link; stat -c %F pipe; wc -c </workspace/deep/er/data.bin")
                 assert seen.stdout.split("\n")[:4] == ["750 regular file", "kept.txt", "fifo", "2000000"], seen.stdout

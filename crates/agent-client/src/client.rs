@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -25,6 +26,9 @@ use crate::outlets::Outlets;
 use crate::program::Named;
 use crate::socket::Socket;
 use crate::{AgentError, TaskEvent, TaskHandle, TaskInput};
+
+/// How long programs that were killed may take before they are killed once more.
+const END_AGAIN: Duration = Duration::from_millis(500);
 
 /// Speaks with one agent.
 #[derive(Debug, Clone)]
@@ -100,6 +104,28 @@ impl AgentClient {
         let _ = state.wait_for(|state| matches!(state, LinkState::Lost(_))).await;
     }
 
+    /// Ends every process in the sandbox but the agent, and waits until all tasks are told to have ended. Again and again,
+    /// since something may just have been about to begin; what does not end within `patience` is an error. `false`: the agent
+    /// is of an older server, and does not know how.
+    pub async fn end_all(&self, patience: Duration) -> Result<bool, AgentError> {
+        let all_ended = async {
+            loop {
+                if !self.link.end_all()? {
+                    return Ok(false);
+                }
+                if tokio::time::timeout(END_AGAIN, self.link.is_idle()).await.is_ok() {
+                    return Ok(true);
+                }
+            }
+        };
+        tokio::select! {
+            ended = tokio::time::timeout(patience, all_ended) => {
+                ended.unwrap_or(Err(AgentError::Unending))
+            }
+            () = self.lost() => Err(AgentError::Gone),
+        }
+    }
+
     /// The tasks that an earlier host left, once the agent is ready.
     pub fn take_held(&self) -> Vec<(Held, TaskHandle)> {
         let held = self.link.take_held();
@@ -112,6 +138,11 @@ impl AgentClient {
     /// Whether nothing was ever started in the sandbox.
     pub fn is_untouched(&self) -> bool {
         self.next.load(Ordering::Relaxed) == 1
+    }
+
+    /// The version of the protocol that the agent speaks, once it is there.
+    pub(crate) async fn version(&self) -> Result<u16, AgentError> {
+        self.link.version().await
     }
 
     /// Waits for this sandbox's turn for one more upload, which lasts until it is dropped.

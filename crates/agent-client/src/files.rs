@@ -8,36 +8,56 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_agent::frame::{self, Decoder};
 use sandstorm_agent::protocol::{
-    Change, ChangeKind, Ending, Entry, EntryKind, FileError, FileTask, Stream, Task, ToAgent,
+    Change, ChangeKind, Described, Ending, Entry, EntryKind, FileError, FileTask, KEEPS_METADATA,
+    MOST_METADATA, Stream, Task, ToAgent,
 };
 use sandstorm_provider::{
-    ByteStream, Error, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, Result,
-    WatchOptions,
+    ByteStream, Error, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, Metadata, ReadRange,
+    Result, WatchOptions, WriteOptions,
 };
-use sandstorm_types::{ByteSize, ErrorKind, GuestPath};
+use sandstorm_types::{ByteSize, ErrorKind, GuestPath, User};
+use serde::de::DeserializeOwned;
 use serde_bytes::ByteBuf;
 
 use crate::{AgentClient, AgentError, TaskEvent, TaskHandle, lost};
 
-/// What one entry takes at most: two paths, and room for its envelope.
-const ENTRY: usize = 2 * 4096 + 64;
+/// What one entry takes at most: two paths, what is kept with it, and room for its envelope.
+const ENTRY: usize = 2 * 4096 + 4 * MOST_METADATA + 64;
+
+/// The sandbox's user, inside.
+const PAYLOAD_ID: u32 = 1000;
 
 /// What an operation may say of why it failed: one message, and ours are a line.
 const MOST_WORDS: usize = 64 << 10;
 
-pub async fn read(agent: &AgentClient, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
+pub async fn read(agent: &AgentClient, user: User, path: &GuestPath, range: ReadRange) -> Result<ByteStream> {
     let task = FileTask::Read { path: bytes(path), offset: range.offset, length: range.length };
-    content(start(agent, task)?, range.length).await
+    content(start(agent, as_user(agent, user, task).await?)?, range.length).await
 }
 
-pub async fn write(agent: &AgentClient, path: &GuestPath, body: ByteStream) -> Result<()> {
-    upload(agent, FileTask::Write { path: bytes(path), mode: 0o644 }, body).await
+pub async fn write(
+    agent: &AgentClient,
+    user: User,
+    path: &GuestPath,
+    options: WriteOptions,
+    body: ByteStream,
+) -> Result<()> {
+    let (path, mode) = (bytes(path), 0o644);
+    let task = match options.metadata.is_empty() {
+        true => FileTask::Write { path, mode },
+        false => {
+            require(agent).await?;
+            let pair = |(name, text): (String, String)| (name.into_bytes().into(), text.into_bytes().into());
+            FileTask::Put { path, mode, metadata: options.metadata.into_iter().map(pair).collect() }
+        }
+    };
+    upload(agent, as_user(agent, user, task).await?, body).await
 }
 
-pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
+pub async fn operate(agent: &AgentClient, user: User, op: FileOp) -> Result<FileReply> {
     let task = match op {
         FileOp::Stat { path } => {
-            let entries = answers(start(agent, FileTask::Stat { path: bytes(&path) })?, 1).await?;
+            let entries = described(agent, user, FileTask::Stat { path: bytes(&path) }, 1).await?;
             let entry = entries.first().ok_or_else(|| lost(AgentError::Protocol("no answer")))?;
             return Ok(FileReply::Info(info(&path, entry)));
         }
@@ -45,7 +65,7 @@ pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
             // One more than asked for tells whether there is more.
             let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
             let task = FileTask::List { path: bytes(&path), depth, limit: most };
-            let mut entries = listed(&path, answers(start(agent, task)?, most).await?);
+            let mut entries = listed(&path, described(agent, user, task, most).await?);
             let more = entries.len() > limit;
             entries.truncate(limit);
             return Ok(FileReply::List { entries, more });
@@ -53,17 +73,20 @@ pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
         FileOp::Search { root, pattern, limit } => {
             let most = u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX);
             let task = FileTask::Search { path: bytes(&root), pattern: ByteBuf::from(pattern), limit: most };
-            let found = listed(&root, answers(start(agent, task)?, most).await?);
+            let task = as_user(agent, user, task).await?;
+            let found = listed(&root, plain(answers(start(agent, task)?, most).await?));
             let more = found.len() > limit;
             let paths = found.into_iter().take(limit).map(|found| found.path).collect();
             return Ok(FileReply::Found { paths, more });
         }
         FileOp::Pack { path } => {
             let task = FileTask::Pack { path: bytes(&path), exclude: Vec::new() };
+            let task = as_user(agent, user, task).await?;
             return Ok(FileReply::Archive(content(start(agent, task)?, None).await?));
         }
         FileOp::Unpack { path, archive } => {
-            upload(agent, FileTask::Unpack { path: bytes(&path) }, archive).await?;
+            let task = as_user(agent, user, FileTask::Unpack { path: bytes(&path) }).await?;
+            upload(agent, task, archive).await?;
             return Ok(FileReply::Done);
         }
         FileOp::SetMode { mode, .. } if mode > 0o777 => {
@@ -76,17 +99,55 @@ pub async fn operate(agent: &AgentClient, op: FileOp) -> Result<FileReply> {
         FileOp::Move { from, to } => FileTask::Move { from: bytes(&from), to: bytes(&to) },
         FileOp::Remove { path, recursive } => FileTask::Remove { path: bytes(&path), recursive },
     };
-    answers(start(agent, task)?, 0).await?;
+    answers::<Entry>(start(agent, as_user(agent, user, task).await?)?, 0).await?;
     Ok(FileReply::Done)
+}
+
+/// The task as this user of the sandbox.
+async fn as_user(agent: &AgentClient, user: User, task: FileTask) -> Result<FileTask> {
+    match user {
+        User::User => Ok(task),
+        User::Root => {
+            require(agent).await?;
+            Ok(FileTask::AsRoot(Box::new(task)))
+        }
+    }
+}
+
+/// Fails where the agent is older than users and metadata of file operations.
+async fn require(agent: &AgentClient) -> Result<()> {
+    match agent.version().await.map_err(lost)? >= KEEPS_METADATA {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Conflict,
+            "the sandbox was made by an earlier server: its agent keeps no metadata and does not work on files as root; make a new sandbox",
+        )),
+    }
+}
+
+/// Entries, with what is kept with them where the agent tells it.
+async fn described(agent: &AgentClient, user: User, task: FileTask, most: u32) -> Result<Vec<Described>> {
+    if agent.version().await.map_err(lost)? < KEEPS_METADATA {
+        let task = as_user(agent, user, task).await?;
+        return Ok(plain(answers(start(agent, task)?, most).await?));
+    }
+    let task = as_user(agent, user, FileTask::Describe(Box::new(task))).await?;
+    answers(start(agent, task)?, most).await
+}
+
+fn plain(entries: Vec<Entry>) -> Vec<Described> {
+    entries.into_iter().map(|entry| Described { entry, metadata: Vec::new() }).collect()
 }
 
 /// Changes below a path. Resolves when the watch is in place.
 pub async fn watch(
     agent: &AgentClient,
+    user: User,
     path: &GuestPath,
     options: WatchOptions,
 ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-    let handle = start(agent, FileTask::Watch { path: bytes(path), recursive: options.recursive })?;
+    let task = FileTask::Watch { path: bytes(path), recursive: options.recursive };
+    let handle = start(agent, as_user(agent, user, task).await?)?;
     let mut watching = Watching {
         handle,
         decoder: Decoder::default(),
@@ -277,7 +338,7 @@ async fn upload(agent: &AgentClient, task: FileTask, mut body: ByteStream) -> Re
 }
 
 /// All entries that a task answered with, of which `most` were asked for.
-async fn answers(mut handle: TaskHandle, most: u32) -> Result<Vec<Entry>> {
+async fn answers<T: DeserializeOwned>(mut handle: TaskHandle, most: u32) -> Result<Vec<T>> {
     let (mut decoder, mut verdict) = (Decoder::default(), Verdict::default());
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let (mut entries, mut room) = (Vec::new(), most.saturating_mul(ENTRY).saturating_add(frame::LIMIT));
@@ -303,11 +364,11 @@ async fn answers(mut handle: TaskHandle, most: u32) -> Result<Vec<Entry>> {
 }
 
 /// Entries whose names can be written as guest paths, in the order of their paths.
-fn listed(top: &GuestPath, entries: Vec<Entry>) -> Vec<FileInfo> {
+fn listed(top: &GuestPath, entries: Vec<Described>) -> Vec<FileInfo> {
     let mut listed: Vec<FileInfo> = entries
         .iter()
         .filter_map(|entry| {
-            let name = std::str::from_utf8(&entry.name).ok()?;
+            let name = std::str::from_utf8(&entry.entry.name).ok()?;
             let path: GuestPath = format!("{}/{name}", top.as_str().trim_end_matches('/')).parse().ok()?;
             Some(info(&path, entry))
         })
@@ -316,7 +377,7 @@ fn listed(top: &GuestPath, entries: Vec<Entry>) -> Vec<FileInfo> {
     listed
 }
 
-fn info(path: &GuestPath, entry: &Entry) -> FileInfo {
+fn info(path: &GuestPath, Described { entry, metadata }: &Described) -> FileInfo {
     FileInfo {
         path: path.clone(),
         kind: match entry.kind {
@@ -332,7 +393,26 @@ fn info(path: &GuestPath, entry: &Entry) -> FileInfo {
             .and_then(|nanos| SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos)))
             .unwrap_or(SystemTime::UNIX_EPOCH),
         target: entry.target.as_ref().map(|target| String::from_utf8_lossy(target).into_owned()),
+        owner: match entry.uid {
+            0 => Some(User::Root),
+            PAYLOAD_ID => Some(User::User),
+            _ => None,
+        },
+        metadata: kept(metadata),
     }
+}
+
+/// What is kept with a file, as its agent tells it: as much as could have been put there, and no more.
+fn kept(told: &[(String, String)]) -> Metadata {
+    let mut room = MOST_METADATA;
+    let fits = |pair: &&(String, String)| match room.checked_sub(pair.0.len() + pair.1.len()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    told.iter().filter(fits).cloned().collect()
 }
 
 struct Watching {
@@ -372,7 +452,8 @@ impl Watching {
         let change = match change.kind {
             ChangeKind::Watching => return None,
             ChangeKind::Created => FileChange::Created,
-            ChangeKind::Modified | ChangeKind::Attributes => FileChange::Modified,
+            ChangeKind::Modified => FileChange::Modified,
+            ChangeKind::Attributes => FileChange::Attributes,
             ChangeKind::Removed => FileChange::Removed,
             ChangeKind::RenamedFrom => {
                 self.from = Some(path);

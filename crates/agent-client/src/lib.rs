@@ -38,6 +38,8 @@ pub enum AgentError {
     Gone,
     #[error("the agent broke the protocol: {0}")]
     Protocol(&'static str),
+    #[error("programs that were killed did not end in time")]
+    Unending,
     #[error("a message to the agent is too long")]
     TooLong,
     #[error("the guest interpreter failed at the step {:?}", .0.step)]

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandstorm_agent::frame;
 use sandstorm_agent::protocol::{
-    COUNTS_INPUT, Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW, cost,
+    COUNTS_INPUT, ENDS_ALL, Held, InputStream, PayloadWalls, StartFailure, Stream, TaskId, ToAgent, WINDOW,
+    cost,
 };
 use sandstorm_provider::{Error, Receipt};
 use sandstorm_types::ErrorKind;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use crate::AgentError;
 use crate::input::Gate;
@@ -51,6 +52,8 @@ pub(crate) struct Link {
     pub(crate) uploads: Semaphore,
     /// The protocol that the agent speaks, once it greeted.
     version: AtomicU16,
+    /// Told whenever the last task is gone.
+    emptied: Notify,
 }
 
 /// Who waits for an answer of the agent about a task's input.
@@ -121,7 +124,19 @@ impl Link {
         let (slots, held, outlets, late) = Default::default();
         let uploads = Semaphore::new(UPLOADS);
         let version = AtomicU16::new(0);
-        Self { slots, held, most_held, outbox, guests, outlets, state, late, uploads, version }
+        Self {
+            slots,
+            held,
+            most_held,
+            outbox,
+            guests,
+            outlets,
+            state,
+            late,
+            uploads,
+            version,
+            emptied: Notify::new(),
+        }
     }
 
     /// The agent greeted in this version of the protocol.
@@ -131,10 +146,36 @@ impl Link {
 
     /// Whether the agent, once it is there, tells how much input it has taken.
     pub(crate) async fn counts_input(&self) -> Result<bool, AgentError> {
+        Ok(self.version().await? >= COUNTS_INPUT)
+    }
+
+    /// The version of the protocol that the agent speaks, once it is there.
+    pub(crate) async fn version(&self) -> Result<u16, AgentError> {
         let mut state = self.state.subscribe();
         let met = state.wait_for(|state| *state != LinkState::Starting).await;
         drop(met.map_err(|_| AgentError::Gone)?);
-        Ok(self.version.load(Ordering::Acquire) >= COUNTS_INPUT)
+        Ok(self.version.load(Ordering::Acquire))
+    }
+
+    /// Has every process in the sandbox ended. `false`: its agent is of an older server, and does not know how.
+    pub(crate) fn end_all(&self) -> Result<bool, AgentError> {
+        if self.version.load(Ordering::Acquire) < ENDS_ALL {
+            return Ok(false);
+        }
+        self.say(&ToAgent::EndAll).map(|()| true)
+    }
+
+    /// Waits until nobody has a hand on a task.
+    pub(crate) async fn is_idle(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            if self.slots().is_empty() {
+                return;
+            }
+            emptied.await;
+        }
     }
 
     /// Asks how much of a task's main input the agent has taken. A task may have ended just before: what it took, it took.
@@ -231,6 +272,9 @@ impl Link {
     pub(crate) fn remove(&self, id: TaskId) {
         let mut slots = self.slots();
         let Some(slot) = slots.remove(&id) else { return };
+        if slots.is_empty() {
+            self.emptied.notify_waiters();
+        }
         if !slot.asked.is_empty() {
             self.late().entry(id).or_default().extend(slot.asked);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandstorm_agent::protocol::{PayloadWalls, Program, StartFailure, Task, TerminalSize};
-use sandstorm_provider::{Error, ExecRequest, Result, TtySize};
+use sandstorm_provider::{Error, ExecRequest, Result, TtySize, WriteOptions};
 use sandstorm_types::{ErrorKind, SandboxSpec, User};
 use serde_bytes::ByteBuf;
 
@@ -16,13 +16,19 @@ const FILES_WITH_PROGRAM: usize = 128 * 1024;
 pub const WORKSPACE: &str = "/workspace";
 
 /// What every program starts with, unless the caller says otherwise.
-const ENVIRONMENT: [(&str, &str); 5] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+const ENVIRONMENT: [(&str, &str); 7] = [
+    ("PATH", "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/home/user"),
     ("USER", "user"),
     ("LOGNAME", "user"),
     ("LANG", "C.UTF-8"),
+    // What programs install goes into the home: nothing else of the machine's can be written to.
+    ("NPM_CONFIG_PREFIX", "/home/user/.local"),
+    ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
 ];
+
+/// The same of a program that runs as root, as far as it differs.
+const OF_ROOT: [(&str, &str); 3] = [("HOME", "/root"), ("USER", "root"), ("LOGNAME", "root")];
 
 /// The program that a request is about. Its files are taken out of the request.
 pub fn program(spec: &SandboxSpec, request: &mut ExecRequest) -> Program {
@@ -49,7 +55,12 @@ pub fn program(spec: &SandboxSpec, request: &mut ExecRequest) -> Program {
 fn environment(spec: &SandboxSpec, request: &ExecRequest) -> Vec<(String, String)> {
     let (of_sandbox, of_request) = (&spec.env, &request.env);
     let term = request.tty.map(|_| ("TERM", "xterm-256color"));
-    let usual = ENVIRONMENT.into_iter().chain(term);
+    let root = request.user.unwrap_or(spec.user) == User::Root;
+    let own = |(name, value)| match OF_ROOT.into_iter().find(|(other, _)| root && *other == name) {
+        Some(of_root) => of_root,
+        None => (name, value),
+    };
+    let usual = ENVIRONMENT.into_iter().map(own).chain(term);
     let usual = usual.filter(|(name, _)| of_sandbox.get(name).is_none());
     let below = usual.chain(of_sandbox.iter()).filter(|(name, _)| of_request.get(name).is_none());
     let all = below.chain(of_request.iter()).map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -63,7 +74,8 @@ pub async fn lay_out_large(agent: &AgentClient, request: &mut ExecRequest) -> Re
     let total: usize = request.files.iter().map(|(path, content)| path.as_str().len() + content.len()).sum();
     if total > FILES_WITH_PROGRAM {
         for (path, content) in std::mem::take(&mut request.files) {
-            Box::pin(files::write(agent, &path, content.into())).await?;
+            let options = WriteOptions::default();
+            Box::pin(files::write(agent, User::User, &path, options, content.into())).await?;
         }
     }
     Ok(())

@@ -10,11 +10,11 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::pipe::PipeFlags;
 use sandstorm_agent::frame::{self, Decoder};
 use sandstorm_agent::protocol::{
-    Ending, FromAgent, Held, InputStream, OLDEST, PayloadWalls, StartFailure, Stream, Task, TaskUsage,
-    ToAgent, VERSION, WINDOW, cost,
+    Described, Ending, FromAgent, Held, InputStream, OLDEST, PayloadWalls, StartFailure, Stream, Task,
+    TaskUsage, ToAgent, VERSION, WINDOW, cost,
 };
 use sandstorm_provider::{ExecInput, Stdin, Tasks};
-use sandstorm_types::ErrorKind;
+use sandstorm_types::{ErrorKind, User};
 use serde_bytes::ByteBuf;
 use tokio::sync::oneshot;
 
@@ -496,8 +496,8 @@ fn play_file_task(stream: Stream, bytes: Vec<u8>) -> (AgentClient, std::thread::
     (client, playing)
 }
 
-fn entry(name: usize) -> Vec<u8> {
-    frame::encode(&sandstorm_agent::protocol::Entry {
+fn entry(name: usize) -> sandstorm_agent::protocol::Entry {
+    sandstorm_agent::protocol::Entry {
         name: ByteBuf::from(format!("{name}").into_bytes()),
         kind: sandstorm_agent::protocol::EntryKind::File,
         size: 0,
@@ -506,8 +506,11 @@ fn entry(name: usize) -> Vec<u8> {
         gid: 0,
         modified: 0,
         target: None,
-    })
-    .unwrap()
+    }
+}
+
+fn described(name: usize) -> Vec<u8> {
+    frame::encode(&Described { entry: entry(name), metadata: Vec::new() }).unwrap()
 }
 
 /// What a hostile agent says is bounded by what it was asked for, whichever operation that was.
@@ -521,37 +524,70 @@ async fn a_file_operation_says_no_more_than_it_was_asked_for() {
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         format!("{error} {source}")
     };
-    let (entries, without_end) = (entry(7).repeat(64), "an answer without end");
+    let without_end = "an answer without end";
+    let entries = described(7).repeat(64);
+    let names = frame::encode(&entry(7)).unwrap().repeat(64);
     let words = || (Stream::Error, vec![0; 4096], "errors without end");
     let list = FileOp::List { path: path(), depth: 1, limit: 100 };
     let search = FileOp::Search { root: path(), pattern: "*".to_owned(), limit: 100 };
     for (op, (stream, bytes, why)) in [
-        (list, (Stream::Output, entries.clone(), without_end)),
-        (search, (Stream::Output, entries, without_end)),
-        (FileOp::Stat { path: path() }, (Stream::Output, entry(7), without_end)),
-        (FileOp::MakeDir { path: path() }, (Stream::Output, entry(7), without_end)),
+        (list, (Stream::Output, entries, without_end)),
+        (search, (Stream::Output, names.clone(), without_end)),
+        (FileOp::Stat { path: path() }, (Stream::Output, described(7), without_end)),
+        (FileOp::MakeDir { path: path() }, (Stream::Output, names, without_end)),
         (FileOp::MakeDir { path: path() }, words()),
         (FileOp::Pack { path: path() }, words()),
     ] {
         let (client, playing) = play_file_task(stream, bytes);
-        let refused = files::operate(&client, op).await.unwrap_err();
+        let refused = files::operate(&client, User::User, op).await.unwrap_err();
         playing.join().unwrap();
         assert!(because(refused).contains(why), "{why}");
     }
     let (stream, bytes, why) = words();
     let (client, playing) = play_file_task(stream, bytes);
-    let watched = files::watch(&client, &path(), WatchOptions::default()).await;
+    let watched = files::watch(&client, User::User, &path(), WatchOptions::default()).await;
     playing.join().unwrap();
     assert!(because(watched.map(drop).unwrap_err()).contains(why));
     let (reading, playing) = play_file_task(Stream::Output, vec![0; 1000]);
     let range = ReadRange { offset: 0, length: Some(2500) };
     // Pieces may be joined, so that the first is too long already.
-    let refused = match files::read(&reading, &path(), range).await {
+    let refused = match files::read(&reading, User::User, &path(), range).await {
         Ok(read) => read.collect(1 << 30).await.unwrap_err(),
         Err(error) => error,
     };
     playing.join().unwrap();
     assert!(because(refused).contains("more of a file than was asked for"));
+}
+
+/// An agent of an earlier version takes what it does not know for a broken connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_agent_is_asked_for_no_metadata_and_nothing_of_root() {
+    use crate::files;
+    use sandstorm_agent::protocol::FileTask;
+    use sandstorm_provider::{ByteStream, FileOp, FileReply, WriteOptions};
+
+    let (mut player, client) = Player::start();
+    player.say(FromAgent::Ready { version: OLDEST, held: 0 });
+    let path: sandstorm_types::GuestPath = "/workspace/x".parse().unwrap();
+    let options = WriteOptions { metadata: [("a".to_owned(), "b".to_owned())].into() };
+    let body = || ByteStream::from(bytes::Bytes::from("x"));
+    let kept = files::write(&client, User::User, &path, options, body()).await.unwrap_err();
+    assert_eq!(kept.kind(), ErrorKind::Conflict);
+    let root = files::operate(&client, User::Root, FileOp::Stat { path: path.clone() }).await.unwrap_err();
+    assert_eq!(root.kind(), ErrorKind::Conflict);
+    let playing = std::thread::spawn(move || {
+        let ToAgent::Start { id, task, .. } = player.hear() else { panic!("nothing was started") };
+        assert!(matches!(task, Task::File(FileTask::Stat { .. })), "{task:?}");
+        let bytes = ByteBuf::from(frame::encode(&entry(7)).unwrap());
+        player.say(FromAgent::Output { id, stream: Stream::Output, bytes });
+        let usage = TaskUsage { user_microseconds: 0, system_microseconds: 0, peak_memory_bytes: 0 };
+        player.say(FromAgent::Exited { id, ending: Ending::Code(0), usage });
+        player
+    });
+    let stat = files::operate(&client, User::User, FileOp::Stat { path }).await.unwrap();
+    let FileReply::Info(info) = stat else { panic!("{stat:?}") };
+    assert_eq!((info.owner, info.metadata.len()), (Some(User::Root), 0));
+    playing.join().unwrap();
 }
 
 /// More than the socket and all that may wait would hold: whoever finds no room waits for it, and nothing breaks.

@@ -62,8 +62,15 @@ pub(crate) fn become_program(init: &Init, program: &Program, stdio: Stdio, statu
     sandstorm_sys::fork::exit_now(127)
 }
 
-/// Becomes the payload's user without executing anything, then does `work`. Never returns.
-pub(crate) fn become_helper(init: &Init, stdio: Stdio, status: OwnedFd, work: impl FnOnce() -> i32) -> ! {
+/// Becomes the payload's user without executing anything, or stays uid 0 where `as_root` says so, then does `work`. Never
+/// returns.
+pub(crate) fn become_helper(
+    init: &Init,
+    stdio: Stdio,
+    status: OwnedFd,
+    as_root: impl FnOnce() -> bool,
+    work: impl FnOnce() -> i32,
+) -> ! {
     let status = match keep_only(&stdio, status) {
         Ok(status) => status,
         Err(_) => sandstorm_sys::fork::exit_now(127),
@@ -72,7 +79,8 @@ pub(crate) fn become_helper(init: &Init, stdio: Stdio, status: OwnedFd, work: im
     std::mem::forget(stdio);
     let put_up = || {
         set_limits(init)?;
-        become_user(init.uid, init.gid)?;
+        let (uid, gid) = if as_root() { (0, 0) } else { (init.uid, init.gid) };
+        become_user(uid, gid)?;
         rustix::process::chdir("/").step("chdir")?;
         install_filter(init)?;
         measure()

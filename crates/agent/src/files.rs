@@ -21,15 +21,45 @@ use crate::{archive, frame, watch};
 
 mod carry;
 mod list;
+mod metadata;
 mod remove;
+mod root;
+mod temporary;
+
+pub(crate) use root::works_as_root;
+pub(crate) use temporary::Ours;
 
 /// Does the operation; the result is the child's exit code.
 pub(crate) fn perform(task: &FileTask) -> i32 {
-    let done = match task {
+    match attempt(task) {
+        Ok(()) => 0,
+        Err(error) => {
+            if let Ok(bytes) = frame::encode(&error) {
+                let _ = write_all(rustix::stdio::stderr(), &bytes);
+            }
+            1
+        }
+    }
+}
+
+fn attempt(task: &FileTask) -> Result<(), FileError> {
+    match task {
         FileTask::Read { path, offset, length } => read(as_path(path), *offset, *length),
-        FileTask::Write { path, mode } => write(as_path(path), *mode),
-        FileTask::Stat { path } => list::stat(as_path(path)),
-        FileTask::List { path, depth, limit } => list::list(as_path(path), *depth, *limit),
+        FileTask::Write { path, mode } => write(as_path(path), *mode, &[]),
+        FileTask::Put { path, mode, metadata } => write(as_path(path), *mode, metadata),
+        FileTask::Stat { path } => list::stat(as_path(path), list::Answer::Entry),
+        FileTask::List { path, depth, limit } => {
+            list::list(as_path(path), *depth, *limit, list::Answer::Entry)
+        }
+        FileTask::Describe(task) => match &**task {
+            FileTask::Stat { path } => list::stat(as_path(path), list::Answer::Described),
+            FileTask::List { path, depth, limit } => {
+                list::list(as_path(path), *depth, *limit, list::Answer::Described)
+            }
+            _ => Err(refuse(Path::new("description"), Errno::INVAL, "of neither a name nor a listing")),
+        },
+        // Who does it was decided before the child became anybody.
+        FileTask::AsRoot(task) => attempt(task),
         FileTask::Remove { path, recursive } => remove::remove(as_path(path), *recursive),
         FileTask::Move { from, to } => rename(as_path(from), as_path(to)),
         FileTask::MakeDirectory { path, mode } => make_directory(as_path(path), *mode),
@@ -40,15 +70,6 @@ pub(crate) fn perform(task: &FileTask) -> i32 {
         FileTask::Unpack { path } => unpack(as_path(path)),
         FileTask::Export { paths } => export(paths),
         FileTask::Import => import(),
-    };
-    match done {
-        Ok(()) => 0,
-        Err(error) => {
-            if let Ok(bytes) = frame::encode(&error) {
-                let _ = write_all(rustix::stdio::stderr(), &bytes);
-            }
-            1
-        }
     }
 }
 
@@ -116,16 +137,17 @@ fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(), FileError> 
 
 /// Writes beside the target and renames: readers see the old content or the new, never half of it, and a link at the
 /// target is replaced, not followed.
-fn write(path: &Path, mode: u32) -> Result<(), FileError> {
+fn write(path: &Path, mode: u32, metadata: &[(ByteBuf, ByteBuf)]) -> Result<(), FileError> {
     let (dir, name) = split(path)?;
     make_directory(dir, 0o755)?;
     let dir_fd = open(dir, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(dir))?;
-    if let Ok(stat) = rustix::fs::statat(&dir_fd, name, AtFlags::SYMLINK_NOFOLLOW)
-        && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-    {
+    let there = rustix::fs::statat(&dir_fd, name, AtFlags::SYMLINK_NOFOLLOW);
+    if there.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
         return Err(about(path)(Errno::ISDIR));
     }
-    let temporary = format!(".sandstorm-{}", rustix::process::getpid().as_raw_nonzero());
+    // Who watches the directory is told by the name whether there was a file before.
+    let ours = if there.is_ok() { Ours::Replacing } else { Ours::New };
+    let temporary = ours.name();
     // Without a name until it is whole: of a helper that is killed nothing is left.
     let file = rustix::fs::openat(
         &dir_fd,
@@ -137,6 +159,7 @@ fn write(path: &Path, mode: u32) -> Result<(), FileError> {
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let written = copy_input(&file)
         .and_then(|()| rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777)))
+        .and_then(|()| metadata::keep(&file, metadata))
         .and_then(|()| {
             rustix::fs::linkat(rustix::fs::CWD, itself, &dir_fd, &temporary, AtFlags::SYMLINK_FOLLOW)
         })

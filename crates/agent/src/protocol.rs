@@ -15,7 +15,8 @@
 //! Every other task ends with the connection that started it.
 //!
 //! What the agent has taken of a main input is the program's, whoever is the host: a host that has to know how far that is
-//! asks with [`ToAgent::AskTaken`]. Agents before version 4 do not know the question.
+//! asks with [`ToAgent::AskTaken`]. Agents before version 4 do not know the question. Those before version 5 do not know the
+//! last three kinds of [`FileTask`].
 //!
 //! A *guest* is an interpreter that the launcher put into the sandbox and that waits there for one program. The host is
 //! told of it by [`FromAgent::GuestReady`] and may give it the program of a task instead of having a process started
@@ -25,13 +26,25 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// Version of this protocol; the first thing that both sides compare.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The oldest version whose agents a host still takes over. It speaks to them as they understand.
 pub const OLDEST: u16 = 3;
 
 /// The first version that answers [`ToAgent::AskTaken`].
 pub const COUNTS_INPUT: u16 = 4;
+
+/// The first version that knows [`ToAgent::EndAll`].
+pub const ENDS_ALL: u16 = 5;
+/// The first version that knows [`FileTask::Put`], [`FileTask::Describe`] and [`FileTask::AsRoot`].
+pub const KEEPS_METADATA: u16 = 5;
+
+/// Where metadata of a file is kept: extended attributes whose names begin so. E2B's own agent keeps it in the same place,
+/// so programs find it there.
+pub const METADATA: &[u8] = b"user.e2b.";
+
+/// Most bytes of the names and texts of one file's metadata together.
+pub const MOST_METADATA: usize = 4096;
 
 /// Bytes that may be in flight on one stream.
 pub const WINDOW: u32 = 256 * 1024;
@@ -85,6 +98,8 @@ pub enum ToAgent {
     /// How much of an input stream the agent has taken, with all that was sent before this. Answered once by
     /// [`FromAgent::Taken`], also of a task that is gone.
     AskTaken { id: TaskId, to: InputStream },
+    /// Ends every process in the sandbox but the agent: all tasks, and whatever they left running.
+    EndAll,
 }
 
 /// From the agent to the host. The host treats every one of these as hostile once user code has run.
@@ -291,6 +306,24 @@ pub enum FileTask {
     },
     /// Makes what an export sent, from the input stream. What cannot be made is named as an export does.
     Import,
+    /// As [`FileTask::Write`], and these names and texts are kept with the file instead of all that was kept there.
+    Put {
+        path: ByteBuf,
+        mode: u32,
+        metadata: Vec<(ByteBuf, ByteBuf)>,
+    },
+    /// [`FileTask::Stat`] or [`FileTask::List`] with [`Described`] as answers.
+    Describe(Box<FileTask>),
+    /// Any of the others as uid 0 of the namespace (without capabilities). In places that are closed to uid 0 it is done as
+    /// the payload's user.
+    AsRoot(Box<FileTask>),
+}
+
+/// A name in a directory with what is kept with it, as far as that is text and within [`MOST_METADATA`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    pub entry: Entry,
+    pub metadata: Vec<(String, String)>,
 }
 
 /// One name in a directory. Encoded one after the other on the output stream, each behind its length.

@@ -307,6 +307,10 @@ impl Agent {
                 };
                 self.say(&FromAgent::Taken { id, to, bytes })
             }
+            ToAgent::EndAll => {
+                sandstorm_sys::process::end_everything_else();
+                Ok(())
+            }
             ToAgent::Commit { id } => self.with(id, |t| t.commit()),
             ToAgent::CloseInput { id, to } => self.with(id, |t| t.close_input(to)),
             ToAgent::Credit { id, stream, bytes } => self.with(id, |t| t.credit(stream, bytes)),

@@ -111,9 +111,12 @@ pub(crate) fn start(
             let stdio = streams.child;
             match task {
                 Task::Program(program) => child::become_program(init, program, stdio, status_write),
-                Task::File(work) => child::become_helper(init, stdio, status_write, || files::perform(work)),
+                Task::File(work) => {
+                    let as_root = || files::works_as_root(work);
+                    child::become_helper(init, stdio, status_write, as_root, || files::perform(work))
+                }
                 Task::Connect { port } => {
-                    child::become_helper(init, stdio, status_write, || connect::relay(*port))
+                    child::become_helper(init, stdio, status_write, || false, || connect::relay(*port))
                 }
             }
         }

@@ -11,7 +11,8 @@ use crate::keys::{KeysCommand, TenantsCommand};
 use crate::mcp::McpCommand;
 use crate::records::{AuditCommand, BackupCommand};
 use crate::remote::{
-    ContextGroup, FilesGroup, ProvidersCommand, RouteGroup, RunsGroup, SandboxGroup, UsageCommand,
+    ContextGroup, FilesGroup, ProvidersCommand, RouteGroup, RunsGroup, SandboxGroup, SnapshotGroup,
+    UsageCommand,
 };
 use crate::serve::ServeCommand;
 
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Context(ContextGroup),
     /// Use files of sandboxes on a server
     Files(FilesGroup),
+    /// Save sandboxes on a server, and make others from what was saved
+    Snapshot(SnapshotGroup),
     /// See one-shot runs on a server
     Runs(RunsGroup),
     /// See what was used on a server, and what it cost
@@ -82,6 +85,12 @@ pub(crate) enum Command {
     Completions {
         /// The shell to print them for
         shell: Shell,
+    },
+    /// Write a manual page for each command
+    Manual {
+        /// Folder to write them to; it is made if it is missing
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
     },
 }
 

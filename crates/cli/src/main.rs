@@ -12,6 +12,7 @@ mod keys;
 mod languages;
 mod local;
 mod logging;
+mod manual;
 mod mcp;
 mod pipe;
 mod records;
@@ -35,6 +36,11 @@ static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if cfg!(target_feature = "crt-static")
+        && let Err(error) = sandstorm_sys::names::use_built_in_sources()
+    {
+        return complaint::tell(&anyhow::Error::new(error).context("could not set how names are looked up"));
+    }
     let done = match arguments.command {
         Command::Run(command) => run::run(&arguments.shared, *command),
         Command::Languages(command) => languages::show(&arguments.shared, command),
@@ -49,12 +55,14 @@ fn main() -> ExitCode {
         Command::Sandbox(group) => remote::sandbox(group),
         Command::Context(group) => remote::context(group),
         Command::Files(group) => remote::files(group),
+        Command::Snapshot(group) => remote::snapshot(group),
         Command::Runs(group) => remote::runs(group),
         Command::Usage(command) => remote::usage(command),
         Command::Providers(command) => remote::providers(command),
         Command::Route(group) => remote::route(group),
         Command::Bench(command) => bench::bench(&command),
         Command::Completions { shell } => completions::print(shell),
+        Command::Manual { folder } => manual::write(&folder),
     };
     match done {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! Commands that talk to a server: `sandbox`, `context`, `files`, `runs`, `usage`, `providers`, `route`.
+//! Commands that talk to a server: `sandbox`, `context`, `files`, `snapshot`, `runs`, `usage`, `providers`, `route`.
 //!
 //! They need no engine and no launcher: one thread, one connection pool, and whatever the server answers.
 
@@ -16,6 +16,7 @@ mod raw_mode;
 mod routing;
 mod runs;
 mod sandbox;
+mod snapshot;
 mod table;
 mod transfer;
 mod units;
@@ -36,6 +37,7 @@ use output::Output;
 pub(crate) use routing::{ProvidersCommand, RouteGroup};
 pub(crate) use runs::RunsGroup;
 pub(crate) use sandbox::SandboxGroup;
+pub(crate) use snapshot::SnapshotGroup;
 pub(crate) use usage::UsageCommand;
 
 pub(crate) fn sandbox(group: SandboxGroup) -> anyhow::Result<ExitCode> {
@@ -51,6 +53,11 @@ pub(crate) fn context(group: ContextGroup) -> anyhow::Result<ExitCode> {
 pub(crate) fn files(group: FilesGroup) -> anyhow::Result<ExitCode> {
     let FilesGroup { connection, command } = group;
     serve(&connection, async |client, output| files::serve(client, output, command).await)
+}
+
+pub(crate) fn snapshot(group: SnapshotGroup) -> anyhow::Result<ExitCode> {
+    let SnapshotGroup { connection, command } = group;
+    serve(&connection, async |client, output| snapshot::serve(client, output, command).await)
 }
 
 pub(crate) fn runs(group: RunsGroup) -> anyhow::Result<ExitCode> {

@@ -184,9 +184,9 @@ async fn run_server(
         let ports = PortForwarder::new(control.clone(), settings::gateway(loaded, command, closing.clone()));
         let forward: sandstorm_dialect_e2b::Forward = Arc::new(move |asked| {
             let ports = ports.clone();
-            let sandstorm_dialect_e2b::PortRequest { caller, sandbox, port, own_host, request } = asked;
-            let host = if own_host { PortHost::Own } else { PortHost::Api };
-            Box::pin(async move { ports.forward(caller, sandbox, port, host, request).await })
+            let sandstorm_dialect_e2b::PortRequest { caller, sandbox, port, own_host, host, request } = asked;
+            let place = if own_host { PortHost::Own } else { PortHost::Api };
+            Box::pin(async move { ports.forward(caller, sandbox, port, place, host, request).await })
         });
         sandstorm_dialect_e2b::Dialect::new(control.clone(), settings, forward)
     });

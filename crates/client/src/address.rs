@@ -54,6 +54,10 @@ impl Address {
         self.0.origin().ascii_serialization()
     }
 
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
     pub(crate) fn is_loopback(&self) -> bool {
         match self.0.host_str() {
             Some("localhost") => true,

@@ -10,6 +10,7 @@ mod address;
 mod failure;
 mod index;
 mod lock;
+mod placing;
 mod store;
 mod workshop;
 
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use sandstorm_language::{Recipe, Roots, Toolchain};
 use sandstorm_provider::{Error, HostMount, OpContext, Provider, Result};
-use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Requirement};
+use sandstorm_types::{ByteSize, Enforcement, ErrorKind, Requirement, Rule};
 use tokio::sync::mpsc;
 
 use crate::reserve::Room;
@@ -32,10 +33,13 @@ use lock::{Lock, LockKey};
 use store::{Claim, Store};
 use workshop::Workshop;
 
-/// Takes an archive apart that came out of a sandbox and is as hostile as what runs there.
+/// Takes archives apart and puts them together. What is in them came out of a sandbox and is as hostile as what runs there.
 pub trait Extract: fmt::Debug + Send + Sync + 'static {
     /// Unpacks into a folder that exists and is empty, and nowhere else. Says how many bytes the files hold.
     fn extract(&self, archive: &mut dyn io::Read, into: &Path, most_bytes: u64) -> io::Result<u64>;
+
+    /// Writes what is in a folder that was unpacked here, but not the folder in it that is called `without`.
+    fn pack(&self, folder: &Path, without: Option<&str>, into: &mut dyn io::Write) -> io::Result<()>;
 }
 
 /// Where a package manager's packages come from.
@@ -45,6 +49,8 @@ pub struct IndexSource {
     pub address: Option<String>,
     /// `user:password` or a token.
     pub credentials: Option<String>,
+    /// Further hosts that installing may reach, wherever they lie.
+    pub hosts: Vec<Rule>,
 }
 
 impl fmt::Debug for IndexSource {
@@ -53,6 +59,7 @@ impl fmt::Debug for IndexSource {
         f.debug_struct("IndexSource")
             .field("address", &self.address)
             .field("credentials", &credentials)
+            .field("hosts", &self.hosts)
             .finish()
     }
 }

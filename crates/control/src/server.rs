@@ -26,6 +26,7 @@ mod files;
 mod follower;
 mod fork;
 mod idempotency;
+mod install;
 mod interpreter;
 pub mod keys;
 mod leases;
@@ -78,8 +79,10 @@ pub use execs::{Attached, ExecView, ExecWork, NewExec};
 pub use files::WrittenFile;
 pub use fork::{ForkView, NewFork};
 pub use idempotency::{
-    Answer, Answered, Claim, Found, Keyed, Once, OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart,
+    Answer, Answered, Claim, Found, Keyed, Once, OneContext, OneExec, OneFork, OneInstall, OneRun,
+    OneSandbox, OneSnapshot, OneStart,
 };
+pub use install::{Installed, NewInstall};
 pub(crate) use quotas::RunGuard;
 pub use quotas::StreamGuard;
 pub use routing::ProviderView;

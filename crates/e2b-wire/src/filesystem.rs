@@ -1,5 +1,7 @@
 //! Messages of `filesystem.Filesystem`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
@@ -23,6 +25,9 @@ pub struct EntryInfo {
     pub modified_time: String,
     #[serde(alias = "symlink_target", skip_serializing_if = "Option::is_none")]
     pub symlink_target: Option<String>,
+    /// What is kept with it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -94,6 +99,16 @@ pub struct MoveRequest {
 pub struct WatchRequest {
     pub path: String,
     pub recursive: bool,
+    /// Whether a change comes with what is at its path then.
+    #[serde(rename = "includeEntry", alias = "include_entry", skip_serializing_if = "is_false")]
+    pub include_entry: bool,
+    /// Whether a folder may be watched whose file system another machine changes.
+    #[serde(rename = "allowNetworkMounts", alias = "allow_network_mounts", skip_serializing_if = "is_false")]
+    pub allow_network_mounts: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A change, by a name relative to the watched folder.
@@ -103,6 +118,9 @@ pub struct FilesystemEvent {
     pub name: String,
     #[serde(rename = "type")]
     pub kind: EventType,
+    /// What is at the path, if it was asked for and is still there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<EntryInfo>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -182,11 +200,12 @@ mod tests {
     fn entries_are_read_in_either_spelling() {
         let entry: EntryInfo = from_value(json!({
             "name": "a", "type": "FILE_TYPE_FILE", "path": "/a", "size": "5", "mode": 420,
-            "modified_time": "2026-01-01T00:00:00Z", "symlinkTarget": "/b", "metadata": {},
+            "modified_time": "2026-01-01T00:00:00Z", "symlinkTarget": "/b", "metadata": {"k": "v"},
         }))
         .unwrap();
         assert_eq!((entry.size, entry.kind), (5, FileType::File));
         assert_eq!(entry.symlink_target.as_deref(), Some("/b"));
+        assert_eq!(entry.metadata["k"], "v");
         assert_eq!(to_value(&entry).unwrap()["size"], "5");
         assert_eq!(from_value::<EntryInfo>(json!({"type": 2, "size": 7})).unwrap().kind, FileType::Directory);
         assert!(from_value::<EntryInfo>(json!({"size": "-1"})).is_err());

@@ -102,6 +102,11 @@ impl Boundary {
         }
     }
 
+    /// The address that a connection to this one ends at, where a translator of this network comes between.
+    pub(crate) fn stands_for(&self, address: IpAddr) -> Option<IpAddr> {
+        self.translated(address).ok().flatten()
+    }
+
     /// The IPv4 address that a translator of this network makes of this one; `None`: none does.
     fn translated(&self, address: IpAddr) -> Result<Option<IpAddr>, Refusal> {
         let IpAddr::V6(address) = address else { return Ok(None) };

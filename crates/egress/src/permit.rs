@@ -1,5 +1,6 @@
 //! The decision about one destination: pure, so that a change of policy can ask it again.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use sandstorm_types::{HostName, NetworkPolicy, Rule};
@@ -44,9 +45,28 @@ impl Destination {
     /// name inside is as good as another.
     pub(crate) fn name_to_check(&self, policy: &NetworkPolicy) -> Option<&HostName> {
         match self {
-            Self::Name { name, .. } if *policy != NetworkPolicy::Open => Some(name),
+            Self::Name { name, port } if policy.checks_name(name, *port) => Some(name),
             _ => None,
         }
+    }
+
+    /// Headers that plain HTTP requests get on this connection.
+    pub(crate) fn headers<'a>(&self, policy: &'a NetworkPolicy) -> Option<&'a BTreeMap<String, String>> {
+        match self {
+            Self::Name { name, .. } => policy.headers_for(name),
+            Self::Address { .. } => None,
+        }
+    }
+
+    /// Whether the policy lets this connection go to an address of its destination, and to the one that a translator of this
+    /// network would make of that.
+    pub(crate) fn may_go_to(&self, policy: &NetworkPolicy, address: IpAddr, boundary: &Boundary) -> bool {
+        let (name, port) = match self {
+            Self::Name { name, port } => (Some(name), *port),
+            Self::Address { port, .. } => (None, *port),
+        };
+        let real = boundary.stands_for(address);
+        [Some(address), real].into_iter().flatten().all(|address| policy.reaches(name, address, port))
     }
 
     /// What the policy says about this destination; `None` is no. `opened` is what of the inside the operator lets

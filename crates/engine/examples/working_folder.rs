@@ -12,7 +12,7 @@ use sandstorm_provider::{CreateOptions, ExecRequest, OpContext, Provider as _, P
 use sandstorm_types::{Enforcement, SandboxSpec, TenantId};
 
 /// Says where it is, and what it sees one level up from there and in the host's root, if it got there.
-const PROGRAM: &str = "pwd -P; ls -d ../root ../../root ../../../root root 2>/dev/null; true";
+const PROGRAM: &str = "pwd -P; ls -d ../var ../../var ../../../var var 2>/dev/null; true";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);

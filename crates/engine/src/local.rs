@@ -26,7 +26,7 @@ use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Events, Exec, ExecRequest, ExecSignal, FileEvent,
     FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent,
     ProviderInfo, ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage,
-    WatchOptions,
+    WatchOptions, WriteOptions,
 };
 use sandstorm_types::{
     Capabilities, Enforcement, ErrorKind, ExecId, GuestPath, IpNetwork, Isolation, LimitName, LimitSet,
@@ -320,6 +320,8 @@ impl Provider for LocalProvider {
             files_archive: true,
             files_search: true,
             files_watch: true,
+            files_metadata: true,
+            files_root: true,
             connect: true,
             usage: true,
             network_none: true,
@@ -327,6 +329,7 @@ impl Provider for LocalProvider {
             network_open: true,
             network_change: true,
             pause: self.abilities.freezer,
+            pause_files: self.abilities.freezer,
             disk_space: self.abilities.disk_space,
             live_fork: self.promises_forks(),
             host_trees: true,
@@ -418,8 +421,9 @@ impl Provider for LocalProvider {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<ByteStream> {
-        let opened =
-            cx.run("read_file", async { files::read(self.living(id)?.reach()?, path, range).await }).await;
+        let opened = cx
+            .run("read_file", async { files::read(self.living(id)?.reach()?, cx.user(), path, range).await })
+            .await;
         self.told("read_file", opened)
     }
 
@@ -428,14 +432,15 @@ impl Provider for LocalProvider {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
-        let work = async { files::write(self.living(id)?.reach()?, path, body).await };
+        let work = async { files::write(self.living(id)?.reach()?, cx.user(), path, opts, body).await };
         self.told("write_file", cx.run("write_file", work).await)
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
-        let work = async { files::operate(self.living(id)?.reach()?, op).await };
+        let work = async { files::operate(self.living(id)?.reach()?, cx.user(), op).await };
         self.told("files", cx.run("files", work).await)
     }
 
@@ -446,7 +451,7 @@ impl Provider for LocalProvider {
         path: &GuestPath,
         opts: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        let work = async { files::watch(self.living(id)?.reach()?, path, opts).await };
+        let work = async { files::watch(self.living(id)?.reach()?, cx.user(), path, opts).await };
         self.told("watch", cx.run("watch", work).await)
     }
 

@@ -161,7 +161,7 @@ impl Wishes {
             scratch_on_disk: spec.space == Space::Disk,
             network: match spec.network {
                 NetworkPolicy::None => Network::Loopback,
-                NetworkPolicy::Allow(_) | NetworkPolicy::Open => Network::Captured,
+                NetworkPolicy::Allow(_) | NetworkPolicy::Open | NetworkPolicy::Filter(_) => Network::Captured,
             },
             strictness: match spec.enforcement {
                 Enforcement::Strict => Strictness::Strict,

@@ -106,6 +106,7 @@ fn mode(network: &NetworkPolicy) -> NetMode {
     match network {
         NetworkPolicy::None => NetMode::None,
         NetworkPolicy::Allow(_) => NetMode::Allow,
-        NetworkPolicy::Open => NetMode::Open,
+        NetworkPolicy::Filter(filter) if filter.denies_everything() => NetMode::Allow,
+        NetworkPolicy::Open | NetworkPolicy::Filter(_) => NetMode::Open,
     }
 }

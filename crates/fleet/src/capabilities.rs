@@ -11,7 +11,8 @@ pub(crate) fn either(one: Capabilities, other: Capabilities) -> Capabilities {
     }
     any! {
         template_host, template_image, template_snapshot, exec, exec_stdin, exec_tty, exec_background, exec_attach,
-        exec_signals, exec_channel, exec_root, exec_code, host_trees, files, files_archive, files_search, files_watch, connect, usage, pause,
+        exec_signals, exec_channel, exec_root, exec_code, host_trees, files, files_archive, files_search, files_watch,
+        files_metadata, files_root, connect, usage, pause, pause_files,
         snapshot_files, snapshot_memory, live_fork, warm_start, network_none, network_allow, network_open, network_change,
         writable_root, disk_space, requirements, lifetime;
         isolation: one.isolation.max(other.isolation),

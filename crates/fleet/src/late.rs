@@ -11,6 +11,7 @@ use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
     ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Tasks, Usage, WatchOptions,
+    WriteOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, SnapshotId,
@@ -177,9 +178,10 @@ impl Provider for Late {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
-        self.there()?.write_file(cx, id, path, body).await
+        self.there()?.write_file(cx, id, path, opts, body).await
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {

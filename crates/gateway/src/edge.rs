@@ -18,7 +18,7 @@ use tracing::Instrument;
 
 use crate::app::App;
 use crate::body::{self, Pace};
-use crate::front::EndlessBody;
+use crate::front::{Claimed, EndlessBody};
 use crate::origin;
 use crate::problem::ApiError;
 use crate::revocation::until_revoked;
@@ -161,7 +161,8 @@ fn finish(response: &mut Response, mark: &Mark) {
 fn preflight(origin: Option<&str>, request: &Request) -> Option<Response> {
     let asks = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    origin.filter(|_| asks)?;
+    let claimed = request.extensions().get::<Claimed>().is_some();
+    origin.filter(|_| asks && !claimed)?;
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     for (name, value) in [
@@ -186,7 +187,8 @@ fn share(response: &mut Response, origin: Option<&str>) {
     let shown = HeaderValue::from_static(
         "x-request-id, retry-after, location, etag, content-range, traceparent, stdin-offset",
     );
-    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, shown);
+    // A foreign API may show more.
+    headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, shown);
 }
 
 #[cfg(test)]
@@ -203,5 +205,26 @@ mod tests {
             assert!(of(bad).starts_with("req_"), "{bad}");
         }
         assert!(request_id(&HeaderMap::new()).starts_with("req_"));
+    }
+
+    #[test]
+    fn what_a_foreign_api_claims_is_asked_there_and_shows_what_it_shows() {
+        let asks = |claimed: bool| {
+            let mut request = Request::new(Body::empty());
+            *request.method_mut() = Method::OPTIONS;
+            let asked = HeaderValue::from_static("POST");
+            request.headers_mut().insert(header::ACCESS_CONTROL_REQUEST_METHOD, asked);
+            if claimed {
+                request.extensions_mut().insert(Claimed);
+            }
+            preflight(Some("https://app.test"), &request).is_some()
+        };
+        assert!(asks(false) && !asks(true));
+        let mut response = Response::new(Body::empty());
+        let theirs = HeaderValue::from_static("x-next-token");
+        response.headers_mut().insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, theirs.clone());
+        share(&mut response, Some("https://app.test"));
+        let shown = response.headers().get_all(header::ACCESS_CONTROL_EXPOSE_HEADERS);
+        assert!(shown.iter().count() == 2 && shown.iter().any(|shown| shown == theirs));
     }
 }

@@ -1,6 +1,7 @@
 //! Requests for something other than this server's own paths: a foreign API may claim them by host or headers.
 //!
-//! Who claims is asked before a path is looked at, because what is behind it has paths of its own.
+//! Who claims is asked before a path is looked at, because what is behind it has paths of its own. What nobody claims may
+//! have `/original` before its path: it is a call of the first Sandstorm's SDK, to be answered in its words.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use http::Uri;
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use tower::ServiceExt;
 
 type Claims = dyn Fn(&Parts) -> bool + Send + Sync;
@@ -21,9 +24,20 @@ pub struct Front {
     routes: Router,
 }
 
+/// Marks a request that a foreign API claims: what a browser asks there is that API's to answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimed;
+
 /// Marks a request whose body may last for as long as it likes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndlessBody;
+
+/// Marks a request of the first Sandstorm's SDK, where a native route of the same path answers otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AsOriginal;
+
+/// What an SDK of the first Sandstorm has before its paths to be told apart.
+const ORIGINAL: &str = "/original";
 
 impl Front {
     pub fn new(claims: impl Fn(&Parts) -> bool + Send + Sync + 'static, routes: Router) -> Self {
@@ -49,9 +63,6 @@ impl fmt::Debug for Front {
 
 /// What is claimed goes to who claims it, the rest to `own`.
 pub(crate) fn before(fronts: Vec<Front>, own: Router) -> Router {
-    if fronts.is_empty() {
-        return own;
-    }
     let state: Arc<(Vec<Front>, Router)> = Arc::new((fronts, own));
     Router::new().fallback(dispatch).with_state(state)
 }
@@ -63,9 +74,58 @@ async fn dispatch(State(all): State<Arc<(Vec<Front>, Router)>>, request: Request
     if claimed.is_some_and(|front| (front.endless)(&parts)) {
         parts.extensions.insert(EndlessBody);
     }
+    if claimed.is_some() {
+        parts.extensions.insert(Claimed);
+    }
+    if claimed.is_none()
+        && let Some(uri) = of_original(&parts.uri)
+    {
+        parts.uri = uri;
+        parts.extensions.insert(AsOriginal);
+    }
     let router = claimed.map_or(own, |front| &front.routes).clone();
     match router.oneshot(Request::from_parts(parts, body)).await {
         Ok(response) => response,
         Err(never) => match never {},
+    }
+}
+
+/// The address without the prefix, for the calls that the first Sandstorm's SDK makes and for no others.
+fn of_original(uri: &Uri) -> Option<Uri> {
+    let whole = uri.path_and_query()?.as_str().strip_prefix(ORIGINAL)?;
+    let path = whole.split('?').next().unwrap_or_default();
+    let known = match path.strip_prefix("/v1/")?.split('/').collect::<Vec<_>>().as_slice() {
+        ["sandboxes", "run"] | ["snapshots" | "usage"] => true,
+        ["sandboxes", id, "snapshot"] | ["snapshots", id, "restore"] => !id.is_empty(),
+        _ => false,
+    };
+    let path: PathAndQuery = known.then(|| whole.parse().ok())??;
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_sdks_calls_have_the_prefix() {
+        for (given, meant) in [
+            ("/original/v1/usage?start=x", Some("/v1/usage?start=x")),
+            ("/original/v1/snapshots", Some("/v1/snapshots")),
+            ("/original/v1/sandboxes/run", Some("/v1/sandboxes/run")),
+            ("/original/v1/sandboxes/sbx_a/snapshot", Some("/v1/sandboxes/sbx_a/snapshot")),
+            ("http://h/original/v1/snapshots/snap_a/restore", Some("http://h/v1/snapshots/snap_a/restore")),
+            ("/v1/usage", None),
+            ("/original", None),
+            ("/original/v1/runs", None),
+            ("/original/original/v1/usage", None),
+            ("/original/v1/sandboxes/sbx_a/ports/80/original", None),
+            ("/original/v1/sandboxes//snapshot", None),
+        ] {
+            let found = of_original(&given.parse().unwrap()).map(|uri| uri.to_string());
+            assert_eq!(found.as_deref(), meant, "{given}");
+        }
     }
 }

@@ -17,9 +17,10 @@ const ABOUT: &str = "Runs code in sandboxes. Keys go into `Authorization: Bearer
     resumes them by `Last-Event-ID`.";
 
 /// Groups of operations, in the order in which a reader needs them.
-const GROUPS: [(&str, &str); 11] = [
+const GROUPS: [(&str, &str); 12] = [
     ("runs", "Code in, result out: a fresh sandbox for each."),
     ("sandboxes", "Sandboxes that stay: made, listed, paused, ended."),
+    ("snapshots", "Saved sandboxes, and what new ones start from."),
     ("execs", "Programs in a sandbox."),
     ("contexts", "Living interpreters, whose variables persist."),
     ("files", "Files of a sandbox."),

@@ -3,7 +3,8 @@
 //! A browser sends what a page tells it to, with the user's network position. Three walls stand against that: `Host`
 //! must be a name of ours (a page whose name was re-bound to our address still sends its own name), `Origin` must be
 //! known wherever the browser would not ask first (WebSockets, and everything while there are no keys), and no
-//! cross-origin answer is readable unless its origin was allowed.
+//! cross-origin answer is readable unless its origin was allowed. A foreign API may let every page read what it answers: what
+//! opens it is in headers that a page has to know and send.
 
 use std::net::IpAddr;
 

@@ -32,6 +32,11 @@ impl Query {
         Ok(Self(pairs))
     }
 
+    /// Whether a parameter is given at all.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(given, _)| given == name)
+    }
+
     /// Every value of a parameter.
     pub(crate) fn all(&mut self, name: &str) -> Vec<String> {
         let (taken, rest) = std::mem::take(&mut self.0).into_iter().partition(|(known, _)| known == name);

@@ -11,12 +11,14 @@ pub(crate) mod files;
 pub(crate) mod forks;
 pub(crate) mod forwarding;
 pub(crate) mod info;
+pub(crate) mod install;
 pub(crate) mod original;
 pub(crate) mod ports;
 pub(crate) mod pty;
 pub(crate) mod routing;
 mod runs;
 pub(crate) mod sandboxes;
+pub(crate) mod snapshots;
 pub(crate) mod tunnels;
 pub(crate) mod usage;
 
@@ -40,6 +42,8 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(runs::get))
         .routes(routes!(runs::cancel))
         .routes(routes!(original::run))
+        .routes(routes!(original::snapshot))
+        .routes(routes!(original::restore))
         .routes(routes!(routing::explain))
         .routes(routes!(routing::providers))
         .routes(routes!(events::of_tenant))
@@ -49,6 +53,10 @@ pub(crate) fn public() -> OpenApiRouter<App> {
         .routes(routes!(sandboxes::pause))
         .routes(routes!(sandboxes::resume))
         .routes(routes!(forks::fork))
+        .routes(routes!(install::install))
+        .routes(routes!(snapshots::create))
+        .routes(routes!(snapshots::list))
+        .routes(routes!(snapshots::get, snapshots::delete))
         .routes(routes!(sandboxes::network))
         .routes(routes!(events::of_sandbox))
         .routes(routes!(sandboxes::metrics))

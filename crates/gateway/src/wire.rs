@@ -9,6 +9,7 @@ mod event;
 mod exec;
 mod file;
 mod fork;
+mod install;
 mod key;
 mod object;
 mod original;
@@ -18,6 +19,7 @@ mod run;
 mod sandbox;
 mod server;
 mod shapes;
+mod snapshot;
 mod stream;
 mod walls;
 
@@ -29,10 +31,11 @@ pub(crate) use file::{
     Entries, ExistsBody, FileBody, FoundBody, MakeDir, MoveFile, SetMode, WrittenBody, octal,
 };
 pub(crate) use fork::{ForkList, ForkSandbox};
+pub(crate) use install::{Install, InstalledBody};
 pub(crate) use key::{
     AuditList, CreateKey, CreateTenant, CreatedKey, KeyBody, KeyList, RotateKey, TenantBody, TenantList,
 };
-pub(crate) use original::{OriginalResultBody, RunInSandbox};
+pub(crate) use original::{OriginalResultBody, OriginalSnapshot, OriginalUsage, RestoredBody, RunInSandbox};
 pub(crate) use result::ResultBody;
 pub(crate) use route::{ExplainRoute, ExplanationBody, ProviderBody, ProviderList};
 pub(crate) use run::{RunBody, RunList, StartRun};
@@ -42,4 +45,5 @@ pub(crate) use server::{
     HealthBody, LanguageList, LimitsBody, MeBody, SampleBody, SampleList, UsageBody, VersionBody,
 };
 pub(crate) use shapes::{ErrorCode, StateName};
+pub(crate) use snapshot::{CreateSnapshot, SnapshotBody, SnapshotList};
 pub(crate) use stream::StreamEvent;

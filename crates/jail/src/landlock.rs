@@ -14,7 +14,7 @@ use landlock::{
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::spec::{RootSpec, WRITABLE};
+use crate::spec::{ROOT_HOME, RootSpec, WRITABLE};
 use crate::step::{Failed, Step};
 
 /// The newest rights that this code knows; an older kernel gives what it has.
@@ -46,7 +46,7 @@ pub(crate) fn enter(spec: &RootSpec, shared: bool) -> Result<Option<OwnedFd>, Fa
     // Programs write to terminals and to the null device.
     let devices = read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     ruleset = allow(ruleset, "/dev".as_ref(), devices)?;
-    for (path, _, _) in WRITABLE {
+    for path in WRITABLE.map(|(path, _, _)| path).into_iter().chain([ROOT_HOME]) {
         ruleset = allow(ruleset, path.as_ref(), all & !(AccessFs::MakeChar | AccessFs::MakeBlock))?;
     }
     let rules = ruleset.try_clone().step("landlock rules")?;

@@ -23,7 +23,7 @@ pub(crate) use prepared::{Prepared, View};
 pub(crate) use trees::{Empty, Taken, take, take_later};
 
 use crate::mounts::{attach, clone_tree, file_system, tighten};
-use crate::spec::{RootSpec, WRITABLE};
+use crate::spec::{ROOT_HOME, RootSpec, WRITABLE};
 use crate::step::{Failed, Step};
 use crate::{devices, procfs};
 
@@ -73,7 +73,7 @@ pub(crate) fn enter(
     }
     let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
-    attach_scratch(&scratch, payload)?;
+    attach_scratch(&scratch, payload, shows_below_root_home(&later))?;
     shared.extend(place_all(later)?);
     pivot()?;
     seal()?;
@@ -93,8 +93,9 @@ pub(crate) fn enter_prepared(
     assemble_over(&scratch, root)?;
     let ban = procfs::attach_masked(&proc)?;
     devices::attach_terminals()?;
-    attach_scratch(&scratch, payload)?;
-    let shared = place_all(trees.0.iter())?;
+    let later: Vec<_> = trees.0.iter().collect();
+    attach_scratch(&scratch, payload, shows_below_root_home(&later))?;
+    let shared = place_all(later)?;
     pivot()?;
     ban.impose()?;
     Ok(Entered { scratch, shared })
@@ -182,7 +183,12 @@ pub(crate) fn seal() -> Result<(), Failed> {
 }
 
 fn is_below_writable(target: &Path) -> bool {
-    WRITABLE.iter().any(|(path, _, _)| target.starts_with(path))
+    WRITABLE.iter().any(|(path, _, _)| target.starts_with(path)) || target.starts_with(ROOT_HOME)
+}
+
+/// Whether the host has toolchains below its own root's home, to which the payload has to get.
+fn shows_below_root_home(later: &[&trees::Part<'_>]) -> bool {
+    later.iter().any(|part| part.tree.target.starts_with(ROOT_HOME))
 }
 
 const DIRECTORY: rustix::fs::OFlags =
@@ -202,36 +208,43 @@ pub(crate) fn scratch(spec: &RootSpec) -> Result<OwnedFd, Failed> {
     .step("writable file system")
 }
 
-/// One file system, shown at four places: its limit is the limit of all of them together. It is
+/// One file system, shown at five places: its limit is the limit of all of them together. It is
 /// [attached](assemble_over) where it can be cloned.
-fn attach_scratch(scratch: &OwnedFd, (uid, gid): (u32, u32)) -> Result<(), Failed> {
-    let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+fn attach_scratch(scratch: &OwnedFd, payload: (u32, u32), open_root_home: bool) -> Result<(), Failed> {
     for (path, mode, no_exec) in WRITABLE {
-        let step = || format!("writable {path}");
-        let name = Path::new(path).file_name().unwrap_or_default();
-        rustix::fs::mkdirat(scratch, name, rustix::fs::Mode::from_raw_mode(0o700)).step_with(step)?;
-        rustix::fs::chownat(scratch, name, owner.0, owner.1, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
-            .step_with(step)?;
-        rustix::fs::chmodat(
-            scratch,
-            name,
-            rustix::fs::Mode::from_raw_mode(mode),
-            rustix::fs::AtFlags::empty(),
-        )
-        .step_with(step)?;
-        let part = clone_tree(scratch.as_fd(), Path::new(name)).step_with(step)?;
-        // It has the rest from the file system's own mount.
-        if no_exec {
-            tighten(&part, MountAttributes::NO_EXEC).step_with(step)?;
-        }
-        attach(&part, relative(Path::new(path))).step_with(step)?;
+        attach_part(scratch, path, payload, mode, no_exec)?;
     }
-    Ok(())
+    // Where there is a single id, it is the only one that a folder can be given to.
+    let root = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    attach_part(scratch, ROOT_HOME, root, if open_root_home { 0o711 } else { 0o700 }, false)
+}
+
+fn attach_part(
+    scratch: &OwnedFd,
+    path: &str,
+    (uid, gid): (u32, u32),
+    mode: u32,
+    no_exec: bool,
+) -> Result<(), Failed> {
+    let step = || format!("writable {path}");
+    let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    let name = Path::new(path).file_name().unwrap_or_default();
+    rustix::fs::mkdirat(scratch, name, rustix::fs::Mode::from_raw_mode(0o700)).step_with(step)?;
+    rustix::fs::chownat(scratch, name, owner.0, owner.1, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+        .step_with(step)?;
+    rustix::fs::chmodat(scratch, name, rustix::fs::Mode::from_raw_mode(mode), rustix::fs::AtFlags::empty())
+        .step_with(step)?;
+    let part = clone_tree(scratch.as_fd(), Path::new(name)).step_with(step)?;
+    // It has the rest from the file system's own mount.
+    if no_exec {
+        tighten(&part, MountAttributes::NO_EXEC).step_with(step)?;
+    }
+    attach(&part, relative(Path::new(path))).step_with(step)
 }
 
 /// Where the writable file system is going to show.
 fn make_writable_places() -> Result<(), Failed> {
-    WRITABLE.iter().try_for_each(|(path, _, _)| {
+    WRITABLE.iter().map(|(path, _, _)| *path).chain([ROOT_HOME]).try_for_each(|path| {
         make_directory(relative(Path::new(path))).step_with(|| format!("writable {path}"))
     })
 }
@@ -246,7 +259,9 @@ pub(crate) fn pivot() -> Result<(), Failed> {
 fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
     make_parents(path)?;
     fs::write(relative(path), content)?;
-    fs::set_permissions(relative(path), fs::Permissions::from_mode(0o644))
+    let is_program = path.parent().is_some_and(|folder| folder.ends_with("bin"));
+    let mode = if is_program { 0o755 } else { 0o644 };
+    fs::set_permissions(relative(path), fs::Permissions::from_mode(mode))
 }
 
 fn make_parents(path: &Path) -> std::io::Result<()> {

@@ -33,9 +33,9 @@ pub struct RootSpec {
     pub trees: Vec<Tree>,
     /// Symbolic links: `(where, target)`.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Files written into the root before it becomes read-only: `(where, content)`.
+    /// Files written into the root before it becomes read-only: `(where, content)`. Those in a folder `bin` are programs.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// Size of the one writable file system behind `/workspace`, `/home/user`, `/tmp` and `/dev/shm`.
+    /// Size of the one writable file system behind `/workspace`, `/home/user`, `/tmp`, `/dev/shm` and `/root`.
     pub scratch_bytes: u64,
     pub scratch_inodes: u64,
     /// It lies on the host's disk, not in memory. Only a launcher that is root makes such.
@@ -112,7 +112,11 @@ pub const PAYLOAD_ID: u32 = 1000;
 /// Where the writable space shows: `(path, mode, no program may be started from it)`.
 pub(crate) const WRITABLE: [(&str, u32, bool); 4] = [
     ("/workspace", 0o755, false),
-    ("/home/user", 0o700, false),
+    ("/home/user", 0o755, false),
     ("/tmp", 0o1777, false),
     ("/dev/shm", 0o1777, true),
 ];
+
+/// The home of root inside, part of the same space: root's own to write, and where nothing of the host shows below it closed to
+/// everybody else.
+pub(crate) const ROOT_HOME: &str = "/root";

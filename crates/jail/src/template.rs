@@ -11,6 +11,15 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 /// Parts of `/etc` that programs need to find their own: they are public and hold no secret.
 const ETC: [&str; 4] = ["/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"];
 
+/// Programs that the host does not have, or that do not work without its rights. They are found by whoever has the folder in
+/// `PATH`.
+pub const PROGRAMS: &str = "/etc/sandstorm/bin";
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Runs what it is asked to with the rights that the caller has: there are no others to be had inside.
+const SUDO: &[u8] = include_bytes!("template/sudo.sh");
+
 /// What a caller adds to the host's own.
 #[derive(Debug, Clone, Default)]
 pub struct Additions {
@@ -41,10 +50,16 @@ pub fn host(scratch_bytes: u64, scratch_inodes: u64, additions: Additions) -> Ro
         }
     }
     trees.extend(additions.trees);
+    // Many programs ask for the interpreter by the name that a host may not have.
+    if Path::new(PYTHON).exists() && !Path::new("/usr/bin/python").exists() {
+        links.push((Path::new(PROGRAMS).join("python"), PYTHON.into()));
+    }
+    let mut files = etc(additions.name_server);
+    files.push((Path::new(PROGRAMS).join("sudo"), SUDO.into()));
     RootSpec {
         trees,
         links,
-        files: etc(additions.name_server),
+        files,
         scratch_bytes,
         scratch_inodes,
         scratch_on_disk: false,
@@ -62,7 +77,7 @@ fn etc(name_server: Option<std::net::IpAddr>) -> Vec<(PathBuf, Vec<u8>)> {
     [
         (
             "/etc/passwd",
-            "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+            "root:x:0:0:root:/root:/bin/bash\n\
              user:x:1000:1000:user:/home/user:/bin/bash\n\
              nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
                 .to_owned(),

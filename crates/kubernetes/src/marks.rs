@@ -32,7 +32,8 @@ pub(crate) fn selector(owner: &Owner) -> String {
 /// The value of the network label.
 fn network(policy: &NetworkPolicy) -> &'static str {
     match policy {
-        NetworkPolicy::None => "none",
+        // A filter is refused before there is a pod; if one ever came here, its pod would be closed.
+        NetworkPolicy::None | NetworkPolicy::Filter(_) => "none",
         NetworkPolicy::Open => "open",
         NetworkPolicy::Allow(_) => "allow",
     }

@@ -75,6 +75,10 @@ pub(crate) fn unmet(network: &NetworkPolicy) -> Option<Unmet> {
     let named = |why: &str, rule: &sandstorm_types::Rule| {
         Unmet::new("network_allow", rule.to_string(), "public addresses and networks (`ip:…`)", why)
     };
+    if matches!(network, NetworkPolicy::Filter(_)) {
+        let why = "the network of a cluster is closed or open or keeps to a list, and knows no filter";
+        return Some(Unmet::new("network_allow", "a filter", "a list of what may be reached", why));
+    }
     network.rules().iter().find_map(|rule| match rule.target() {
         Target::Host(_) => Some(named("the network of a cluster knows no names, only addresses", rule)),
         // The operator meant an address here, and there it is somebody else's.

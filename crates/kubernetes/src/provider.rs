@@ -8,7 +8,7 @@ use sandstorm_agent_client::files;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions, WriteOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition, Unmet,
@@ -129,7 +129,7 @@ impl Provider for KubernetesProvider {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<ByteStream> {
-        let work = async { files::read(&self.agent(id).await?, path, range).await };
+        let work = async { files::read(&self.agent(id).await?, cx.user(), path, range).await };
         self.run(cx, "read_file", work).await
     }
 
@@ -138,14 +138,15 @@ impl Provider for KubernetesProvider {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
-        let work = async { files::write(&self.agent(id).await?, path, body).await };
+        let work = async { files::write(&self.agent(id).await?, cx.user(), path, opts, body).await };
         self.run(cx, "write_file", work).await
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
-        let work = async { files::operate(&self.agent(id).await?, op).await };
+        let work = async { files::operate(&self.agent(id).await?, cx.user(), op).await };
         self.run(cx, "files", work).await
     }
 
@@ -156,7 +157,7 @@ impl Provider for KubernetesProvider {
         path: &GuestPath,
         opts: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        let work = async { files::watch(&self.agent(id).await?, path, opts).await };
+        let work = async { files::watch(&self.agent(id).await?, cx.user(), path, opts).await };
         self.run(cx, "watch", work).await
     }
 

@@ -181,7 +181,8 @@ fn net(network: &NetworkPolicy) -> NetWall {
     let mode = match network {
         NetworkPolicy::None => NetMode::None,
         NetworkPolicy::Allow(_) => NetMode::Allow,
-        NetworkPolicy::Open => NetMode::Open,
+        NetworkPolicy::Filter(filter) if filter.denies_everything() => NetMode::Allow,
+        NetworkPolicy::Open | NetworkPolicy::Filter(_) => NetMode::Open,
     };
     NetWall { mode, policy_hash: blake3::hash(network.canonical().as_bytes()).to_hex().to_string() }
 }

@@ -42,9 +42,19 @@ const PYTHON_KERNEL: &str = concat!(
     include_str!("../kernels/python.py")
 );
 
+/// The TypeScript kernel is the JavaScript one behind a translator.
+const TYPESCRIPT_KERNEL: &str =
+    concat!(include_str!("../kernels/typescript.js"), include_str!("../kernels/javascript.js"));
+
 /// Kernels of contexts.
-pub(crate) const KERNELS: &[(&str, &str)] =
-    &[("javascript.js", include_str!("../kernels/javascript.js")), ("python.py", PYTHON_KERNEL)];
+pub(crate) const KERNELS: &[(&str, &str)] = &[
+    ("bash.sh", include_str!("../kernels/bash.sh")),
+    ("java.java", include_str!("../kernels/java.java")),
+    ("javascript.js", include_str!("../kernels/javascript.js")),
+    ("python.py", PYTHON_KERNEL),
+    ("r.R", include_str!("../kernels/r.R")),
+    ("typescript.js", TYPESCRIPT_KERNEL),
+];
 
 #[cfg(test)]
 mod tests {
@@ -68,5 +78,15 @@ mod tests {
             let listed: Vec<String> = list.iter().map(|(name, _)| format!("{name}.toml")).collect();
             assert_eq!(found, listed);
         }
+    }
+
+    #[test]
+    fn kernels_are_texts_that_shells_and_runtimes_read_whole() {
+        for (name, text) in KERNELS {
+            assert!(text.ends_with('\n') && !text.contains('\0'), "{name}");
+        }
+        // Bash is given its text as one argument.
+        let bash = include_str!("../kernels/bash.sh");
+        assert!(bash.len() < 64 << 10, "{} bytes", bash.len());
     }
 }

@@ -166,6 +166,12 @@ pub(crate) struct Kernel {
     pub(crate) file: String,
     /// What starts it; the file comes after.
     pub(crate) argv: Vec<Template>,
+    /// What comes behind the file.
+    #[serde(default)]
+    pub(crate) args: Vec<Template>,
+    /// Whether it can be spoken to in lines on its streams, where a provider has no channels.
+    #[serde(default)]
+    pub(crate) lines: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -201,6 +207,11 @@ impl Language {
     /// Whether its interpreters can live on, so that variables are kept from one piece of code to the next.
     pub fn has_contexts(&self) -> bool {
         self.kernel.is_some()
+    }
+
+    /// Whether they can where a provider has no channels, too.
+    pub fn has_contexts_without_channels(&self) -> bool {
+        self.kernel.as_ref().is_some_and(|kernel| kernel.lines)
     }
 
     /// Whether programs are compiled before they run.
@@ -272,7 +283,7 @@ impl Language {
             let when = compile.when.iter().flat_map(|when| when.argv.iter().chain(when.env.values()));
             compile.argv.iter().chain(when).chain(compile.env.values())
         });
-        let kernel = self.kernel.iter().flat_map(|kernel| &kernel.argv);
+        let kernel = self.kernel.iter().flat_map(|kernel| kernel.argv.iter().chain(&kernel.args));
         self.run.argv.iter().chain(self.run.env.values()).chain(&self.version).chain(compile).chain(kernel)
     }
 }

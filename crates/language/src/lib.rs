@@ -39,7 +39,7 @@ pub use catalogue::Catalogue;
 pub use detect::{Missing, Toolchain};
 pub use error::{PlanError, UnknownLanguage};
 pub use language::{CompileLimits, Install, Language, PackageManager};
-pub use packages::{Fit, Recipe};
+pub use packages::{Fit, Places, Programs, Recipe};
 pub use plan::{CompilePlan, Job, Plan, SupportFile};
 pub use roots::Roots;
 

@@ -50,7 +50,36 @@ pub struct Recipe {
     pub(crate) compile: Use,
     #[serde(default)]
     pub(crate) run: Use,
+    /// Where the layer's files go in a sandbox that lives. Without this they go into no such one.
+    pub live: Option<Live>,
     pub failures: Failures,
+}
+
+/// Where a layer's files go in a sandbox that lives.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Live {
+    /// The program of the language whose version is in `place`.
+    version_of: Option<String>,
+    /// The folder for all of them. `{version}` is the two numbers in the name of the program's file.
+    place: String,
+    programs: Option<Programs>,
+}
+
+/// A folder of the layer that lies elsewhere in a sandbox that lives, where its programs are found by their names.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Programs {
+    pub from: String,
+    pub to: String,
+}
+
+/// The folders of one sandbox that a layer's files go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    pub place: String,
+    /// Everything else goes to `place`.
+    pub programs: Option<Programs>,
 }
 
 /// A layer that another recipe makes.
@@ -147,6 +176,25 @@ impl Recipe {
         Ok(Toolchain { programs, mounts, version: None })
     }
 
+    /// Package managers whose packages can go into a sandbox that lives.
+    pub fn live_names() -> impl Iterator<Item = &'static str> {
+        Self::all().filter(|recipe| recipe.live.is_some()).map(|recipe| recipe.name.as_str())
+    }
+
+    /// Where the layer's files go in a sandbox that lives and has this toolchain. `None` where they cannot, or where the
+    /// toolchain does not say its version.
+    pub fn places(&self, toolchain: &Toolchain) -> Option<Places> {
+        let live = self.live.as_ref()?;
+        let place = match &live.version_of {
+            Some(program) => {
+                let file = toolchain.programs.get(program)?.canonicalize().ok()?;
+                live.place.replace("{version}", minor_version(file.file_name()?.to_str()?)?)
+            }
+            None => live.place.clone(),
+        };
+        Some(Places { place, programs: live.programs.clone() })
+    }
+
     /// Whether the machine has the tool's program already.
     pub fn has_tool(&self, roots: &Roots) -> bool {
         self.tool.as_ref().is_none_or(|tool| roots.program(&tool.program).is_some())
@@ -184,6 +232,14 @@ pub struct Fit<'a> {
     pub job: &'a Job<'a>,
 }
 
+/// `3.11` of `python3.11`.
+fn minor_version(file: &str) -> Option<&str> {
+    let version = file.get(file.find(|c: char| c.is_ascii_digit())?..)?;
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let (major, minor) = version.split_once('.')?;
+    (number(major) && number(minor)).then_some(version)
+}
+
 fn fit(wanted: &Use, at: &Fit<'_>, plan: &mut Plan) -> Result<(), PlanError> {
     if !wanted.argv.is_empty() {
         plan.argv = Context::new(at.language, at.toolchain, Some(at.job)).expand(&wanted.argv)?;
@@ -209,6 +265,28 @@ mod tests {
                 assert!(Recipe::named(other).is_some(), "{}: {other}", recipe.name);
             }
         }
+    }
+
+    #[test]
+    fn places_in_a_living_sandbox_follow_the_toolchain() {
+        let folder = tempfile::tempdir().unwrap();
+        let toolchain = |file: &str| {
+            std::fs::write(folder.path().join(file), "").unwrap();
+            let link = folder.path().join(format!("link-to-{file}"));
+            std::os::unix::fs::symlink(file, &link).unwrap();
+            Toolchain { programs: [("python".to_owned(), link)].into(), mounts: Vec::new(), version: None }
+        };
+        let pip = Recipe::of(PackageManager::Pip);
+        let places = pip.places(&toolchain("python3.11")).unwrap();
+        assert_eq!(places.place, "/home/user/.local/lib/python3.11/site-packages");
+        assert_eq!(places.programs.unwrap().to, "/home/user/.local/bin");
+        for odd in ["python3", "python", "python3.11-dbg", "3.", "pypy3.10.1"] {
+            assert_eq!(pip.places(&toolchain(odd)), None, "{odd}");
+        }
+        let npm = Recipe::of(PackageManager::Npm);
+        assert_eq!(npm.places(&toolchain("x")).unwrap().place, "/workspace/node_modules");
+        assert_eq!(Recipe::of(PackageManager::Maven).places(&toolchain("y")), None);
+        assert_eq!(Recipe::live_names().collect::<Vec<_>>(), ["npm", "pip"]);
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Language {
         let path = format!("{SUPPORT}/{}", kernel.file);
         let mut argv = context.expand(&kernel.argv)?;
         argv.push(path.clone());
+        argv.extend(context.expand(&kernel.args)?);
         let env = context.environment(&self.run.env)?;
         Ok(Some(Plan { argv, env, cwd: WORKSPACE, files: vec![SupportFile { path, text }] }))
     }

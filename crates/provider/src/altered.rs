@@ -14,7 +14,7 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions, WriteOptions,
 };
 
 /// What is different. Whatever is not overridden is the other provider's.
@@ -145,9 +145,10 @@ impl<A: Alteration> Provider for Altered<A> {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
-        self.0.original().write_file(cx, id, path, body).await
+        self.0.original().write_file(cx, id, path, opts, body).await
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use sandstorm_types::{ErrorKind, TenantId};
+use sandstorm_types::{ErrorKind, TenantId, User};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,7 @@ pub struct OpContext {
     cancel: CancellationToken,
     tenant: TenantId,
     trace: TraceId,
+    user: User,
 }
 
 /// The trace that an operation belongs to, as W3C trace context numbers it; zero is none.
@@ -25,7 +26,8 @@ pub struct TraceId(pub u128);
 
 impl OpContext {
     pub fn new(tenant: TenantId) -> Self {
-        Self { deadline: None, cancel: CancellationToken::new(), tenant, trace: TraceId::default() }
+        let (cancel, trace) = (CancellationToken::new(), TraceId::default());
+        Self { deadline: None, cancel, tenant, trace, user: User::default() }
     }
 
     /// Ties the operation to a token of the caller's.
@@ -36,6 +38,12 @@ impl OpContext {
 
     pub fn with_trace(mut self, trace: TraceId) -> Self {
         self.trace = trace;
+        self
+    }
+
+    /// Works on files as this user of the sandbox. Whom a program runs as, its request says.
+    pub fn acting_as(mut self, user: User) -> Self {
+        self.user = user;
         self
     }
 
@@ -77,6 +85,11 @@ impl OpContext {
 
     pub fn trace(&self) -> TraceId {
         self.trace
+    }
+
+    /// Whom it works on files as.
+    pub fn user(&self) -> User {
+        self.user
     }
 
     /// Fails if the operation was cancelled or is too late already.

@@ -7,6 +7,7 @@ use sandstorm_types::{ErrorKind, GuestPath, SandboxId, Stream};
 
 use crate::{
     ByteStream, Error, Exec, ExecEnd, ExecEvent, ExecRequest, OpContext, Provider, ReadRange, Result,
+    WriteOptions,
 };
 
 /// A program's output and end.
@@ -44,7 +45,7 @@ pub trait ProviderExt: Provider {
         path: &GuestPath,
         bytes: Bytes,
     ) -> Result<()> {
-        self.write_file(cx, id, path, ByteStream::from(bytes)).await
+        self.write_file(cx, id, path, WriteOptions::default(), ByteStream::from(bytes)).await
     }
 }
 

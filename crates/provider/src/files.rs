@@ -1,8 +1,9 @@
 //! Operations on the files of a sandbox, and what comes back.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use sandstorm_types::{ByteSize, GuestPath};
+use sandstorm_types::{ByteSize, GuestPath, User};
 
 use crate::ByteStream;
 
@@ -47,6 +48,19 @@ pub enum FileReply {
     Archive(ByteStream),
 }
 
+/// Texts that a caller keeps with a file, by name.
+pub type Metadata = BTreeMap<String, String>;
+
+/// Most bytes of the names and texts of one file's metadata together.
+pub const MOST_METADATA: usize = 4096;
+
+/// How to write a file. [`Default`] is one without metadata.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WriteOptions {
+    /// Replaces everything that was kept with the file; needs `files_metadata` unless it is empty.
+    pub metadata: Metadata,
+}
+
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
@@ -58,6 +72,10 @@ pub struct FileInfo {
     pub modified: SystemTime,
     /// Where a link points, as it is written.
     pub target: Option<String>,
+    /// The sandbox's user whose it is. `None`: neither's, or the provider does not tell.
+    pub owner: Option<User>,
+    /// What is kept with a file or folder, where the provider has `files_metadata`.
+    pub metadata: Metadata,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,6 +114,8 @@ pub struct FileEvent {
 pub enum FileChange {
     Created,
     Modified,
+    /// Its permissions, its owner or what is kept with it changed, and its content did not.
+    Attributes,
     Removed,
     /// Renamed from another watched path.
     MovedFrom(GuestPath),

@@ -38,7 +38,8 @@ pub use exec::{
 pub use exec_log::{ExecLog, Journal, Keep, ListenerGuard, Restored, Tails};
 pub use ext::{Collected, ProviderExt};
 pub use files::{
-    FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, ReadRange, WatchOptions, name_fits,
+    FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, MOST_METADATA, Metadata, ReadRange,
+    WatchOptions, WriteOptions, name_fits,
 };
 pub use provider::{Provider, ProviderInfo};
 pub use registry::{DuplicateProvider, Registry};

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, Isolation, LimitName, LimitSet, NetworkPolicy, SandboxId, SandboxSpec,
-    SnapshotId, Template, Transition, Unmet,
+    SnapshotId, Template, Transition, Unmet, User,
 };
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
@@ -34,7 +34,7 @@ use crate::{
     AttachFrom, ByteStream, ChannelInput, CreateOptions, Duplex, Error, Events, Exec, ExecInput, ExecLog,
     ExecRequest, ExecSignal, FileChange, FileEvent, FileOp, FileReply, ForkOptions, Forked, Keep, ListFilter,
     Metered, NotCarried, OpContext, Provider, ProviderEvent, ProviderInfo, ReadRange, Refusals, Result,
-    Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions,
+    Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage, WatchOptions, WriteOptions,
 };
 
 /// Size of the pieces in which files are read.
@@ -104,8 +104,11 @@ impl Provider for MemoryProvider {
             files_archive: true,
             files_search: true,
             files_watch: true,
+            files_metadata: true,
+            files_root: true,
             usage: true,
             pause: true,
+            pause_files: true,
             snapshot_files: true,
             live_fork: true,
             host_trees: true,
@@ -220,18 +223,20 @@ impl Provider for MemoryProvider {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
         let work = async {
             let most = usize::try_from(self.world.get(id)?.limits.disk.as_u64()).unwrap_or(usize::MAX);
             let bytes = body.collect(most).await.map_err(|error| MemoryError::of_body(error, path))?;
-            Ok(self.world.change_tree(id, |tree| tree.write(path, bytes))?)
+            let write = |tree: &mut Tree| tree.write_as(cx.user(), path, bytes, opts.metadata);
+            Ok(self.world.change_tree(id, write)?)
         };
         self.told("write_file", cx.run("write_file", work).await)
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
-        self.told("files", cx.run("files", self.file_op(id, op)).await)
+        self.told("files", cx.run("files", self.file_op(cx.user(), id, op)).await)
     }
 
     async fn watch(
@@ -370,7 +375,7 @@ impl MemoryProvider {
         Ok((process, Exec { id: req.id, first: 0, events, input, channel }))
     }
 
-    async fn file_op(&self, id: &SandboxId, op: FileOp) -> Result<FileReply> {
+    async fn file_op(&self, user: User, id: &SandboxId, op: FileOp) -> Result<FileReply> {
         let reply = match op {
             FileOp::Stat { path } => FileReply::Info(self.world.read_tree(id, |tree| tree.stat(&path))??),
             FileOp::List { path, depth, limit } => {
@@ -393,7 +398,7 @@ impl MemoryProvider {
             }
             change => {
                 self.world.change_tree(id, |tree| match change {
-                    FileOp::MakeDir { path } => tree.make_dir(&path),
+                    FileOp::MakeDir { path } => tree.make_dir_as(user, &path),
                     FileOp::Move { from, to } => tree.rename(&from, &to),
                     FileOp::Remove { path, recursive } => tree.remove(&path, recursive),
                     FileOp::SetMode { path, mode } => tree.set_mode(&path, mode),

@@ -11,7 +11,7 @@ use sandstorm_types::{
 use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, ProviderEvent, ReadRange, Refusals,
-    Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions, WriteOptions,
 };
 
 /// Who a provider is. Never holds secrets.
@@ -76,7 +76,8 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     /// `Forget` goes to the program's log and needs `exec_attach`.
     async fn signal(&self, cx: &OpContext, exec: &ExecId, signal: ExecSignal) -> Result<()>;
 
-    /// Reads a file or a part of it; needs `files`. The content is that of the moment of opening.
+    /// Reads a file or a part of it; needs `files`. This and all that follows on files is done as the user of the context:
+    /// as root it needs `files_root`, too. The content is that of the moment of opening.
     async fn read_file(
         &self,
         cx: &OpContext,
@@ -86,12 +87,14 @@ pub trait Provider: fmt::Debug + Send + Sync + 'static {
     ) -> Result<ByteStream>;
 
     /// Writes a file whole, making folders above it; needs `files`. Readers see the old content or the new,
-    /// and a body that fails midway changes nothing.
+    /// and a body that fails midway changes nothing. Metadata needs `files_metadata`; without any, what was kept with an
+    /// earlier file there is gone.
     async fn write_file(
         &self,
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()>;
 

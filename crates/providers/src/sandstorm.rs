@@ -27,6 +27,7 @@ mod list;
 mod news;
 mod places;
 mod provider;
+mod snapshots;
 mod view;
 
 pub use config::{ApiKey, Config, Owner, OwnerError};

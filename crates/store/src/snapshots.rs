@@ -67,6 +67,8 @@ pub struct SnapshotRoom {
 pub struct SnapshotFilter {
     pub sandbox: Option<SandboxId>,
     pub name: Option<String>,
+    /// Only what is kept there.
+    pub provider: Option<String>,
     /// Only what comes after this one in the list.
     pub before: Option<(Timestamp, SnapshotId)>,
     pub limit: u32,
@@ -230,6 +232,17 @@ impl Store {
         row.as_ref().map(SnapshotRow::read).transpose()
     }
 
+    /// One in whatever state, for the server that has to find out what became of it.
+    pub async fn snapshot_in_any_state(
+        &self,
+        tenant: TenantId,
+        id: SnapshotId,
+    ) -> Result<Option<SnapshotRow>> {
+        let query = sql("SELECT * FROM snapshots WHERE tenant = $1 AND id = $2");
+        let row = self.database().row(query.bind(tenant).bind(id)).await?;
+        row.as_ref().map(SnapshotRow::read).transpose()
+    }
+
     /// Those that are ready, newest first.
     pub async fn list_snapshots(
         &self,
@@ -247,6 +260,9 @@ impl Store {
         }
         if let Some(name) = &filter.name {
             text += &format!(" AND name = {}", place(name.as_str().into()));
+        }
+        if let Some(provider) = &filter.provider {
+            text += &format!(" AND provider = {}", place(provider.as_str().into()));
         }
         if let Some((at, id)) = filter.before {
             text += &format!(" AND (created_at, id) < ({}, {})", place(at.into()), place(id.into()));

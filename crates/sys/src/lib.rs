@@ -9,6 +9,7 @@ pub mod filter;
 pub mod fork;
 pub mod lock;
 pub mod mount;
+pub mod names;
 pub mod probe;
 pub mod process;
 pub mod program;

@@ -51,6 +51,10 @@ pub struct Capabilities {
     pub files_search: bool,
     /// Reports changes of files as they happen.
     pub files_watch: bool,
+    /// Keeps metadata with files.
+    pub files_metadata: bool,
+    /// Works on files as root of the sandbox.
+    pub files_root: bool,
 
     /// Connects to ports inside a sandbox.
     pub connect: bool,
@@ -58,6 +62,8 @@ pub struct Capabilities {
     pub usage: bool,
     /// Pauses and resumes sandboxes.
     pub pause: bool,
+    /// Pauses sandboxes with their files only: every program in them ends.
+    pub pause_files: bool,
     /// Saves the files of a sandbox.
     pub snapshot_files: bool,
     /// Saves the memory of a sandbox.
@@ -180,13 +186,13 @@ impl Capabilities {
             "keep a sandbox off the network",
         );
         need(
-            matches!(network, NetworkPolicy::Allow(_)),
+            matches!(network, NetworkPolicy::Allow(_) | NetworkPolicy::Filter(_)),
             self.network_allow,
             "network_allow",
             "keep a sandbox to a list of hosts",
         );
         need(
-            *network == NetworkPolicy::Open,
+            matches!(network, NetworkPolicy::Open | NetworkPolicy::Filter(_)),
             self.network_open,
             "network_open",
             "give a sandbox the public network",

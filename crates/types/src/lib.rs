@@ -63,7 +63,9 @@ pub use limit_value::{LimitError, LimitValue};
 pub use limits::Limits;
 pub use limits_patch::LimitsPatch;
 pub use nat64::{Nat64Prefix, Nat64PrefixError};
-pub use network::{AllowList, NetworkPolicy, NetworkPolicyError, Rule, Target};
+pub use network::{
+    AllowList, HeaderRule, NetworkFilter, NetworkFilterError, NetworkPolicy, NetworkPolicyError, Rule, Target,
+};
 pub use objective::{Objective, Weights, WeightsError};
 pub use requirement::{Requirement, RequirementError};
 pub use result::{

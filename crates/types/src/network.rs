@@ -3,6 +3,9 @@
 //! The decision is by name and port only. Resolving, dropping forbidden address ranges and dialling the
 //! checked address are the egress proxy's part.
 
+mod filter;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,6 +13,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
+pub use self::filter::{HeaderRule, NetworkFilter, NetworkFilterError};
+use crate::text_form::serde_as_text;
 use crate::{HostName, HostNameError, HostPattern, IpNetwork};
 
 /// Ports of a rule that names none.
@@ -28,6 +33,8 @@ pub enum NetworkPolicy {
     Allow(AllowList),
     /// Any public address.
     Open,
+    /// Any public address but what is denied, with headers for some requests.
+    Filter(Box<NetworkFilter>),
 }
 
 /// Rules of which one must match.
@@ -78,25 +85,62 @@ impl NetworkPolicy {
 
     /// Whether a connection to `name` may be tried; the addresses behind the name are checked later.
     pub fn allows_host(&self, name: &HostName, port: u16) -> bool {
-        matches!(self, Self::Open) || self.rule_for_host(name, port).is_some()
+        match self {
+            Self::Open => true,
+            Self::Filter(filter) => filter.admits_name(name, port),
+            Self::None | Self::Allow(_) => self.rule_for_host(name, port).is_some(),
+        }
     }
 
     /// Whether a connection to a bare address may be tried; forbidden ranges are checked later.
     pub fn allows_ip(&self, ip: IpAddr, port: u16) -> bool {
-        matches!(self, Self::Open) || self.rule_for_ip(ip, port).is_some()
+        match self {
+            Self::Open => true,
+            Self::Filter(filter) => filter.reaches(None, ip, port),
+            Self::None | Self::Allow(_) => self.rule_for_ip(ip, port).is_some(),
+        }
+    }
+
+    /// Whether a connection that was let through to `name`, or to a bare address, may go to this address.
+    pub fn reaches(&self, name: Option<&HostName>, address: IpAddr, port: u16) -> bool {
+        match self {
+            Self::Filter(filter) => filter.reaches(name, address, port),
+            Self::None | Self::Allow(_) | Self::Open => true,
+        }
+    }
+
+    /// Whether the name inside a connection to `name` must be that one, too.
+    pub fn checks_name(&self, name: &HostName, port: u16) -> bool {
+        match self {
+            Self::Open => false,
+            Self::Filter(filter) => filter.names(name, port) || filter.headers_for(name).is_some(),
+            Self::None | Self::Allow(_) => true,
+        }
+    }
+
+    /// Headers that plain HTTP requests to `name` get on their way.
+    pub fn headers_for(&self, name: &HostName) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Filter(filter) => filter.headers_for(name),
+            Self::None | Self::Allow(_) | Self::Open => None,
+        }
     }
 
     /// Whether the name may be resolved at all: a query itself carries data out, so only names that some
     /// rule could let through on some port are answered.
     pub fn resolves(&self, name: &HostName) -> bool {
         let matches = |rule: &Rule| matches!(&rule.target, Target::Host(pattern) if pattern.matches(name));
-        matches!(self, Self::Open) || self.rules().iter().any(matches)
+        match self {
+            Self::Open => true,
+            Self::Filter(filter) => filter.resolves(name),
+            Self::None | Self::Allow(_) => self.rules().iter().any(matches),
+        }
     }
 
     pub fn rules(&self) -> &[Rule] {
         match self {
             Self::Allow(AllowList(rules)) => rules,
-            Self::None | Self::Open => &[],
+            Self::None | Self::Open | Self::Filter(_) => &[],
         }
     }
 
@@ -105,6 +149,7 @@ impl NetworkPolicy {
         match self {
             Self::None => "none".to_owned(),
             Self::Open => "open".to_owned(),
+            Self::Filter(filter) => filter.canonical(),
             Self::Allow(AllowList(rules)) => {
                 let internal = |rule: &Rule| if rule.internal { " internal" } else { "" };
                 let mut lines: Vec<_> =
@@ -243,15 +288,39 @@ fn ip_target(text: &str) -> Option<(Target, Option<&str>)> {
     Some((target, ports))
 }
 
+impl FromStr for Target {
+    type Err = NetworkPolicyError;
+
+    /// A rule's text without its ports.
+    fn from_str(text: &str) -> Result<Self, NetworkPolicyError> {
+        let Some(rest) = text.strip_prefix("ip:") else {
+            let named = text.parse().map(Self::Host);
+            return named.map_err(|source| NetworkPolicyError::Host { rule: text.to_owned(), source });
+        };
+        match ip_target(rest) {
+            Some((target, None)) => Ok(target),
+            _ => Err(NetworkPolicyError::Ip(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(pattern) => write!(f, "{pattern}"),
+            Self::Ip(IpAddr::V4(address)) => write!(f, "ip:{address}"),
+            Self::Ip(IpAddr::V6(address)) => write!(f, "ip:[{address}]"),
+            Self::Network(network) if network.is_ipv6() => write!(f, "ip:[{network}]"),
+            Self::Network(network) => write!(f, "ip:{network}"),
+        }
+    }
+}
+
+serde_as_text!(Target);
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.target {
-            Target::Host(pattern) => write!(f, "{pattern}")?,
-            Target::Ip(IpAddr::V4(address)) => write!(f, "ip:{address}")?,
-            Target::Ip(IpAddr::V6(address)) => write!(f, "ip:[{address}]")?,
-            Target::Network(network) if network.is_ipv6() => write!(f, "ip:[{network}]")?,
-            Target::Network(network) => write!(f, "ip:{network}")?,
-        }
+        self.target.fmt(f)?;
         for (place, port) in self.ports.iter().enumerate() {
             write!(f, "{}{port}", if place == 0 { ':' } else { ',' })?;
         }

@@ -70,6 +70,8 @@ impl Default for Lifetime {
 pub enum OnEnd {
     #[default]
     Pause,
+    /// It is paused with its files only: every program in it ends.
+    PauseFiles,
     Delete,
 }
 

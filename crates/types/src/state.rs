@@ -42,6 +42,8 @@ pub enum Step {
 #[serde(rename_all = "snake_case")]
 pub enum Transition {
     Pause,
+    /// Pauses what keeps its files only: every program in it ends.
+    PauseFiles,
     Resume,
 }
 
@@ -133,7 +135,7 @@ impl Transition {
     /// The step that starts the change.
     pub fn first_step(self) -> Step {
         match self {
-            Self::Pause => Step::Pause,
+            Self::Pause | Self::PauseFiles => Step::Pause,
             Self::Resume => Step::Resume,
         }
     }
@@ -141,7 +143,7 @@ impl Transition {
     /// The step that completes it.
     pub fn last_step(self) -> Step {
         match self {
-            Self::Pause => Step::Paused,
+            Self::Pause | Self::PauseFiles => Step::Paused,
             Self::Resume => Step::Resumed,
         }
     }

@@ -1,9 +1,10 @@
-//! `xtask check`: the rules of this repository that no stock tool checks.
+//! `xtask check`: the rules of this repository that no stock tool checks; `xtask changelog`.
 //!
 //! Each rule is a module with one function from a [`tree::Tree`] to lines in a
 //! [`report::Report`], so that its tests can hand it a tree made of strings.
 
 mod arrows;
+mod changelog;
 mod confined;
 mod links;
 mod manifests;
@@ -14,7 +15,7 @@ mod sizes;
 mod source;
 mod tree;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -24,9 +25,12 @@ use requirements::Strictness;
 use tree::Tree;
 
 const USAGE: &str = "usage: xtask check [--strict]
+       xtask changelog [VERSION DATE]
 
-  check            requirement map, unsafe code, dependency arrows, paths, links, manifests
+  check            requirement map, unsafe code, dependency arrows, paths, links, manifests, changelog
   check --strict   also fail while a MUST of the requirement map is pending or deferred
+  changelog        write the section Unreleased of CHANGELOG.md from the fragments in changelog.d
+  changelog VERSION DATE   give that section a version and delete the fragments
 ";
 
 #[expect(clippy::print_stderr, reason = "a usage error belongs on the terminal")]
@@ -36,6 +40,10 @@ fn main() -> Result<ExitCode> {
     match arguments.as_slice() {
         ["check"] => check(Strictness::Lenient),
         ["check", "--strict"] => check(Strictness::Strict),
+        ["changelog"] => changelog::update(&root()?).map(|()| ExitCode::SUCCESS),
+        ["changelog", version, date] => {
+            changelog::release(&root()?, version, date).map(|()| ExitCode::SUCCESS)
+        }
         _ => {
             eprint!("{USAGE}");
             Ok(ExitCode::from(2))
@@ -43,9 +51,13 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-fn check(strictness: Strictness) -> Result<ExitCode> {
+fn root() -> Result<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let root = root.canonicalize().context("find the root of the repository")?;
+    root.canonicalize().context("find the root of the repository")
+}
+
+fn check(strictness: Strictness) -> Result<ExitCode> {
+    let root = root()?;
     let tree = Tree::load(&root)?;
 
     let mut report = Report::default();
@@ -56,6 +68,7 @@ fn check(strictness: Strictness) -> Result<ExitCode> {
     mentions::check(&tree, &mentions::private_places(&root, std::env::home_dir().as_deref()), &mut report);
     links::check(&tree, &mut report);
     sizes::check(&tree, &mut report);
+    changelog::check(&tree, &mut report);
 
     Ok(print(&report))
 }

@@ -97,6 +97,46 @@ export const files: Cases = {
     })
   },
 
+  async metadata() {
+    await fresh(async ({ files }) => {
+      const metadata = { author: 'Ada L.', purpose: 'upload' }
+      assert.deepEqual((await files.write('d/m.txt', 'x', { metadata })).metadata, metadata)
+      assert.deepEqual((await files.getInfo('d/m.txt')).metadata, metadata)
+      assert.deepEqual((await files.list('d'))[0]?.metadata, metadata)
+      assert.equal((await files.write('d/m.txt', 'again')).metadata, undefined)
+      assert.equal((await files.getInfo('d/m.txt')).metadata, undefined)
+      await rejects(InvalidArgumentError, files.write('m.txt', 'x', { metadata: { k: 'x'.repeat(5000) } }))
+    })
+  },
+
+  async watched_entries() {
+    await fresh(async ({ files }) => {
+      await files.makeDir('w')
+      const seen: FilesystemEvent[] = []
+      const handle = await files.watchDir('w', (event) => void seen.push(event), {
+        includeEntry: true,
+        allowNetworkMounts: true,
+      })
+      await files.write('w/a', '12345')
+      await until(() => seen.length >= 3)
+      const { CREATE, CHMOD, WRITE } = FilesystemEventType
+      assert.deepEqual(
+        seen.map(({ name, type, entry }) => [name, type, entry?.path, entry?.size]),
+        [CREATE, CHMOD, WRITE].map((type) => ['a', type, '/home/user/w/a', 5]),
+      )
+      await handle.stop()
+    })
+  },
+
+  async root() {
+    await fresh(async ({ commands, files }) => {
+      assert.equal((await commands.run('whoami; pwd', { user: 'root' })).stdout, 'root\n/root\n')
+      assert.equal((await files.write('a.txt', 'x', { user: 'root' })).path, '/root/a.txt')
+      assert.equal((await files.getInfo('a.txt', { user: 'root' })).owner, 'root')
+      await assert.rejects(files.read('/root/a.txt'))
+    })
+  },
+
   async signed_urls() {
     await fresh(async (sandbox) => {
       await sandbox.files.write('a b.txt', 'signed')

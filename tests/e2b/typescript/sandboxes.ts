@@ -77,6 +77,37 @@ export const sandboxes: Cases = {
     )
   },
 
+  async a_sandbox_that_ends_takes_its_commands_along() {
+    for (const end of [(one: Sandbox) => one.kill(), (one: Sandbox) => one.setTimeout(0)]) {
+      await fresh(async (sandbox) => {
+        const command = await sandbox.commands.run('sleep 60', { background: true })
+        await end(sandbox)
+        const error = await rejects(TimeoutError, command.wait())
+        assert.match(error.message, /killed or reached its end of life/)
+        assert.equal(await sandbox.isRunning(), false)
+      })
+    }
+  },
+
+  async a_pause_without_memory() {
+    const lifecycle = { onTimeout: { action: 'pause' as const, keepMemory: false } }
+    await fresh(
+      async (sandbox) => {
+        await sandbox.files.write('kept.txt', 'kept')
+        for (const pauses of [() => sandbox.pause({ keepMemory: false }), () => sandbox.setTimeout(0)]) {
+          const command = await sandbox.commands.run('sleep 600', { background: true })
+          await pauses()
+          await rejects(TimeoutError, command.wait())
+          assert.equal((await sandbox.getInfo()).state, 'paused')
+          await sandbox.connect()
+          assert.equal(await sandbox.files.read('kept.txt'), 'kept')
+          assert.deepEqual(await sandbox.commands.list(), [])
+        }
+      },
+      { lifecycle },
+    )
+  },
+
   async pause_and_connect() {
     await fresh(async (sandbox) => {
       await sandbox.files.write('kept.txt', 'kept')

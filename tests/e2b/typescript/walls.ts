@@ -46,7 +46,7 @@ export const walls: Cases = {
         return answer.ok ? answer.text() : undefined
       })
       assert.equal(answer, 'from inside')
-      assert.ok(sandbox.getHost(8000).startsWith(`8000-${sandbox.sandboxId}.`))
+      assert.equal(sandbox.getHost(8000), `8000-${sandbox.sandboxId}.localhost:${new URL(base).port}`)
     })
   },
 
@@ -61,6 +61,18 @@ export const walls: Cases = {
         await until(async () => (await fetch(base, { headers: { ...headers, 'E2B-Traffic-Access-Token': token } })).ok)
       },
       { network: { allowPublicTraffic: false } },
+    )
+  },
+
+  async single_addresses_can_be_denied() {
+    const asked = (address: string) =>
+      `exec 3<>/dev/tcp/${address}/80; printf 'GET / HTTP/1.1\\r\\nHost: ${address}\\r\\n\\r\\n' >&3; cat <&3`
+    await fresh(
+      async ({ commands }) => {
+        assert.match((await commands.run(asked('8.8.8.8'))).stdout, /policy does not allow/)
+        assert.match((await commands.run(asked('192.0.2.1'))).stdout, /not a public address/)
+      },
+      { network: { denyOut: ['8.8.8.8'] } },
     )
   },
 

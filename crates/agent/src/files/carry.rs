@@ -5,7 +5,8 @@
 //! a socket, is named on the error stream, one [`FileError`] each, and the copy goes on.
 //!
 //! The stream is a record for each name, parents before what they hold: kind, mode, time, path, then what the kind has.
-//! Files come in pieces with their places, so that holes stay holes. The last record says that all was sent.
+//! Files come in pieces with their places, so that holes stay holes, and what is kept with one comes before it. The last record
+//! says that all was sent.
 
 mod import;
 mod record;
@@ -159,6 +160,11 @@ impl<W: Write, F: FnMut(FileError)> Export<'_, W, F> {
 
     /// Its pieces that hold something, as they are when they are read.
     fn file(&mut self, file: &OwnedFd, path: &Path, stat: &Stat) -> io::Result<()> {
+        for (name, text) in super::metadata::kept(path) {
+            Head::of(Kind::Metadata, stat).write(self.output, path)?;
+            record::bytes(self.output, name.as_bytes())?;
+            record::bytes(self.output, text.as_bytes())?;
+        }
         Head::of(Kind::File, stat).write(self.output, path)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let mut at = 0;

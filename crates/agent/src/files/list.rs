@@ -1,35 +1,57 @@
 //! What is there: one name, or a directory with what is below it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 
-use crate::files::{about, answer, open};
-use crate::protocol::{Entry, EntryKind, FileError};
+use crate::files::{about, answer, metadata, open};
+use crate::protocol::{Described, Entry, EntryKind, FileError};
 
 /// Deeper than this nothing is listed: a sandbox can nest directories without end.
 const DEEPEST: u32 = 64;
 
-pub(crate) fn stat(path: &Path) -> Result<(), FileError> {
-    let stat = rustix::fs::lstat(path).map_err(about(path))?;
-    let target = rustix::fs::readlink(path, Vec::new()).ok().map(|t| ByteBuf::from(t.into_bytes()));
-    answer(&entry(Vec::new(), &stat, target))
+/// How much is told of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Entry,
+    /// With what is kept with it.
+    Described,
 }
 
-pub(crate) fn list(path: &Path, depth: u32, limit: u32) -> Result<(), FileError> {
+impl Answer {
+    /// Tells of a name. `place`: a path of the file or directory itself.
+    fn say(self, entry: Entry, place: impl FnOnce() -> PathBuf) -> Result<(), FileError> {
+        match self {
+            Self::Entry => answer(&entry),
+            Self::Described => {
+                let keeps = matches!(entry.kind, EntryKind::File | EntryKind::Directory);
+                let metadata = if keeps { metadata::kept(&place()) } else { Vec::new() };
+                answer(&Described { entry, metadata })
+            }
+        }
+    }
+}
+
+pub(crate) fn stat(path: &Path, how: Answer) -> Result<(), FileError> {
+    let stat = rustix::fs::lstat(path).map_err(about(path))?;
+    let target = rustix::fs::readlink(path, Vec::new()).ok().map(|t| ByteBuf::from(t.into_bytes()));
+    how.say(entry(Vec::new(), &stat, target), || path.to_owned())
+}
+
+pub(crate) fn list(path: &Path, depth: u32, limit: u32, how: Answer) -> Result<(), FileError> {
     let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
-    let mut walk = Walk { top: path, left: limit, pattern: None };
+    let mut walk = Walk { top: path, left: limit, pattern: None, how };
     walk.descend(dir.as_fd(), &[], depth.clamp(1, DEEPEST))
 }
 
 /// Names below a directory that fit a pattern.
 pub(crate) fn search(path: &Path, pattern: &[u8], limit: u32) -> Result<(), FileError> {
     let dir = open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(about(path))?;
-    let mut walk = Walk { top: path, left: limit, pattern: Some(pattern) };
+    let mut walk = Walk { top: path, left: limit, pattern: Some(pattern), how: Answer::Entry };
     walk.descend(dir.as_fd(), &[], DEEPEST)
 }
 
@@ -38,6 +60,7 @@ struct Walk<'a> {
     /// Entries that may still be told.
     left: u32,
     pattern: Option<&'a [u8]>,
+    how: Answer,
 }
 
 impl Walk<'_> {
@@ -57,7 +80,8 @@ impl Walk<'_> {
                 .map(|t| ByteBuf::from(t.into_bytes()));
             if self.pattern.is_none_or(|pattern| fits(pattern, &found)) {
                 self.left -= 1;
-                answer(&entry(name.clone(), &stat, target))?;
+                let place = || by_descriptor(dir, &found);
+                self.how.say(entry(name.clone(), &stat, target), place)?;
             }
             if depth > 1 && FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 let Ok(below) = open_directory(dir, &found) else { continue };
@@ -67,6 +91,11 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// A path of a name in an open directory, however deep that is.
+fn by_descriptor(dir: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
+    Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(std::ffi::OsStr::from_bytes(name))
 }
 
 /// Whether a name fits a pattern of `*` and `?`. Linear in both: the last star is the only one ever tried again.

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::files::{about, open, split};
+use crate::files::{Ours, about, open, split};
 use crate::protocol::FileError;
 
 pub(crate) fn remove(path: &Path, recursive: bool) -> Result<(), FileError> {
@@ -54,7 +54,7 @@ fn empty(top: OwnedFd) -> Result<(), Errno> {
             }
             lifted += 1;
             let _ = rustix::fs::chmodat(&below, inner.as_slice(), Mode::RWXU, AtFlags::empty());
-            rustix::fs::renameat(&below, inner.as_slice(), &top, format!(".sandstorm-removed-{lifted}"))?;
+            rustix::fs::renameat(&below, inner.as_slice(), &top, Ours::Removed(lifted).name())?;
         }
         rustix::fs::unlinkat(&top, name.as_slice(), AtFlags::REMOVEDIR)?;
     }

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use sandstorm_client::{Client, RunQuery, SandboxQuery, unique};
-use sandstorm_types::{ContextId, ExecId, RunId, SandboxId};
+use sandstorm_client::{Client, RunQuery, SandboxQuery, SnapshotQuery, unique};
+use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, SnapshotId};
 
 use crate::complaint::misuse;
 
@@ -54,6 +54,38 @@ pub(super) async fn run(client: &Client, given: &str) -> anyhow::Result<RunId> {
         Ok(ids)
     })
     .await
+}
+
+/// A snapshot by its name, its id or the beginning of that. What has the form of an id is no name.
+pub(super) async fn snapshot(client: &Client, given: &str) -> anyhow::Result<SnapshotId> {
+    if !given.starts_with(SnapshotId::PREFIX) {
+        let query =
+            SnapshotQuery { name: Some(given.to_owned()), limit: Some(1), ..SnapshotQuery::default() };
+        if let Some(named) = client.snapshots(&query).await?.items.first() {
+            return Ok(named.id);
+        }
+    }
+    among(given, SnapshotId::PREFIX, "snapshot", async || {
+        let all = all_snapshots(client, SnapshotQuery::default()).await?;
+        Ok(all.into_iter().map(|snapshot| snapshot.id).collect())
+    })
+    .await
+}
+
+/// Every snapshot that a query finds.
+pub(super) async fn all_snapshots(
+    client: &Client,
+    mut query: SnapshotQuery,
+) -> anyhow::Result<Vec<sandstorm_client::Snapshot>> {
+    query.limit = Some(PAGE);
+    let mut all = Vec::new();
+    for _ in 0..MOST_PAGES {
+        let page = client.snapshots(&query).await?;
+        all.extend(page.items);
+        let Some(cursor) = page.next_cursor else { break };
+        query.cursor = Some(cursor);
+    }
+    Ok(all)
 }
 
 async fn among<I: FromStr + Copy + std::fmt::Display>(

@@ -5,6 +5,7 @@ mod create;
 mod exec;
 mod fork;
 mod history;
+mod install;
 mod life;
 mod logs;
 mod shell;
@@ -18,10 +19,11 @@ use sandstorm_client::Client;
 use super::{Connection, Output};
 use copy::CopyCommand;
 use create::CreateCommand;
-pub(super) use create::time;
+pub(super) use create::{Wishes, time};
 use exec::ExecCommand;
 use fork::ForkCommand;
 use history::{EventsCommand, MetricsCommand};
+use install::InstallCommand;
 use life::{ExtendCommand, NetworkCommand, RemoveCommand};
 use logs::LogsCommand;
 pub(super) use logs::status;
@@ -70,6 +72,8 @@ pub(crate) enum SandboxCommand {
     Resume(One),
     /// Make sandboxes that go on from where one is, and print their ids
     Fork(ForkCommand),
+    /// Install packages into a sandbox that lives, whatever its network, and print the folder that they are in
+    Install(InstallCommand),
     /// Let a sandbox live for some time from now
     Extend(ExtendCommand),
     /// Change what a sandbox may reach
@@ -100,6 +104,7 @@ pub(super) async fn serve(
         SandboxCommand::Pause(one) => life::pause(client, output, &one).await,
         SandboxCommand::Resume(one) => life::resume(client, output, &one).await,
         SandboxCommand::Fork(command) => fork::fork(client, output, command).await,
+        SandboxCommand::Install(command) => install::install(client, output, command).await,
         SandboxCommand::Extend(command) => life::extend(client, output, command).await,
         SandboxCommand::Network(command) => life::network(client, output, command).await,
         SandboxCommand::Rm(command) => life::remove(client, output, command).await,

@@ -30,6 +30,10 @@ pub(crate) const CASES: &[Case] = cases![
     memory_ends_a_context_and_nothing_else,
     javascript_keeps_state_awaits_and_redefines,
     javascript_is_interrupted_in_a_loop,
+    bash_keeps_its_state_through_exits_and_interrupts,
+    r_shows_values_and_keeps_its_state,
+    java_runs_snippets_and_keeps_its_state,
+    typescript_takes_types_out_and_keeps_its_state,
     a_language_without_a_kernel_says_so,
 ];
 
@@ -320,9 +324,65 @@ async fn javascript_is_interrupted_in_a_loop(world: &World) {
     world.end(sandbox, context).await;
 }
 
+async fn bash_keeps_its_state_through_exits_and_interrupts(world: &World) {
+    let (sandbox, mut context) = world.context("bash").await;
+    run(&mut context, "n=41; f() { echo $((n + 1)); }; cd /").await;
+    let cell = run(&mut context, "f; pwd; echo err >&2").await;
+    assert_eq!((text(&cell.stdout).as_str(), text(&cell.stderr).as_str()), ("42\n/\n", "err\n"));
+    for code in ["exit 3", "set -e\n(exit 3)\necho not reached"] {
+        let cell = run(&mut context, code).await;
+        assert_eq!((cell.status, text(&cell.stdout).as_str()), (CellStatus::Error, ""));
+        let error = cell.error.unwrap();
+        assert_eq!((error.name.as_str(), error.value.as_str()), ("ExitError", "exit status 3"));
+    }
+    for code in ["echo up; while :; do :; done", "echo up; sleep 1000"] {
+        assert_eq!(interrupted(&mut context, code).await.status, CellStatus::Interrupted);
+        assert_eq!(text(&run(&mut context, "f").await.stdout), "42\n");
+    }
+    world.end(sandbox, context).await;
+}
+
+async fn r_shows_values_and_keeps_its_state(world: &World) {
+    let (sandbox, mut context) = world.context("r").await;
+    run(&mut context, "n <- 41").await;
+    let cell = run(&mut context, "print('printed'); n + 1").await;
+    assert_eq!((text(&cell.stdout).as_str(), value(&cell)), ("[1] \"printed\"\n", "[1] 42"));
+    let error = run(&mut context, "stop('bad')").await.error.unwrap();
+    assert_eq!((error.name.as_str(), error.value.as_str()), ("simpleError", "bad"));
+    let cell = interrupted(&mut context, "cat('up\\n'); while (TRUE) {}").await;
+    assert_eq!(cell.status, CellStatus::Interrupted);
+    assert_eq!(value(&run(&mut context, "n").await), "[1] 41");
+    world.end(sandbox, context).await;
+}
+
+async fn java_runs_snippets_and_keeps_its_state(world: &World) {
+    let (sandbox, mut context) = world.context("java").await;
+    run(&mut context, "int n = 41;").await;
+    let cell = run(&mut context, "System.out.println(\"printed\");\nn + 1").await;
+    assert_eq!((text(&cell.stdout).as_str(), value(&cell)), ("printed\n", "42"));
+    let error = run(&mut context, "String s = n;").await.error.unwrap();
+    assert_eq!(error.name, "CompilationError");
+    let cell = interrupted(&mut context, "System.out.println(\"up\"); while (true) {}").await;
+    assert_eq!(cell.status, CellStatus::Interrupted);
+    assert_eq!(value(&run(&mut context, "n").await), "41");
+    world.end(sandbox, context).await;
+}
+
+async fn typescript_takes_types_out_and_keeps_its_state(world: &World) {
+    let (sandbox, mut context) = world.context("typescript").await;
+    run(&mut context, "const n: number = 41; enum E { A = 1 }").await;
+    assert_eq!(value(&run(&mut context, "n + E.A").await), "42");
+    let error = run(&mut context, "const oops: = 1").await.error.unwrap();
+    assert_eq!(error.name, "SyntaxError");
+    let cell = interrupted(&mut context, "console.log('up'); while (true) {}").await;
+    assert_eq!(cell.status, CellStatus::Interrupted);
+    assert_eq!(value(&run(&mut context, "n").await), "41");
+    world.end(sandbox, context).await;
+}
+
 async fn a_language_without_a_kernel_says_so(world: &World) {
     let sandbox = world.sandbox(&[]).await;
-    let language = Catalogue::embedded().get("bash").unwrap();
+    let language = Catalogue::embedded().get("perl").unwrap();
     let toolchain = language.detect(&Roots::host()).unwrap();
     let started = Context::start(
         Arc::clone(&world.provider),

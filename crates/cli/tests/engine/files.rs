@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use sandstorm_provider::{
     ByteStream, Error, ExecRequest, ExecStatus, FileKind, FileOp, FileReply, ProviderExt, ReadRange,
-    WatchOptions,
+    WatchOptions, WriteOptions,
 };
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId};
 
@@ -54,7 +54,9 @@ impl World {
     }
 
     async fn write(&self, sandbox: &SandboxId, at: &str, content: &'static str) -> Result<(), Error> {
-        self.provider.write_file(&self.cx, sandbox, &path(at), Bytes::from(content).into()).await
+        self.provider
+            .write_file(&self.cx, sandbox, &path(at), WriteOptions::default(), Bytes::from(content).into())
+            .await
     }
 
     async fn operate(&self, sandbox: &SandboxId, op: FileOp) -> Result<FileReply, Error> {
@@ -301,7 +303,13 @@ async fn swapped_folders_never_lead_out(world: &World) {
     );
     world
         .provider
-        .write_file(&world.cx, &sandbox, &path("/tmp/swap.py"), Bytes::from(swap).into())
+        .write_file(
+            &world.cx,
+            &sandbox,
+            &path("/tmp/swap.py"),
+            WriteOptions::default(),
+            Bytes::from(swap).into(),
+        )
         .await
         .unwrap();
     let mut swapper = ExecRequest::program(["/usr/bin/python3", "/tmp/swap.py"]);

@@ -64,6 +64,26 @@ fn completions_are_valid_scripts() {
     }
 }
 
+#[test]
+fn every_command_has_a_manual_page() {
+    let place = Place::new();
+    let folder = place.path().join("share/man1");
+    let output = run(Who::Root, &["manual", folder.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert!(read("sandstorm.1").contains("sandstorm\\-run(1)"));
+    assert!(read("sandstorm-run.1").contains("cpu\\-time"));
+    assert!(read("sandstorm-config-init.1").contains("Write a commented file with every default"));
+    let pages: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|page| page.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for page in pages {
+        assert!(!page.contains("-help"), "{page}: help needs no page");
+        assert!(read(&page).contains(concat!("Sandstorm ", env!("CARGO_PKG_VERSION"))), "{page}");
+    }
+}
+
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }

@@ -1,6 +1,6 @@
 //! Packages of the real indexes, used by programs; and one index of our own, to look at who asks for what.
 
-mod index;
+pub(crate) mod index;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

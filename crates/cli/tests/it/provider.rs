@@ -14,11 +14,12 @@ const SKIPPED: [&str; 3] = [
 ];
 
 /// What users without control groups cannot have: nothing counts for all processes together, or stops them together.
-const NOT_COUNTED: [&str; 6] = [
+const NOT_COUNTED: [&str; 7] = [
     "limits/cpu_time_ends_a_program",
     "limits/memory_ends_a_program",
     "limits/processes_are_counted",
     "pause/pauses_and_resumes",
+    "pause/only_files_are_kept",
     "pause/programs_stand_still",
     "snapshots/a_sleeping_one_is_not_saved",
 ];

@@ -14,6 +14,7 @@ mod foreign;
 mod fork;
 mod fronts;
 pub mod http;
+mod install;
 pub mod instance;
 mod leaving;
 mod lifecycle;

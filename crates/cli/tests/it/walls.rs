@@ -10,11 +10,11 @@ use crate::escape::{attack_code, find_process, unique};
 use crate::support::{Place, Who, eventually, example, result, sandstorm, skip, stderr, stdout};
 
 /// Mount points where a guest may write.
-const WRITABLE: [&str; 4] = ["/dev/shm", "/home/user", "/tmp", "/workspace"];
+const WRITABLE: [&str; 5] = ["/dev/shm", "/home/user", "/root", "/tmp", "/workspace"];
 
 /// Mount points that every sandbox has, whatever the host: with the read-only trees of the host and the masks of
 /// kernel files, which depend on it, this is the whole table.
-const GOLDEN: [(&str, &str, &str); 11] = [
+const GOLDEN: [(&str, &str, &str); 12] = [
     ("/", "tmpfs", "ro,nosuid,nodev"),
     ("/dev/pts", "devpts", "rw,nosuid,noexec"),
     ("/dev/shm", "tmpfs", "rw,nosuid,nodev,noexec"),
@@ -24,6 +24,7 @@ const GOLDEN: [(&str, &str, &str); 11] = [
     ("/proc/fs", "proc", "ro,nosuid,nodev,noexec"),
     ("/proc/irq", "proc", "ro,nosuid,nodev,noexec"),
     ("/proc/sys", "proc", "ro,nosuid,nodev,noexec"),
+    ("/root", "tmpfs", "rw,nosuid,nodev"),
     ("/tmp", "tmpfs", "rw,nosuid,nodev"),
     ("/workspace", "tmpfs", "rw,nosuid,nodev"),
 ];

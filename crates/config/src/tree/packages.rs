@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use sandstorm_types::AllowList;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -63,6 +64,14 @@ pub struct PackageIndex {
     /// token.
     #[schemars(example = &"file:/etc/sandstorm/index.token")]
     pub credentials: Option<SecretRef>,
+    /// Further hosts that installing may reach, also private ones, such as the one that an index keeps its files on:
+    /// `files.example.org`, `ip:192.0.2.7:8443`. Without ports one means 80 and 443.
+    #[schemars(with = "Vec<String>", example = hosts())]
+    pub hosts: AllowList,
+}
+
+fn hosts() -> Vec<&'static str> {
+    vec!["files.example.org", "ip:192.0.2.7:8443"]
 }
 
 /// The address of a package index: HTTP or HTTPS, with a host, without credentials.

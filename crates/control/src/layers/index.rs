@@ -21,6 +21,8 @@ pub(crate) struct Index {
     /// The index first.
     addresses: Vec<String>,
     credentials: Option<String>,
+    /// What the operator named beside it.
+    hosts: Vec<Rule>,
     builtin: bool,
 }
 
@@ -43,7 +45,8 @@ impl Index {
     }
 
     /// What a build may reach. The index lies wherever the operator put it. Hosts that it names itself may lie off the
-    /// public internet only if it does too: a public index opens nobody's private network.
+    /// public internet only if it does too: a public index opens nobody's private network. Those that the operator named
+    /// lie wherever they lie.
     pub(crate) async fn rules(&self) -> Result<Vec<Rule>> {
         let mut endpoints = self.addresses.iter().filter_map(|address| Endpoint::of(address));
         let Some(own) = endpoints.next() else { return Ok(Vec::new()) };
@@ -53,6 +56,7 @@ impl Index {
             let rule = endpoint.rule()?;
             rules.push(if private { rule.internal() } else { rule });
         }
+        rules.extend(self.hosts.iter().cloned().map(Rule::internal));
         Ok(rules)
     }
 }
@@ -72,6 +76,7 @@ pub(crate) async fn find(
     let index = |addresses: Vec<String>| Index {
         addresses,
         credentials: source.credentials.clone(),
+        hosts: source.hosts.clone(),
         builtin: source.address.is_none(),
     };
     if let Some(text) = store.note(&note) {
@@ -161,6 +166,24 @@ fn distinct(addresses: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_the_operator_names_may_be_private_and_what_an_index_names_may_not() {
+        let index = Index {
+            addresses: vec!["http://192.0.2.1/simple".to_owned(), "http://198.51.100.1/files".to_owned()],
+            credentials: None,
+            hosts: vec!["ip:10.0.0.7:8443".parse().unwrap()],
+            builtin: true,
+        };
+        let private = Index { addresses: vec!["http://10.0.0.1/".to_owned()], ..index.clone() };
+        let told = async |index: &Index| -> Vec<(String, bool)> {
+            let rules = index.rules().await.unwrap();
+            rules.iter().map(|rule| (rule.to_string(), rule.is_internal())).collect()
+        };
+        let named = ("ip:10.0.0.7:8443".to_owned(), true);
+        assert_eq!(told(&private).await, [("ip:10.0.0.1:80".to_owned(), true), named.clone()]);
+        assert_eq!(told(&index).await.last(), Some(&named));
+    }
 
     #[test]
     fn one_address_for_each_place_and_none_of_our_own() {

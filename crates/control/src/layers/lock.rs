@@ -155,7 +155,7 @@ mod tests {
         let list = |names: &[&str]| names.iter().map(|n| n.parse().unwrap()).collect::<Vec<Requirement>>();
         let key =
             |names: &[&str], source: &IndexSource| LockKey::new(&wanted(&toolchain, &list(names)), source);
-        let own = IndexSource { address: Some("https://a.example/".to_owned()), credentials: None };
+        let own = IndexSource { address: Some("https://a.example/".to_owned()), ..IndexSource::default() };
         assert_eq!(key(&["a", "b", "a"], &own), key(&["b", "a"], &own));
         assert_ne!(key(&["a"], &own), key(&["b"], &own));
         assert_ne!(key(&["a"], &own), key(&["a"], &IndexSource::default()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandstorm_provider::{Error, OpContext, Result, TraceId};
 use sandstorm_store::{Audit, AuditRow, Decision, TenantRow};
-use sandstorm_types::{ErrorKind, SandboxId, TenantId, Timestamp};
+use sandstorm_types::{ErrorKind, SandboxId, TenantId, Timestamp, User};
 
 use super::authentication::DEVELOPER;
 use super::failure::{invalid, not_found, stored};
@@ -44,6 +44,8 @@ pub struct Caller {
     pub(super) traceparent: Option<String>,
     /// What the caller presented instead of a key opens this and nothing else.
     pub(super) bound: Option<Bound>,
+    /// Whom it works on the files of a sandbox as.
+    pub(super) user: User,
 }
 
 /// What a caller does inside a sandbox, as far as tokens tell it apart.
@@ -127,11 +129,22 @@ impl Caller {
         self
     }
 
+    /// The same caller, working on the files of a sandbox as this user of the sandbox. Programs have a user of their own.
+    pub fn acting_as(mut self, user: User) -> Self {
+        self.user = user;
+        self
+    }
+
+    /// Whom it works on the files of a sandbox as.
+    pub fn user(&self) -> User {
+        self.user
+    }
+
     /// The context of an operation for this caller.
     pub(super) fn operation(&self) -> OpContext {
         let id = self.traceparent.as_deref().and_then(|here| here.split('-').nth(1));
         let id = id.and_then(|id| u128::from_str_radix(id, 16).ok()).unwrap_or(0);
-        OpContext::new(self.tenant).with_trace(TraceId(id))
+        OpContext::new(self.tenant).with_trace(TraceId(id)).acting_as(self.user)
     }
 
     /// The record of something that this caller does.
@@ -376,6 +389,7 @@ impl Control {
             request_id: String::new(),
             traceparent: None,
             bound: None,
+            user: User::default(),
         }
     }
 }

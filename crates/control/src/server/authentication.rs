@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, TenantId, Timestamp};
+use sandstorm_types::{ErrorKind, TenantId, Timestamp, User};
 
 use super::access::own_quota;
 use super::failure::stored;
@@ -108,7 +108,8 @@ impl Control {
         inner.known_keys.used(&key.id);
         inner.learn_quota(key.tenant).await?;
         let KeyView { id, tenant, scopes, .. } = key;
-        Ok(Caller { tenant, key: id, scopes, request_id: String::new(), traceparent: None, bound: None })
+        let (request_id, user) = (String::new(), User::default());
+        Ok(Caller { tenant, key: id, scopes, request_id, traceparent: None, bound: None, user })
     }
 
     /// Whether the key behind a long-lived connection is still good; asked once a second by whoever holds one. A store

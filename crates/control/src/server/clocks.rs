@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandstorm_provider::{OpContext, Result};
-use sandstorm_store::{Audit, Decision, Retention};
+use sandstorm_store::{Audit, Decision, Retention, SandboxRow};
 use sandstorm_types::{OnEnd, SandboxId, Timestamp, Transition};
 use tokio::sync::{Notify, Semaphore};
 
@@ -169,6 +169,16 @@ impl Inner {
         }
     }
 
+    /// How a sandbox is paused at the end of its lifetime; `None`: it is ended.
+    pub(super) fn pause_at_end(&self, row: &SandboxRow) -> Option<Transition> {
+        let can = self.can(row);
+        match row.spec.lifetime.then {
+            OnEnd::Pause => can.pause.then_some(Transition::Pause),
+            OnEnd::PauseFiles => can.pause_files.then_some(Transition::PauseFiles),
+            OnEnd::Delete => None,
+        }
+    }
+
     async fn act(self: &Arc<Self>, living: &Arc<Living>, due: Due) {
         let (tenant, id) = (living.tenant, living.id);
         if self.is_lapsed() {
@@ -186,16 +196,16 @@ impl Inner {
             request_id: String::new(),
             detail: None,
         };
-        let pauses = living.row().spec.lifetime.then == OnEnd::Pause && self.can(&living.row()).pause;
-        let done = match due {
-            Due::LifeOver if pauses => {
+        let pause = self.pause_at_end(&living.row());
+        let done = match (due, pause) {
+            (Due::LifeOver, Some(pause)) => {
                 let cx = OpContext::new(tenant);
-                self.transition(&cx, id, Transition::Pause, Some(&audit("sandbox.pause"))).await.map(drop)
+                self.transition(&cx, id, pause, Some(&audit("sandbox.pause"))).await.map(drop)
             }
-            Due::LifeOver | Due::PauseOver => {
+            (Due::LifeOver | Due::PauseOver, _) => {
                 self.end_sandbox(tenant, id, Some(&audit("sandbox.delete"))).await
             }
-            Due::EndAgain => self.end_sandbox(tenant, id, None).await,
+            (Due::EndAgain, _) => self.end_sandbox(tenant, id, None).await,
         };
         if let Err(error) = done {
             tracing::warn!(sandbox = %id, ?due, %error, "what was due could not be done and will be tried again");

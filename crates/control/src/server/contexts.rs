@@ -44,6 +44,21 @@ pub struct ContextView {
 }
 
 impl Control {
+    /// The proper name of a language of which a sandbox can have contexts. What its runtime lacks is told where one is
+    /// created.
+    pub async fn language_of_contexts(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        language: &LanguageName,
+    ) -> Result<Option<LanguageName>> {
+        caller.require_inside(sandbox, Verb::Run)?;
+        let row = self.0.row(caller.tenant, sandbox).await?.ok_or_else(|| not_found("sandbox"))?;
+        let language = Catalogue::embedded().get(language.as_str()).ok();
+        let able = language.filter(|known| known.has_contexts() && self.0.can_be_spoken_to(known, &row));
+        able.map(|known| known.name.parse::<LanguageName>().map_err(|_| damaged())).transpose()
+    }
+
     #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn create_context(
         &self,
@@ -328,6 +343,12 @@ impl Inner {
         living: &Living,
     ) -> Result<(&'static Language, Toolchain)> {
         let language = Catalogue::embedded().get(name.as_str()).map_err(|e| invalid(e.to_string()))?;
+        if language.has_contexts() && !self.can_be_spoken_to(language, &living.row()) {
+            let title = &language.title;
+            return Err(invalid(format!(
+                "{title} has no contexts in this sandbox: its provider offers no channel to speak to them"
+            )));
+        }
         if self.is_elsewhere(&living.row()) {
             return Ok((language, language.bare_toolchain()));
         }
@@ -337,6 +358,11 @@ impl Inner {
                 .with("install", missing.install.command())
         })?;
         Ok((language, toolchain))
+    }
+
+    /// Whether there is a way between us and the interpreters of a language in a sandbox.
+    fn can_be_spoken_to(&self, language: &Language, sandbox: &SandboxRow) -> bool {
+        self.can(sandbox).exec_channel || language.has_contexts_without_channels()
     }
 
     /// How the interpreter `exec` of a sandbox is spoken to. The nonce of one that is spoken to in lines is known from its id,

@@ -373,6 +373,11 @@ impl Inner {
         self.check_lifetime(lifetime)?;
         let pauses = self.provider.capabilities().pause;
         let then = match new.on_end {
+            Some(OnEnd::PauseFiles) if !self.provider.capabilities().pause_files => {
+                return Err(invalid(
+                    "this server cannot pause sandboxes with their files only: they can be paused whole, or deleted at their end",
+                ));
+            }
             Some(OnEnd::Pause) if !pauses => {
                 return Err(invalid(
                     "this server cannot pause sandboxes: they can only be deleted at their end",
@@ -453,7 +458,7 @@ impl Inner {
     }
 
     /// An empty program that requires this.
-    fn requiring(
+    pub(super) fn requiring(
         &self,
         spec: &SandboxSpec,
         language: &LanguageName,

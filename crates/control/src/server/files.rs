@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::stream::{BoxStream, StreamExt};
 use sandstorm_provider::{
     ByteStream, Duplex, Error, FileEvent, FileInfo, FileKind, FileOp, FileReply, OpContext, ReadRange,
-    Result, WatchOptions,
+    Result, WatchOptions, WriteOptions,
 };
 use sandstorm_types::{ErrorKind, GuestPath, SandboxId, Timestamp};
 
@@ -66,12 +66,24 @@ impl Control {
     }
 
     /// Whole or not at all. More than the sandbox's disk limit is refused while it streams.
-    #[tracing::instrument(skip_all, fields(%sandbox))]
     pub async fn write_file(
         &self,
         caller: &Caller,
         sandbox: SandboxId,
         path: &GuestPath,
+        body: ByteStream,
+    ) -> Result<WrittenFile> {
+        self.write_file_with(caller, sandbox, path, WriteOptions::default(), body).await
+    }
+
+    /// The same with what is to be kept with the file.
+    #[tracing::instrument(skip_all, fields(%sandbox))]
+    pub async fn write_file_with(
+        &self,
+        caller: &Caller,
+        sandbox: SandboxId,
+        path: &GuestPath,
+        options: WriteOptions,
         body: ByteStream,
     ) -> Result<WrittenFile> {
         caller.require_inside(sandbox, Verb::Files)?;
@@ -95,7 +107,7 @@ impl Control {
             }
         });
         let cx = caller.operation();
-        let write = self.0.provider.write_file(&cx, &sandbox, path, ByteStream::new(counted));
+        let write = self.0.provider.write_file(&cx, &sandbox, path, options, ByteStream::new(counted));
         self.while_allowed(caller, write).await?;
         living.touch();
         let size = written.load(Ordering::Acquire);

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::failure::{conflict, stored};
 use super::{Caller, Control};
 
-pub use works::{OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart};
+pub use works::{OneContext, OneExec, OneFork, OneInstall, OneRun, OneSandbox, OneSnapshot, OneStart};
 
 /// How long one waits for what another server does, and between two looks. What is done here is waited for without
 /// looking.

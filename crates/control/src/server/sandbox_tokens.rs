@@ -10,7 +10,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use ring::hmac;
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, SandboxId, State, TenantId, Timestamp};
+use sandstorm_types::{ErrorKind, SandboxId, State, TenantId, Timestamp, User};
 use subtle::ConstantTimeEq;
 
 use super::access::Bound;
@@ -148,6 +148,7 @@ impl Control {
             request_id: String::new(),
             traceparent: None,
             bound: Some(Bound { sandbox, verbs, until: None, visitor: true }),
+            user: User::default(),
         })
     }
 
@@ -184,6 +185,7 @@ impl Control {
             request_id: String::new(),
             traceparent: None,
             bound: Some(Bound { sandbox, verbs: kind.verbs, until: Some(until), visitor: false }),
+            user: User::default(),
         })
     }
 }

@@ -181,10 +181,30 @@ impl Control {
         self.0.update(caller, id, changes, "sandbox.extend").await
     }
 
+    /// Its lifetime ends now: it is paused or ended, as it was to be at the end of its lifetime, before this returns.
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
+    pub async fn expire_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<()> {
+        caller.require(Scope::Sandbox)?;
+        let row = self.0.row(caller.tenant, id).await?.ok_or_else(|| not_found("sandbox"))?;
+        if row.state.is_final() || row.state == State::Terminating {
+            return Err(in_the_way(id, &row.state));
+        }
+        match self.0.pause_at_end(&row) {
+            Some(pause) => self.change(caller, id, pause, "sandbox.pause").await.map(drop),
+            None => self.delete_sandbox(caller, id).await,
+        }
+    }
+
     /// Pausing a paused sandbox is success; so is resuming a ready one.
     #[tracing::instrument(skip_all, fields(sandbox = %id))]
     pub async fn pause_sandbox(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
         self.change(caller, id, Transition::Pause, "sandbox.pause").await
+    }
+
+    /// Ends what runs in it and pauses it with its files; needs `pause_files`.
+    #[tracing::instrument(skip_all, fields(sandbox = %id))]
+    pub async fn pause_sandbox_files(&self, caller: &Caller, id: SandboxId) -> Result<SandboxView> {
+        self.change(caller, id, Transition::PauseFiles, "sandbox.pause").await
     }
 
     #[tracing::instrument(skip_all, fields(sandbox = %id))]

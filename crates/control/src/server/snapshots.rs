@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use sandstorm_provider::{Error, NotCarried, OpContext, Provider, Result, SnapshotKind, SnapshotOptions};
 use sandstorm_store::{SnapshotFilter, SnapshotRoom, SnapshotRow, SnapshotState};
-use sandstorm_types::Unmet;
 use sandstorm_types::{
-    ByteSize, ErrorKind, SandboxId, SandboxSpec, SnapshotId, Template, TenantId, Timestamp,
+    ByteSize, ErrorKind, SandboxId, SandboxSpec, SnapshotId, Template, TenantId, Timestamp, Unmet,
 };
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::cursor::{self, List, Place};
 use super::failure::{conflict, elsewhere, invalid, not_found, stored};
 use super::sandboxes::{LARGEST_PAGE, PAGE};
-use super::{Caller, Control, Inner, NewSandbox, Page, Scope};
+use super::{Caller, Claim, Control, Inner, NewSandbox, Page, Scope};
 
 /// How long saving one may take, and removing it.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -100,6 +100,8 @@ pub struct SnapshotView {
 pub struct SnapshotQuery {
     pub sandbox: Option<SandboxId>,
     pub name: Option<String>,
+    /// Who keeps it.
+    pub provider: Option<String>,
     pub limit: Option<u32>,
     /// From an earlier page; bound to the tenant and the filters, authenticated.
     pub cursor: Option<String>,
@@ -113,6 +115,19 @@ impl Control {
         caller: &Caller,
         id: SandboxId,
         new: NewSnapshot,
+    ) -> Result<SnapshotView> {
+        self.create_snapshot_as(caller, id, SnapshotId::random(), new, None).await
+    }
+
+    /// The same with an id that was chosen before. With a claim, what was left out is noted with it before the snapshot is
+    /// ready.
+    pub(super) async fn create_snapshot_as(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        as_id: SnapshotId,
+        new: NewSnapshot,
+        claim: Option<Arc<Claim>>,
     ) -> Result<SnapshotView> {
         caller.require(Scope::Sandbox)?;
         self.0.accepts_work()?;
@@ -134,7 +149,7 @@ impl Control {
             let _busy = busy;
             let now = Timestamp::now();
             let saving = SnapshotRow {
-                id: SnapshotId::random(),
+                id: as_id,
                 tenant: caller.tenant,
                 sandbox: id,
                 name: None,
@@ -146,7 +161,7 @@ impl Control {
                 key: caller.key.clone(),
                 charged_until: now,
             };
-            inner.save(&caller, &cx, saving, new.name).await
+            inner.save(&caller, &cx, saving, new.name, claim.as_deref()).await
         });
         let saved = saved.await;
         living.touch();
@@ -163,8 +178,8 @@ impl Control {
     /// Newest first.
     pub async fn snapshots(&self, caller: &Caller, query: SnapshotQuery) -> Result<Page<SnapshotView>> {
         caller.require(Scope::Sandbox)?;
-        let SnapshotQuery { sandbox, name, limit, cursor } = query;
-        let filters = format!("snapshots {sandbox:?} {name:?}");
+        let SnapshotQuery { sandbox, name, provider, limit, cursor } = query;
+        let filters = format!("snapshots {sandbox:?} {name:?} {provider:?}");
         let list = List { tenant: caller.tenant, filters: &filters };
         let pepper = &self.0.settings.pepper;
         let before = match cursor {
@@ -175,7 +190,7 @@ impl Control {
             None => None,
         };
         let limit = limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
-        let filter = SnapshotFilter { sandbox, name, before, limit: limit + 1 };
+        let filter = SnapshotFilter { sandbox, name, provider, before, limit: limit + 1 };
         let rows = stored(self.0.store.list_snapshots(caller.tenant, &filter).await)?;
         let mut items: Vec<SnapshotView> = rows.into_iter().map(SnapshotView::from).collect();
         let more = items.len() as u64 > u64::from(limit);
@@ -230,6 +245,62 @@ impl From<SnapshotRow> for SnapshotView {
     }
 }
 
+/// What became of a snapshot that was to be made.
+pub(super) enum SnapshotBecame {
+    /// It is not on record.
+    Nothing,
+    /// A server is making it.
+    Coming,
+    Ready(Box<SnapshotView>),
+    /// Its maker is gone, or it failed or was removed: its id is used up.
+    Undone,
+}
+
+/// What could not be saved, as it is on record with the claim of its request: what, and why.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct LeftOut(Vec<(String, String)>);
+
+impl LeftOut {
+    fn of(left_out: &[NotCarried]) -> Self {
+        Self(left_out.iter().map(|left| (left.what.clone(), left.why.clone())).collect())
+    }
+
+    fn written(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(super) fn read(note: &str) -> Result<Self> {
+        serde_json::from_str(note).map_err(|error| {
+            Error::new(ErrorKind::Internal, "the record of a snapshot is damaged").with_source(error)
+        })
+    }
+}
+
+impl From<LeftOut> for Vec<NotCarried> {
+    fn from(LeftOut(left_out): LeftOut) -> Self {
+        left_out.into_iter().map(|(what, why)| NotCarried { what, why }).collect()
+    }
+}
+
+impl Control {
+    /// What became of the snapshot with this id.
+    pub(super) async fn snapshot_once_made(&self, caller: &Caller, id: SnapshotId) -> Result<SnapshotBecame> {
+        let row = stored(self.0.store.snapshot_in_any_state(caller.tenant, id).await)?;
+        let Some(row) = row else { return Ok(SnapshotBecame::Nothing) };
+        Ok(match row.state {
+            SnapshotState::Ready => SnapshotBecame::Ready(Box::new(row.into())),
+            SnapshotState::Ending => SnapshotBecame::Undone,
+            SnapshotState::Making if self.0.saving.has(id) => SnapshotBecame::Coming,
+            SnapshotState::Making => {
+                match stored(self.0.store.keeper_of_snapshot(caller.tenant, id).await)? {
+                    Some(_) => SnapshotBecame::Coming,
+                    None => SnapshotBecame::Undone,
+                }
+            }
+        })
+    }
+}
+
 impl Inner {
     async fn snapshot(&self, tenant: TenantId, id: SnapshotId) -> Result<SnapshotRow> {
         stored(self.store.snapshot(tenant, id).await)?.ok_or_else(|| not_found("snapshot"))
@@ -242,6 +313,7 @@ impl Inner {
         cx: &OpContext,
         row: SnapshotRow,
         name: Option<String>,
+        claim: Option<&Claim>,
     ) -> Result<SnapshotView> {
         let SnapshotLimits { count, bytes } = self.settings.snapshots;
         let mut audit = caller.audit("snapshot.create", row.id);
@@ -254,6 +326,9 @@ impl Inner {
         let saved = async {
             let saved = self.provider.snapshot(cx, &row.sandbox, options).await?;
             cx.check("snapshot")?;
+            if let Some(claim) = claim {
+                claim.keep_note(LeftOut::of(&saved.left_out).written()).await?;
+            }
             let size = saved.size.map_or(0, ByteSize::as_u64);
             let ready =
                 stored(self.store.finish_snapshot(row.tenant, row.id, name.as_deref(), size, room).await)?;

@@ -92,12 +92,16 @@ impl Inner {
     ) -> Result<SandboxRow> {
         let tenant = cx.tenant();
         let (there, under_way) = match to {
-            Transition::Pause => (State::Paused, State::Pausing),
+            Transition::Pause | Transition::PauseFiles => (State::Paused, State::Pausing),
             Transition::Resume => (State::Ready, State::Resuming),
         };
         if !self.provider.capabilities().pause {
             let unmet = Unmet::new("pause", "yes", "no", "this host cannot freeze a sandbox");
             return Err(Error::unmet(vec![unmet]));
+        }
+        if to == Transition::PauseFiles && !self.provider.capabilities().pause_files {
+            let why = "nobody here can end what runs in a sandbox and keep its files";
+            return Err(Error::unmet(vec![Unmet::new("pause_files", "yes", "no", why)]));
         }
         if to == Transition::Resume {
             self.spending.may_go_on(id)?;
@@ -105,7 +109,7 @@ impl Inner {
         // A copy that is being made needs programs that move.
         let living = self.sandboxes.get(tenant, id);
         let _copied = match &living {
-            Some(living) if to == Transition::Pause => Some(living.forking.lock().await),
+            Some(living) if to != Transition::Resume => Some(living.forking.lock().await),
             _ => None,
         };
         // Programs that go on need what they were promised; without any it goes on resting.
@@ -123,6 +127,10 @@ impl Inner {
         if let Err(error) = changed {
             self.follow_provider(tenant, id).await?;
             return Err(error);
+        }
+        if to == Transition::PauseFiles {
+            // Their interpreters ended with everything else. Who comes back makes others.
+            self.end_contexts(tenant, id).await;
         }
         let mut changes = SandboxChanges::default();
         if to == Transition::Resume {

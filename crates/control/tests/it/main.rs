@@ -9,6 +9,7 @@ mod execs;
 mod faults;
 mod files;
 mod fork;
+mod install;
 mod kernel;
 mod leases;
 mod lifecycle;

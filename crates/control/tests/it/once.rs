@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sandstorm_control::server::{
-    Answer, Answered, Caller, Claim, Control, ExecWork, Found, Keyed, NewContext, NewExec, NewFork, Once,
-    OneContext, OneExec, OneFork, OneRun, OneSandbox, OneStart, RunQuery, SandboxQuery,
+    Answer, Answered, Caller, Claim, Control, ExecWork, Found, Keyed, NewContext, NewExec, NewFork,
+    NewSnapshot, Once, OneContext, OneExec, OneFork, OneRun, OneSandbox, OneSnapshot, OneStart, RunQuery,
+    SandboxQuery, SnapshotQuery, SnapshotView,
 };
 use sandstorm_provider::{Error, ReadRange, Result};
 use sandstorm_store::testing::{look, meddle};
@@ -421,6 +422,32 @@ async fn a_sandbox_that_was_lost_before_it_was_ready_is_made_anew() {
     let caller = world.caller();
     let living = world.control.sandboxes(&caller, SandboxQuery::default()).await.unwrap().items;
     assert_eq!(living.iter().map(|view| view.id.to_string()).collect::<Vec<_>>(), [text(&anew)]);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_made_once_and_anew_where_its_maker_was_lost() {
+    let world = World::new().await;
+    let sandbox = world.control.create_sandbox(&world.caller(), plain()).await.unwrap().id;
+    let work = || OneSnapshot { sandbox, new: NewSnapshot { name: Some("golden".to_owned()) } };
+    let said = |view: SnapshotView| format!("{} {:?} {:?}", view.id, view.name, view.left_out);
+    let made = ask(&world, work(), said).await;
+    forget_the_answer(&world).await;
+    let again = ask(&world, work(), said).await;
+    assert!(again.replayed);
+    assert_eq!(text(&again), text(&made));
+    let count = async |world: &World| {
+        let all = world.control.snapshots(&world.caller(), SnapshotQuery::default()).await.unwrap();
+        all.items.len()
+    };
+    assert_eq!(count(&world).await, 1);
+    forget_the_answer(&world).await;
+    let half = "UPDATE snapshots SET state = 'making', name = NULL";
+    assert_eq!(meddle(&world.store, half).await.unwrap(), 1);
+    let world = world.crashed().await;
+    let anew = ask(&world, work(), said).await;
+    assert!(!anew.replayed);
+    assert_ne!(text(&anew), text(&made));
+    assert_eq!(count(&world).await, 1, "what was never whole is not shown");
 }
 
 /// A sandbox with an interpreter, in a world that has them.

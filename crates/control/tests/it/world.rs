@@ -34,6 +34,10 @@ impl Extract for Nothing {
     fn extract(&self, _: &mut dyn std::io::Read, _: &Path, _: u64) -> std::io::Result<u64> {
         Ok(0)
     }
+
+    fn pack(&self, _: &Path, _: Option<&str>, _: &mut dyn std::io::Write) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 pub(crate) fn settings() -> Settings {

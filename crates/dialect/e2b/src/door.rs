@@ -8,22 +8,23 @@ use axum::extract::{Request, State};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use http::StatusCode;
 use http::request::Parts;
-use sandstorm_control::server::{Caller, TokenKind, Verb};
+use http::{HeaderValue, StatusCode};
+use sandstorm_control::server::{Caller, SandboxView, TokenKind, Verb};
 pub(crate) use sandstorm_e2b_wire::ACCESS_TOKEN;
 use sandstorm_e2b_wire::{ENVD_PORT, INTERPRETER_PORT};
-use sandstorm_types::{ErrorKind, Phase, SandboxId, Timestamp};
+use sandstorm_types::{ErrorKind, GuestPath, Phase, SandboxId, Timestamp, User};
 use serde_json::json;
 use tower::ServiceExt;
 
 use crate::address::{Address, PORT_HEADER, SANDBOX_HEADER, one};
 use crate::query::Query;
 use crate::refusal::Refusal;
-use crate::sandboxes::labels::AUTO_RESUME;
+use crate::sandboxes::labels::{AUTO_RESUME, REQUEST_HOST};
+use crate::sandboxes::network;
 use crate::signature::{Operation, Signed};
 use crate::state::{Dialect, PortRequest};
-use crate::{envd, files, interpreter, leftovers};
+use crate::{browsers, envd, files, interpreter, leftovers, paths};
 
 /// The token of envd: programs and files.
 pub(crate) const ENVD: TokenKind =
@@ -39,6 +40,19 @@ const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 pub(crate) struct Guest {
     pub(crate) caller: Caller,
     pub(crate) sandbox: SandboxId,
+}
+
+impl Guest {
+    /// The same, working on files as the user that a request names.
+    pub(crate) fn acting_as(&self, user: Option<User>) -> Self {
+        let caller = self.caller.clone().acting_as(user.unwrap_or_default());
+        Self { caller, sandbox: self.sandbox }
+    }
+
+    /// The place that a client means, from the home of that user on.
+    pub(crate) fn resolve(&self, path: &str) -> Result<GuestPath, Refusal> {
+        paths::resolve_as(self.caller.user(), path)
+    }
 }
 
 /// What answers on the ports that are ours.
@@ -62,35 +76,49 @@ impl Dialect {
 }
 
 async fn enter(State(planes): State<Planes>, request: Request) -> Response {
-    let Planes { dialect, envd, interpreter } = planes;
+    let dialect = &planes.dialect;
     let (parts, body) = request.into_parts();
+    if dialect.is_preflight(&parts) {
+        return browsers::welcome(&parts);
+    }
     let address = match dialect.address(&parts) {
         Ok(address) => address,
         Err(refused) => return refused.into_response(),
     };
-    // An id of another form is one that never was.
-    let id = SandboxId::from_bare(&address.sandbox).ok();
-    let admitted = match address.port {
-        ENVD_PORT => dialect.admit_to_envd(id, &parts).await,
-        _ => dialect.admit_to_port(id, &parts, address.port).await,
-    };
-    let guest = match admitted {
-        Ok(guest) => guest,
-        Err(closed) => return closed.answer(&address),
-    };
-    if let Err(closed) = dialect.awake(&guest).await {
-        return closed.answer(&address);
+    let ours = browsers::is_ours(address.port);
+    let response = planes.lead(address, Request::from_parts(parts, body)).await;
+    if ours { browsers::shared(response) } else { response }
+}
+
+impl Planes {
+    async fn lead(self, address: Address, request: Request) -> Response {
+        let Self { dialect, envd, interpreter } = self;
+        let (parts, body) = request.into_parts();
+        // An id of another form is one that never was.
+        let id = SandboxId::from_bare(&address.sandbox).ok();
+        let admitted = match address.port {
+            ENVD_PORT => dialect.admit_to_envd(id, &parts).await,
+            _ => dialect.admit_to_port(id, &parts, address.port).await,
+        };
+        let guest = match admitted {
+            Ok(guest) => guest,
+            Err(closed) => return closed.answer(&address),
+        };
+        let view = match dialect.awake(&guest).await {
+            Ok(view) => view,
+            Err(closed) => return closed.answer(&address),
+        };
+        let request = Request::from_parts(parts, body);
+        let caller = guest.caller.clone();
+        let mut response = match address.port {
+            ENVD_PORT => serve(envd, guest, request).await,
+            INTERPRETER_PORT => serve(interpreter, guest, request).await,
+            _ => dialect.pass_on(guest, &view, &address, request).await,
+        };
+        // Whoever serves it cuts the answer when the caller may not hear it any more.
+        response.extensions_mut().insert(caller);
+        response
     }
-    let request = Request::from_parts(parts, body);
-    let caller = guest.caller.clone();
-    let mut response = match address.port {
-        ENVD_PORT => serve(envd, guest, request).await,
-        INTERPRETER_PORT => serve(interpreter, guest, request).await,
-        _ => dialect.pass_on(guest, &address, request).await,
-    };
-    // Whoever serves it cuts the answer when the caller may not hear it any more.
-    response.extensions_mut().insert(caller);
-    response
 }
 
 async fn serve(router: Router, guest: Guest, mut request: Request) -> Response {
@@ -246,13 +274,13 @@ impl Dialect {
     }
 
     /// Whether the sandbox can be called; one that may wake by itself is woken.
-    async fn awake(&self, guest: &Guest) -> Result<(), Closed> {
+    async fn awake(&self, guest: &Guest) -> Result<SandboxView, Closed> {
         let view = self.control.sandbox(&guest.caller, guest.sandbox).await.map_err(|_| Closed::NoSandbox)?;
         match view.phase {
-            Phase::Ready | Phase::Running => Ok(()),
+            Phase::Ready | Phase::Running => Ok(view),
             Phase::Paused if view.spec.labels.get(AUTO_RESUME) == Some("true") => {
                 let woken = self.control.resume_sandbox(&guest.caller, guest.sandbox).await;
-                woken.map(drop).map_err(|error| Closed::Refused(error.into()))
+                woken.map_err(|error| Closed::Refused(error.into()))
             }
             Phase::Creating | Phase::Resuming => Err(Closed::Changing),
             _ => Err(Closed::NoSandbox),
@@ -260,13 +288,21 @@ impl Dialect {
     }
 
     /// To whatever listens on a port of the sandbox.
-    async fn pass_on(&self, guest: Guest, address: &Address, mut request: Request<Body>) -> Response {
+    async fn pass_on(
+        &self,
+        guest: Guest,
+        view: &SandboxView,
+        address: &Address,
+        mut request: Request<Body>,
+    ) -> Response {
         let Guest { caller, sandbox } = guest;
         let (port, own_host) = (address.port, address.own_host);
+        let mask = view.spec.labels.get(REQUEST_HOST).and_then(|mask| network::masked(mask, port));
+        let host = mask.and_then(|host| HeaderValue::from_str(&host).ok());
         for ours in [SANDBOX_HEADER, PORT_HEADER, TRAFFIC_TOKEN] {
             request.headers_mut().remove(ours);
         }
-        match (self.forward)(PortRequest { caller, sandbox, port, own_host, request }).await {
+        match (self.forward)(PortRequest { caller, sandbox, port, own_host, host, request }).await {
             Some(response) => response,
             None => {
                 let message = "The sandbox is running but port is not open";

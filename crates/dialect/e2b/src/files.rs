@@ -2,6 +2,7 @@
 
 mod compression;
 mod download;
+mod metadata;
 mod ranges;
 mod upload;
 

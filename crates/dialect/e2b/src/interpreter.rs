@@ -5,6 +5,7 @@ pub(crate) mod defaults;
 mod execute;
 mod lines;
 mod output;
+mod printing;
 mod variables;
 
 use axum::Router;

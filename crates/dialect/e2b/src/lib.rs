@@ -10,6 +10,7 @@
 
 mod address;
 mod body;
+mod browsers;
 mod door;
 mod envd;
 mod files;

@@ -1,18 +1,37 @@
 //! Paths as E2B's clients write them: absolute, from home on, or with `~`.
 
-use sandstorm_types::GuestPath;
+use sandstorm_types::{GuestPath, User};
 
 use crate::refusal::Refusal;
 
 /// Home of the sandbox's user, where programs start and relative paths begin.
 pub(crate) const HOME: &str = "/home/user";
 
-/// The place that a client means. `..` is resolved by text, as far as the root.
+/// The home of a user of the sandbox.
+pub(crate) fn home_of(user: User) -> GuestPath {
+    let home = match user {
+        User::User => HOME,
+        User::Root => "/root",
+    };
+    home.parse().expect("an absolute path")
+}
+
+pub(crate) fn home() -> GuestPath {
+    home_of(User::User)
+}
+
+/// The place that a client of the sandbox's user means.
 pub(crate) fn resolve(path: &str) -> Result<GuestPath, Refusal> {
+    resolve_as(User::User, path)
+}
+
+/// The place that a client means. `..` is resolved by text, as far as the root.
+pub(crate) fn resolve_as(user: User, path: &str) -> Result<GuestPath, Refusal> {
+    let home = home_of(user);
     let rooted = match path {
-        "" | "~" => HOME.to_owned(),
+        "" | "~" => home.to_string(),
         _ if path.starts_with('/') => path.to_owned(),
-        _ => format!("{HOME}/{}", path.strip_prefix("~/").unwrap_or(path)),
+        _ => format!("{home}/{}", path.strip_prefix("~/").unwrap_or(path)),
     };
     let mut parts: Vec<&str> = Vec::new();
     for part in rooted.split('/') {
@@ -26,10 +45,6 @@ pub(crate) fn resolve(path: &str) -> Result<GuestPath, Refusal> {
     format!("/{}", parts.join("/"))
         .parse()
         .map_err(|error| Refusal::invalid(format!("path '{shown}' is not a path: {error}")))
-}
-
-pub(crate) fn home() -> GuestPath {
-    HOME.parse().expect("an absolute path")
 }
 
 #[cfg(test)]
@@ -55,6 +70,8 @@ mod tests {
         for bad in ["a\0b", &"x".repeat(300), &"a/".repeat(5000)] {
             assert!(resolve(bad).is_err());
         }
-        assert_eq!(home().as_str(), HOME);
+        for (path, wanted) in [("", "/root"), ("~/a", "/root/a"), ("a", "/root/a"), ("/a", "/a")] {
+            assert_eq!(resolve_as(User::Root, path).unwrap().as_str(), wanted, "{path}");
+        }
     }
 }

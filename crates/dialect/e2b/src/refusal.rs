@@ -11,6 +11,8 @@ use sandstorm_provider::Error;
 use sandstorm_types::ErrorKind;
 use serde_json::json;
 
+use crate::browsers;
+
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -62,7 +64,7 @@ impl Refusal {
 
 /// A refusal that somebody before the dialect made, in its words.
 pub fn refusal(status: StatusCode, message: &str) -> Response {
-    Refusal::new(status, message).into_response()
+    browsers::shared(Refusal::new(status, message).into_response())
 }
 
 impl IntoResponse for Refusal {

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::sandboxes::{create, forks, lifecycle, list, metrics, network, snapshots, templates};
 use crate::state::Dialect;
-use crate::{files, leftovers};
+use crate::{browsers, files, leftovers};
 
 impl Dialect {
     /// What needs a key: each request finds its caller as `Extension<Caller>`.
@@ -41,6 +41,7 @@ impl Dialect {
             .route("/secrets", any(templates::nothing))
             .route("/secrets/{*rest}", any(templates::nothing))
             .layer(from_fn(leftovers::read_on))
+            .layer(from_fn(browsers::share))
             .with_state(self.clone())
     }
 
@@ -50,6 +51,7 @@ impl Dialect {
             .route("/health", get(async || StatusCode::OK))
             .merge(files::open_router(self))
             .layer(from_fn(leftovers::read_on))
+            .layer(from_fn(browsers::share))
             .with_state(self.clone())
     }
 }

@@ -18,6 +18,7 @@ use http::request::Parts;
 use sandstorm_control::server::{BodyRoom, Caller, SandboxView};
 use sandstorm_types::{Phase, SandboxId};
 
+use crate::address::Here;
 use crate::refusal::Refusal;
 use crate::state::Dialect;
 
@@ -27,6 +28,7 @@ pub(crate) struct Meant {
     pub(crate) dialect: Dialect,
     pub(crate) caller: Caller,
     pub(crate) id: String,
+    pub(crate) here: Here,
 }
 
 impl FromRequestParts<Dialect> for Meant {
@@ -37,7 +39,8 @@ impl FromRequestParts<Dialect> for Meant {
         let Extension(caller) = caller.map_err(IntoResponse::into_response)?;
         let id = Path::from_request_parts(parts, dialect).await;
         let Path(id) = id.map_err(IntoResponse::into_response)?;
-        Ok(Self { dialect: dialect.clone(), caller, id })
+        let here = Here::of(dialect, parts);
+        Ok(Self { dialect: dialect.clone(), caller, id, here })
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::response::Response;
 use futures_util::future::BoxFuture;
+use http::HeaderValue;
 use sandstorm_control::server::{Caller, Control};
 use sandstorm_provider::Tasks;
 use sandstorm_types::SandboxId;
@@ -27,6 +28,8 @@ pub struct PortRequest {
     pub port: u16,
     /// Whether the client sees the port under a host of its own, and not under that of the API.
     pub own_host: bool,
+    /// What the program is to see as the host, where its owner chose that.
+    pub host: Option<HeaderValue>,
     pub request: Request,
 }
 

@@ -96,7 +96,7 @@ impl Server {
 
     /// A client whose every message comes from the same caller, over a pipe or a socket of its own.
     pub(crate) fn client_of(&self, caller: Caller, base_url: Option<String>) -> Client {
-        Client::new(Arc::clone(&self.0), Who::One(caller, base_url))
+        Client::new(Arc::clone(&self.0), Who::One(Box::new(caller), base_url))
     }
 
     /// A client whose messages each say who sends them.
@@ -107,7 +107,7 @@ impl Server {
 
 #[derive(Debug, Clone)]
 enum Who {
-    One(Caller, Option<String>),
+    One(Box<Caller>, Option<String>),
     EachRequest,
 }
 

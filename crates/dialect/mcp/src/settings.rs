@@ -14,7 +14,7 @@ pub enum Toolset {
     Files,
     /// Living sandboxes that go on in copies.
     Forks,
-    /// Which languages there are and how packages are had.
+    /// Which languages there are and how packages are had, and packages for a living sandbox.
     Packages,
     /// The tools of SandboxRunner, under their own names.
     SandboxRunner,

@@ -3,6 +3,7 @@
 mod execs;
 mod files;
 mod forks;
+mod install;
 mod languages;
 mod more_files;
 mod ports;
@@ -205,6 +206,7 @@ fn all() -> Vec<Entry> {
         Entry::of::<more_files::Download>(Files),
         Entry::of::<forks::Fork>(Forks),
         Entry::of::<languages::Languages>(Packages),
+        Entry::of::<install::Install>(Packages),
     ];
     own.into_iter().chain(sandboxrunner::entries()).collect()
 }

@@ -1,5 +1,7 @@
 //! The line and headers of one request.
 
+use std::collections::BTreeMap;
+
 use sandstorm_types::HostName;
 
 use super::body::Body;
@@ -126,6 +128,25 @@ fn request_line(line: &[u8], authority: Authority<'_>) -> Checked<Version> {
             if authority.is(&rest[..end]) { Ok(version) } else { Err(Refusal::OtherHost) }
         }
     }
+}
+
+/// A head that was read, with these headers in place of its own of the same names.
+pub(super) fn with_headers(head: &[u8], set: &BTreeMap<String, String>) -> Checked<Vec<u8>> {
+    let head = head.strip_suffix(b"\r\n").ok_or(Refusal::MalformedRequest)?;
+    let end = head.windows(2).position(|pair| pair == b"\r\n").ok_or(Refusal::MalformedRequest)?;
+    let mut written = head[..end + 2].to_vec();
+    let kept = headers(&head[end + 2..])?
+        .into_iter()
+        .filter(|(name, _)| !set.keys().any(|ours| name.eq_ignore_ascii_case(ours.as_bytes())));
+    let ours = set.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    for (name, value) in kept.chain(ours) {
+        written.extend_from_slice(name);
+        written.extend_from_slice(b": ");
+        written.extend_from_slice(value);
+        written.extend_from_slice(b"\r\n");
+    }
+    written.extend_from_slice(b"\r\n");
+    Ok(written)
 }
 
 /// Reads header lines, each with its end.

@@ -1,5 +1,7 @@
 //! The requests of one connection, one after the other.
 
+use std::collections::BTreeMap;
+
 use sandstorm_types::HostName;
 use tokio::sync::oneshot;
 
@@ -12,6 +14,8 @@ use crate::proxy::Refusal;
 #[derive(Debug)]
 pub(crate) struct Requests<'a> {
     authority: Authority<'a>,
+    /// Put into each request in place of those of the same names.
+    headers: Option<&'a BTreeMap<String, String>>,
     state: State,
     read: u64,
 }
@@ -30,7 +34,11 @@ enum State {
 
 impl<'a> Requests<'a> {
     pub(crate) fn new(name: &'a HostName, port: u16) -> Self {
-        Self { authority: Authority { name, port }, state: State::Head(Vec::new()), read: 0 }
+        Self { authority: Authority { name, port }, headers: None, state: State::Head(Vec::new()), read: 0 }
+    }
+
+    pub(crate) fn with_headers(self, headers: Option<&'a BTreeMap<String, String>>) -> Self {
+        Self { headers, ..self }
     }
 
     /// Takes what the client sent and returns what of it, and of what was held before, may go on. After an error
@@ -54,10 +62,13 @@ impl<'a> Requests<'a> {
                         return Ok(passed);
                     };
                     held.truncate(from + end + 4);
-                    let taken = held.len() - known;
-                    passed.append(held);
-                    self.state = self.after_head(&passed[passed.len() - taken - known..])?;
-                    taken
+                    let whole = std::mem::take(held);
+                    self.state = self.after_head(&whole)?;
+                    match self.headers {
+                        Some(headers) => passed.extend_from_slice(&head::with_headers(&whole, headers)?),
+                        None => passed.extend_from_slice(&whole),
+                    }
+                    whole.len() - known
                 }
                 State::Body(body, upgrade) => {
                     let (taken, ended) = body.follow(bytes)?;

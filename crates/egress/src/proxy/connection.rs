@@ -86,23 +86,28 @@ async fn pass(shared: &Shared, client: &mut TcpStream, destination: &Destination
     let policy = Arc::clone(&changes.borrow_and_update());
     let not_allowed = Turned { reason: Refusal::NotAllowed, heard: Heard::Nothing };
     let permit = destination.permit(&policy, shared.opened()).ok_or(not_allowed)?;
-    let name = destination.name_to_check(&policy);
-    let holds = |policy: &NetworkPolicy| {
-        // What was opened without a look at the names inside must not live on under a policy that wants one.
-        let looked = name.is_some() || destination.name_to_check(policy).is_none();
-        destination.permit(policy, shared.opened()).filter(|_| looked)
+    let way = Way { permit, policy: &policy, name: destination.name_to_check(&policy) };
+    let holds = |now: &NetworkPolicy| {
+        // What was opened without a look at the names inside must not live on under a policy that wants one, and nothing
+        // under one that wants other headers.
+        let looked = way.name.is_some() || destination.name_to_check(now).is_none();
+        let same = destination.headers(now) == destination.headers(&policy);
+        destination.permit(now, shared.opened()).filter(|_| looked && same)
     };
     let opened = tokio::select! {
         biased;
         () = no_longer(changes.clone(), |policy| holds(policy) == Some(permit)) => Err(Refusal::PolicyChanged),
-        opened = open(shared, client, destination, permit, name) => opened,
+        opened = open(shared, client, destination, &way) => opened,
     };
-    let heard = if hears_first(destination, name) { Heard::Other } else { Heard::Nothing };
+    let heard = if hears_first(destination, way.name) { Heard::Other } else { Heard::Nothing };
     let Opened { mut server, address, held } = opened.map_err(|reason| Turned { reason, heard })?;
     shared.count_connected();
     tokio::select! {
         biased;
-        () = no_longer(changes, |policy| holds(policy).is_some_and(|permit| permit.check(address, shared.boundary()).is_ok())) => {
+        () = no_longer(changes, |policy| {
+            holds(policy).is_some_and(|permit| permit.check(address, shared.boundary()).is_ok())
+                && destination.may_go_to(policy, address, shared.boundary())
+        }) => {
             Err(Turned { reason: Refusal::PolicyChanged, heard: Heard::Other })
         }
         outcome = relay::relay(shared, client, &mut server, held) => outcome,
@@ -129,6 +134,15 @@ fn hears_first(destination: &Destination, name: Option<&HostName>) -> bool {
     destination.port() == TLS_PORT && name.is_some()
 }
 
+/// How a permitted connection is made.
+#[derive(Debug)]
+struct Way<'a> {
+    permit: Permit,
+    /// The policy that let it through.
+    policy: &'a NetworkPolicy,
+    name: Option<&'a HostName>,
+}
+
 /// A connection whose server has answered.
 #[derive(Debug)]
 struct Opened<'a> {
@@ -141,9 +155,9 @@ async fn open<'a>(
     shared: &Shared,
     client: &mut TcpStream,
     destination: &Destination,
-    permit: Permit,
-    name: Option<&'a HostName>,
+    way: &Way<'a>,
 ) -> Result<Opened<'a>, Refusal> {
+    let name = way.name;
     let mut first = Vec::new();
     // On this port the client speaks first, so its name is checked before anyone outside hears of the connection. On
     // others the server may speak first: there the check waits inside the relay for the client's first bytes.
@@ -152,8 +166,9 @@ async fn open<'a>(
     {
         first = check_hello(shared, client, name, first).await?;
     }
-    let (server, address) = dial(shared, destination, permit).await?;
-    Ok(Opened { server, address, held: Held { first, name, port: destination.port() } })
+    let (server, address) = dial(shared, destination, way).await?;
+    let headers = destination.headers(way.policy);
+    Ok(Opened { server, address, held: Held { first, name, port: destination.port(), headers } })
 }
 
 /// Reads the client's hello, after `read`, and returns every byte read so far if the name in it may pass.
@@ -203,8 +218,9 @@ pub(super) fn check_name(shared: &Shared, hello: &Hello, name: &HostName) -> Res
 async fn dial(
     shared: &Shared,
     destination: &Destination,
-    permit: Permit,
+    way: &Way<'_>,
 ) -> Result<(TcpStream, IpAddr), Refusal> {
+    let permit = way.permit;
     let patience = shared.limits().connect_timeout;
     let addresses = match destination {
         Destination::Address { address, .. } => vec![*address],
@@ -228,6 +244,9 @@ async fn dial(
     let mut within = Vec::new();
     for address in addresses {
         match permit.check(address, shared.boundary()) {
+            Ok(()) if !destination.may_go_to(way.policy, address, shared.boundary()) => {
+                refusal = Refusal::NotAllowed;
+            }
             Ok(()) => within.push(address),
             Err(reason) => refusal = reason,
         }

@@ -1,5 +1,7 @@
 //! The client's first bytes: what it speaks, and whether it may say that here.
 
+use std::collections::BTreeMap;
+
 use sandstorm_types::HostName;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
@@ -22,6 +24,8 @@ pub(super) struct Held<'a> {
     /// If the client opens with TLS or HTTP, it must name this server.
     pub(super) name: Option<&'a HostName>,
     pub(super) port: u16,
+    /// What plain HTTP requests get on their way.
+    pub(super) headers: Option<&'a BTreeMap<String, String>>,
 }
 
 /// How the client's bytes go on: those that were read first, and what follows.
@@ -61,15 +65,16 @@ pub(super) async fn listen<'a>(
     client: &mut (impl AsyncRead + Unpin),
     held: Held<'a>,
 ) -> Result<(Speech<'a>, Vec<u8>), Cut> {
-    let Held { mut first, name, port } = held;
+    let Held { mut first, name, port, headers } = held;
     let Some(name) = name else { return Ok((Speech::Free, first)) };
     let strict_http = port == HTTP_PORT && shared.server_name() == ServerName::Strict;
     match opening(shared, client, &mut first).await? {
+        Opening::Tls if headers.is_some() => Err(Refusal::HeadersInTls.into()),
         Opening::Tls => {
             let first = check_hello(shared, client, name, first).await?;
             Ok((Speech::Tls(name, Hellos::new()), first))
         }
-        Opening::Http => Ok((Speech::Http(Requests::new(name, port)), first)),
+        Opening::Http => Ok((Speech::Http(Requests::new(name, port).with_headers(headers)), first)),
         Opening::Other | Opening::Undecided if strict_http && !first.is_empty() => {
             Err(Refusal::NotHttp.into())
         }

@@ -60,6 +60,8 @@ pub enum Refusal {
     ProxyRequest,
     #[error("HTTP/2 without TLS cannot be checked")]
     PlainHttp2,
+    #[error("the policy adds headers to requests to this host, which cannot be done inside TLS: use http://")]
+    HeadersInTls,
     #[error("the sandbox has used up its bytes")]
     BytesUsedUp,
     #[error("the network policy changed and no longer allows the destination")]
@@ -101,6 +103,7 @@ impl Refusal {
             Self::OtherHost => "other_host",
             Self::ProxyRequest => "proxy_request",
             Self::PlainHttp2 => "plain_http2",
+            Self::HeadersInTls => "headers_in_tls",
             Self::BytesUsedUp => "bytes_used_up",
             Self::PolicyChanged => "policy_changed",
             Self::Idle => "idle",

@@ -1,15 +1,19 @@
 //! Changing a sandbox that lives: pause, resume, another network policy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandstorm_provider::{Error, Result};
-use sandstorm_types::{ErrorKind, NetworkPolicy, SandboxSpec, Step, Transition};
+use sandstorm_types::{ErrorKind, NetworkPolicy, SandboxSpec, Step, Transition, Unmet};
 use tokio::sync::oneshot;
 
 use super::{LocalProvider, refused};
 use crate::cookie::Cookie;
 use crate::living::Living;
 use crate::walls;
+
+/// How long programs that are killed may take to end. They are in the kernel only when it is more than a moment.
+const ENDING: Duration = Duration::from_secs(10);
 
 impl LocalProvider {
     /// Pauses or resumes. What was begun is brought to its end even if nobody waits for it any more.
@@ -20,6 +24,7 @@ impl LocalProvider {
         self.tasks.start("sandbox transition", async move {
             let changed = match to {
                 Transition::Pause => pause(&living).await,
+                Transition::PauseFiles => pause_files(&living).await,
                 Transition::Resume => resume(&living).await,
             };
             let _ = done.send(changed);
@@ -70,12 +75,32 @@ async fn pause(living: &Living) -> Result<()> {
             Ok(())
         }
         Err(error) => {
-            // It goes on, and the machine of states knows only this way back.
-            for step in [Step::Paused, Step::Resume, Step::Resumed] {
-                living.step(step);
-            }
+            go_on(living);
             Err(refused(error))
         }
+    }
+}
+
+/// What is left of a sandbox without its programs are its files and its agent, which keep still like any other.
+async fn pause_files(living: &Living) -> Result<()> {
+    match living.agent.end_all(ENDING).await {
+        Ok(true) => pause(living).await,
+        Ok(false) => {
+            go_on(living);
+            let why = "the agent of this sandbox is older than the server, and cannot end what runs in it";
+            Err(Error::unmet(vec![Unmet::new("pause_files", "yes", "no", why)]))
+        }
+        Err(error) => {
+            go_on(living);
+            Err(sandstorm_agent_client::lost(error))
+        }
+    }
+}
+
+/// It was not paused. The machine of states knows only this way back.
+fn go_on(living: &Living) {
+    for step in [Step::Paused, Step::Resume, Step::Resumed] {
+        living.step(step);
     }
 }
 

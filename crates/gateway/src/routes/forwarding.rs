@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::{Method, StatusCode, Uri, Version, header};
+use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sandstorm_control::server::{Caller, Control};
@@ -64,20 +64,21 @@ impl PortForwarder {
         Self(App::new(Shared { control, settings, metrics, languages, tasks }))
     }
 
-    /// The program's answer, or `None` when nothing can be reached there.
+    /// The program's answer, or `None` when nothing can be reached there. With `seen` that is the host that the program sees.
     pub async fn forward(
         &self,
         caller: Caller,
         sandbox: SandboxId,
         port: u16,
         host: PortHost,
+        seen: Option<HeaderValue>,
         request: Request,
     ) -> Option<Response> {
         let place = match host {
             PortHost::Own => Place::OwnHost,
             PortHost::Api => Place::Named,
         };
-        match forward(&self.0, caller, sandbox, port, place, request).await {
+        match forward_as(&self.0, caller, sandbox, (port, seen), place, request).await {
             Ok(response) => Some(response),
             Err(error) if error.is_unreachable() => None,
             Err(error) => Some(error.into_response()),
@@ -91,6 +92,17 @@ pub(crate) async fn forward(
     caller: Caller,
     sandbox: SandboxId,
     port: u16,
+    place: Place,
+    request: Request,
+) -> ApiResult<Response> {
+    forward_as(app, caller, sandbox, (port, None), place, request).await
+}
+
+async fn forward_as(
+    app: &App,
+    caller: Caller,
+    sandbox: SandboxId,
+    (port, seen): (u16, Option<HeaderValue>),
     place: Place,
     mut request: Request,
 ) -> ApiResult<Response> {
@@ -116,6 +128,9 @@ pub(crate) async fn forward(
         Place::Path(mount) => headers::request(request.headers_mut(), mount, upgrade),
         Place::Named => headers::named_request(request.headers_mut(), port, upgrade),
         Place::OwnHost => headers::own_host_request(request.headers_mut(), upgrade),
+    }
+    if let Some(seen) = seen {
+        request.headers_mut().insert(header::HOST, seen);
     }
     let (mut sender, driver) = http1::Builder::new()
         .max_headers(headers::MAX_HEADERS)

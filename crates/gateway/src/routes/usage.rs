@@ -7,7 +7,9 @@ use http::{HeaderMap, HeaderValue, header};
 use sandstorm_control::server::{Caller, CostQuery, GroupBy};
 use sandstorm_types::{TenantId, Timestamp};
 
+use super::original;
 use crate::app::App;
+use crate::front::AsOriginal;
 use crate::problem::{ApiError, ApiResult};
 use crate::query::Query;
 use crate::wire::{CostsBody, UsageBody};
@@ -18,12 +20,12 @@ const NEXT: &str = "x-next-cursor";
 /// What the caller's tenant uses and may use, and what it cost.
 ///
 /// With `Accept: text/csv` or `format=csv` the answer is the table of costs; the header `X-Next-Cursor` tells where the next
-/// page begins.
+/// page begins. With `start` or `end`, the words of the first Sandstorm's SDK, the answer is the summary that it reads.
 #[utoipa::path(get, path = "/v1/usage", tag = "server", operation_id = "usage",
     params(
         ("from" = Option<String>, Query, description = "What began from here: a time or a day. The first of the month unless given", pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(T.*)?$"),
         ("to" = Option<String>, Query, description = "To before here; now unless given", pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(T.*)?$"),
-        ("group_by" = Option<String>, Query, description = "Any of `tenant`, `key`, `provider`, `region`, `day`, `hour` and `label:` with a name, separated by commas", example = "provider,label:team"),
+        ("group_by" = Option<String>, Query, description = "Any of `tenant`, `key`, `provider`, `region`, `kind`, `day`, `hour` and `label:` with a name, separated by commas", example = "provider,label:team"),
         ("format" = Option<String>, Query, description = "`json` or `csv`", pattern = "^(json|csv)$"),
         ("limit" = Option<u32>, Query, description = "At most so many groups", minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "From `next_cursor` of an earlier page")),
@@ -32,9 +34,13 @@ const NEXT: &str = "x-next-cursor";
 pub(crate) async fn of_tenant(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    as_original: Option<Extension<AsOriginal>>,
     headers: HeaderMap,
     mut query: Query,
 ) -> ApiResult<Response> {
+    if as_original.is_some() || original::asks_usage(&query) {
+        return original::usage(&app, &caller, query).await;
+    }
     let (wanted, csv) = read(&mut query, &headers)?;
     query.finish()?;
     let costs = CostsBody::from(app.control.costs(&caller, wanted).await?);
@@ -50,7 +56,7 @@ pub(crate) async fn of_tenant(
         ("tenant" = Option<String>, Query, description = "Only this tenant's", pattern = "^ten_[a-z2-7]{26}$"),
         ("from" = Option<String>, Query, description = "What began from here: a time or a day. The first of the month unless given", pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(T.*)?$"),
         ("to" = Option<String>, Query, description = "To before here; now unless given", pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(T.*)?$"),
-        ("group_by" = Option<String>, Query, description = "Any of `tenant`, `key`, `provider`, `region`, `day`, `hour` and `label:` with a name, separated by commas", example = "tenant,provider"),
+        ("group_by" = Option<String>, Query, description = "Any of `tenant`, `key`, `provider`, `region`, `kind`, `day`, `hour` and `label:` with a name, separated by commas", example = "tenant,provider"),
         ("format" = Option<String>, Query, description = "`json` or `csv`", pattern = "^(json|csv)$"),
         ("limit" = Option<u32>, Query, description = "At most so many groups", minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "From `next_cursor` of an earlier page")),
@@ -99,7 +105,7 @@ fn read(query: &mut Query, headers: &HeaderMap) -> ApiResult<(CostQuery, bool)> 
 }
 
 /// A time, or the beginning of a day.
-fn moment(query: &mut Query, name: &str) -> ApiResult<Option<Timestamp>> {
+pub(super) fn moment(query: &mut Query, name: &str) -> ApiResult<Option<Timestamp>> {
     let Some(text) = query.text(name)? else { return Ok(None) };
     let whole = if text.len() == 10 { format!("{text}T00:00:00.000Z") } else { text };
     let moment: Timestamp = whole.parse().map_err(|_| {

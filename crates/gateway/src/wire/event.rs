@@ -88,7 +88,7 @@ impl From<FileEvent> for WatchEvent {
     fn from(event: FileEvent) -> Self {
         let (change, from) = match event.change {
             FileChange::Created => ("created", None),
-            FileChange::Modified => ("modified", None),
+            FileChange::Modified | FileChange::Attributes => ("modified", None),
             FileChange::Removed => ("removed", None),
             FileChange::MovedFrom(from) => ("moved", Some(from)),
             FileChange::Lost => ("lost", None),

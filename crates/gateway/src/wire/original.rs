@@ -5,6 +5,8 @@
 //!
 //! What this server cannot give is refused by name, never left out in silence.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use super::cost::MaxCost;
 use super::shapes::{DollarsNumber, LanguageText};
 use crate::json::{self, Wire};
 use crate::problem::{ApiError, ApiResult};
+
+pub(crate) use kept::{OriginalSnapshot, OriginalUsage, RestoredBody};
 
 /// A run, in the words of the first Sandstorm. What is in `spec` may be sent without it, too.
 #[derive(Debug, Deserialize, ToSchema)]

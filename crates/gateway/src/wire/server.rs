@@ -69,6 +69,8 @@ pub(crate) struct CapabilitiesBody {
     usage: bool,
     /// Pauses and resumes sandboxes.
     pause: bool,
+    /// Pauses sandboxes with their files only.
+    pause_files: bool,
     /// Makes sandboxes that go on from where a living one is.
     live_fork: bool,
     /// Programs of some interpreters begin in one that is warm already.
@@ -110,6 +112,7 @@ impl From<sandstorm_types::Capabilities> for CapabilitiesBody {
             connect: can.connect,
             usage: can.usage,
             pause: can.pause,
+            pause_files: can.pause_files,
             live_fork: can.live_fork,
             warm_start: can.warm_start,
             network_none: can.network_none,

@@ -90,6 +90,8 @@ pub(crate) enum SpaceName {
 #[schema(rename_all = "snake_case")]
 pub(crate) enum OnEndName {
     Pause,
+    /// Pause with its files only: every program in it ends.
+    PauseFiles,
     Delete,
 }
 
@@ -198,6 +200,7 @@ pub(crate) struct LimitsValues {
 pub(crate) enum NetworkShape {
     Word(NetworkWord),
     List(NetworkList),
+    Filtered(NetworkFiltered),
 }
 
 #[derive(ToSchema)]
@@ -213,6 +216,37 @@ pub(crate) struct NetworkList {
     /// `example.com`, `*.example.com:443`, `ip:192.0.2.1:22,80`; without ports 80 and 443.
     #[schema(max_items = 1024)]
     allow: Vec<String>,
+}
+
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkFiltered {
+    filter: NetworkFilterShape,
+}
+
+/// Any public address less what is denied. What is allowed goes before what is denied.
+#[derive(ToSchema)]
+#[schema(as = NetworkFilter)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkFilterShape {
+    /// Networks such as `192.0.2.0/24`; `192.0.2.1/32` is one address.
+    #[schema(max_items = 1024)]
+    deny: Option<Vec<String>>,
+    /// `ip:192.0.2.1` and `ip:192.0.2.0/24` on every port, `example.com` and `*.example.com` on ports 80 and 443.
+    #[schema(max_items = 1024)]
+    allow: Option<Vec<String>>,
+    /// Headers that plain HTTP requests get on their way. TLS to such a host is refused.
+    #[schema(max_items = 64)]
+    headers: Option<Vec<HeaderRuleShape>>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = HeaderRule)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeaderRuleShape {
+    /// `example.com`, `*.example.com`.
+    host: String,
+    headers: std::collections::BTreeMap<String, String>,
 }
 
 /// What a caller says about where a run or a sandbox should go. What is absent is the operator's default.

@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::Full;
 use sandstorm_control::server::{Quota, Scope};
 use sandstorm_gateway::access::{Access, OPERATOR, PUBLIC, Route};
-use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, TenantId, Timestamp};
+use sandstorm_types::{ContextId, ExecId, RunId, SandboxId, SnapshotId, TenantId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::world::{PATIENCE, Reply, World, promised, send};
@@ -20,12 +20,14 @@ fn path(route: &Route, sandbox: &str) -> String {
     let run = RunId::from_bits(1).to_string();
     let exec = ExecId::from_bits(1).to_string();
     let context = ContextId::from_bits(1).to_string();
+    let snapshot = SnapshotId::from_bits(1).to_string();
     let mut path = route.path.to_owned();
     for (name, value) in [
         ("{sandbox}", sandbox),
         ("{run}", &run),
         ("{exec}", &exec),
         ("{context}", &context),
+        ("{snapshot}", &snapshot),
         ("{port}", "8000"),
         ("{*path}", "x"),
         ("{key}", "nokeynokeynokey"),
@@ -54,13 +56,20 @@ fn body(route: &Route) -> &'static str {
         "mkdir" => r#"{"path": "x"}"#,
         "move" => r#"{"from": "x", "to": "y"}"#,
         "mode" => r#"{"path": "x", "mode": "644"}"#,
+        "install" => r#"{"manager": "pip", "packages": ["six"]}"#,
         "keys" => r#"{"name": "x", "scopes": ["run"]}"#,
         "tenants" => r#"{"name": "x"}"#,
         _ => "{}",
     }
 }
 
-async fn ask(world: &World, admin: bool, route: &Route, key: Option<&str>, sandbox: &str) -> Reply {
+pub(crate) async fn ask(
+    world: &World,
+    admin: bool,
+    route: &Route,
+    key: Option<&str>,
+    sandbox: &str,
+) -> Reply {
     let method = if route.method == "*" { "GET" } else { route.method };
     let mut request = world.request(method, &path(route, sandbox));
     if let Some(key) = key {
@@ -76,7 +85,7 @@ async fn ask(world: &World, admin: bool, route: &Route, key: Option<&str>, sandb
     tokio::time::timeout(PATIENCE, send(address, request)).await.unwrap()
 }
 
-fn guarded() -> impl Iterator<Item = (bool, &'static Route)> {
+pub(crate) fn guarded() -> impl Iterator<Item = (bool, &'static Route)> {
     let tables = PUBLIC.iter().map(|route| (false, route)).chain(OPERATOR.iter().map(|route| (true, route)));
     tables.filter(|(_, route)| matches!(route.access, Access::Key | Access::Scope(_)))
 }

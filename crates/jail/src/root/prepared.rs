@@ -24,7 +24,7 @@ use super::{
 };
 use crate::devices;
 use crate::mounts::{attach_to, own_view};
-use crate::spec::{RootSpec, Tree, WRITABLE};
+use crate::spec::{ROOT_HOME, RootSpec, Tree, WRITABLE};
 use crate::step::{Failed, Step};
 
 /// Roots that are kept.
@@ -245,7 +245,7 @@ fn is_plain(spec: &RootSpec) -> bool {
     if !places.iter().all(is_simple) {
         return false;
     }
-    places.extend(["/proc", "/dev"].map(Path::new));
+    places.extend(["/proc", "/dev", ROOT_HOME].map(Path::new));
     places
         .extend(WRITABLE.iter().map(|(path, _, _)| Path::new(path)).filter(|path| !path.starts_with("/dev")));
     // Paths sort by their parts, so that what is below another comes right behind it or behind what else is below.

@@ -34,12 +34,14 @@ const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
 
 /// What every guest of this zygote has around it from the start. A program that needs another environment is started
 /// by the agent.
-const ENVIRONMENT: [(&str, &str); 10] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+const ENVIRONMENT: [(&str, &str); 12] = [
+    ("PATH", "/home/user/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/home/user"),
     ("USER", "user"),
     ("LOGNAME", "user"),
     ("LANG", "C.UTF-8"),
+    ("NPM_CONFIG_PREFIX", "/home/user/.local"),
+    ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
     ("PYTHONUNBUFFERED", "1"),
     ("PYTHONUTF8", "1"),

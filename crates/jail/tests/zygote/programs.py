@@ -172,6 +172,12 @@ if sys.version_info >= (3, 11):
         },
         "env": {"HOME": "{folder}/home"},
     },
+    "user site that may have another one of what is imported": {
+        "main": "import statistics\nprint(statistics.__file__)\n",
+        "files": {"home/.local/lib/python{version}/site-packages/statistics.py": ""},
+        "env": {"HOME": "{folder}/home"},
+        "cold": True,
+    },
     "module that hides one of the library": {
         "main": "import random\nprint(random.mine)\nimport tempfile\n",
         "files": {"random.py": "mine = True\n"},

@@ -14,6 +14,7 @@ use sandstorm_kubernetes::KubernetesProvider;
 use sandstorm_provider::conformance::{self, Outcome};
 use sandstorm_provider::{
     CreateOptions, EndCause, ExecEvent, ExecRequest, ExecStatus, Provider, ProviderExt, ReadRange,
+    WriteOptions,
 };
 use sandstorm_types::{ByteSize, Enforcement, ErrorKind, MilliCpus, SandboxId, SandboxSpec, State};
 use serde_json::json;
@@ -137,7 +138,10 @@ async fn a_server_that_comes_back_goes_on_with_the_pods() {
     let provider = world.provider().await;
     let id = sandbox(&provider).await;
     let body = bytes::Bytes::from_static(b"kept");
-    provider.write_file(&cx(), &id, &"kept.txt".parse().unwrap(), body.into()).await.unwrap();
+    provider
+        .write_file(&cx(), &id, &"kept.txt".parse().unwrap(), WriteOptions::default(), body.into())
+        .await
+        .unwrap();
     provider.close().await;
     drop(provider);
     let provider = world.provider().await;
@@ -169,7 +173,7 @@ async fn much_goes_both_ways_at_once() {
     let (first, second, written) = tokio::join!(
         provider.exec_collect(&context, &id, ExecRequest::shell(flood)),
         provider.exec_collect(&context, &id, ExecRequest::shell(flood)),
-        provider.write_file(&context, &id, &path, large.into()),
+        provider.write_file(&context, &id, &path, WriteOptions::default(), large.into()),
     );
     written.unwrap();
     assert_eq!((first.unwrap().stdout.len(), second.unwrap().stdout.len()), (9_000_000, 9_000_000));

@@ -1,14 +1,18 @@
 """Starts a kernel as a real process and speaks its protocol, over either transport."""
 
+import atexit
 import base64
 import json
 import os
 import queue
+import re
 import secrets
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -22,10 +26,34 @@ PATIENCE = float(os.environ.get("SANDSTORM_TEST_PATIENCE", "60"))
 MORE = 1 << 31
 MAX_FRAME = 1 << 20
 
-COMMANDS = {
-    "python": [PYTHON, str(KERNELS / "python.py")],
-    "javascript": [NODE, "--no-force-async-hooks-checks", str(KERNELS / "javascript.js")],
-}
+
+# The catalogue's own files say how each kernel is started.
+def command(language):
+    import tomllib
+
+    with open(KERNELS.parent / "data" / (language + ".toml"), "rb") as file:
+        data = tomllib.load(file)
+    chosen = {"python": PYTHON, "node": NODE}
+    programs = {
+        name: chosen.get(name) or next(filter(None, map(shutil.which, known)), "/usr/bin/" + known[0])
+        for name, known in data["programs"].items()
+    }
+    kernel = data["kernel"]
+    arguments = [*kernel["argv"], str(delivered(kernel["file"])), *kernel.get("args", ())]
+    return [re.sub(r"\{(\w+)\}", lambda name: programs[name[1]], argument) for argument in arguments]
+
+
+def delivered(name):
+    """A kernel's file as the binary delivers it: TypeScript's is put together of two."""
+    if name != "typescript.js":
+        return KERNELS / name
+    folder = Path(tempfile.mkdtemp(prefix="kernels-"))
+    atexit.register(shutil.rmtree, folder)
+    (folder / name).write_text((KERNELS / name).read_text() + (KERNELS / "javascript.js").read_text())
+    return folder / name
+
+
+COMMANDS = {language: command(language) for language in ("bash", "java", "javascript", "python", "r", "typescript")}
 
 
 def missing(reason):
@@ -205,9 +233,11 @@ class Kernel:
         else:
             self.process.stdin.close()
 
-    def interrupt(self):
+    def interrupt(self, group=False):
         if self.transport == "nonce":
             self._send_line("interrupt")
+        elif group:
+            os.killpg(self.process.pid, signal.SIGINT)
         else:
             os.kill(self.process.pid, signal.SIGINT)
 
@@ -277,10 +307,13 @@ class KernelTest(unittest.TestCase):
     transport = "socket"
 
     def setUp(self):
+        self.check_program()
+        self.kernel = self.new_kernel()
+
+    def check_program(self):
         program = COMMANDS[self.language][0]
         if not os.path.exists(program):
             missing("%s is not installed" % program)
-        self.kernel = self.new_kernel()
 
     def new_kernel(self, **options):
         kernel = Kernel(self.language, options.pop("transport", self.transport), **options)

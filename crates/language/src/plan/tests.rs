@@ -138,3 +138,30 @@ fn every_language_plans() {
         assert_eq!(left, None);
     }
 }
+
+#[test]
+fn kernels_are_started_with_what_they_need() {
+    let plan = |name: &str| language(name).kernel_plan(&toolchain(language(name))).unwrap();
+    for (name, argv) in [
+        ("bash", "/usr/bin/bash /opt/support/bash.sh"),
+        ("r", "/usr/bin/rscript --vanilla /opt/support/r.R"),
+        ("typescript", "/usr/bin/node --no-force-async-hooks-checks /opt/support/typescript.js /usr/bin/tsc"),
+    ] {
+        let plan = plan(name).unwrap();
+        assert_eq!(plan.argv.join(" "), argv.replace("/opt/support", SUPPORT), "{name}");
+        assert_eq!(plan.files.len(), 1);
+        assert!(plan.argv.contains(&plan.files[0].path));
+    }
+    assert_eq!(plan("java").unwrap().argv.last().unwrap(), &format!("{SUPPORT}/java.java"));
+    assert!(plan("perl").is_none());
+}
+
+#[test]
+fn kernels_say_whether_they_need_a_channel() {
+    for language in Catalogue::embedded().iter() {
+        let anywhere = matches!(language.name.as_str(), "javascript" | "python" | "typescript");
+        let somewhere = anywhere || matches!(language.name.as_str(), "bash" | "java" | "r");
+        assert_eq!(language.has_contexts(), somewhere, "{}", language.name);
+        assert_eq!(language.has_contexts_without_channels(), anywhere, "{}", language.name);
+    }
+}

@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use futures_util::stream;
-use sandstorm_types::{ErrorKind, SandboxId};
+use sandstorm_types::{ErrorKind, SandboxId, User};
 
 use super::trial::{Failure, Trial, Verdict, ensure, fails, path, same, same_bytes};
 use super::{Case, case};
-use crate::{ByteStream, Error, ExecRequest, FileInfo, FileKind, FileOp, FileReply, ReadRange};
+use crate::{
+    ByteStream, Error, ExecRequest, FileInfo, FileKind, FileOp, FileReply, Metadata, ReadRange, WriteOptions,
+};
 
 pub(super) const CASES: &[Case] = &[
     case!("files", what_is_written_is_read, needs[files]),
@@ -21,6 +23,8 @@ pub(super) const CASES: &[Case] = &[
     case!("files", modes_are_permissions_only, needs[files]),
     case!("files", the_wrong_kind_is_told, needs[files]),
     case!("files", search_finds_by_name, needs [files, files_search]),
+    case!("files", metadata_goes_with_its_file, needs [files, files_metadata]),
+    case!("files", root_works_in_its_home_and_in_the_users, needs [files, files_root]),
 ];
 
 async fn stat(t: &Trial<'_>, id: &SandboxId, at: &str) -> Verdict<FileInfo> {
@@ -95,7 +99,7 @@ async fn a_broken_body_changes_nothing(t: &Trial<'_>) -> Verdict {
     for at in ["a", "new"] {
         let broken = Error::new(ErrorKind::Provider, "the body broke off");
         let body = ByteStream::new(stream::iter([Ok(Bytes::from_static(b"half of it")), Err(broken)]));
-        let result = t.provider.write_file(&t.cx, &id, &path(at), body).await;
+        let result = t.provider.write_file(&t.cx, &id, &path(at), WriteOptions::default(), body).await;
         ensure!(result.is_err(), "a body that breaks off is taken for whole");
     }
     same_bytes("the content", t.read(&id, "a").await?, b"before")?;
@@ -240,4 +244,46 @@ async fn search_finds_by_name(t: &Trial<'_>) -> Verdict {
     };
     ensure!(paths.len() == 1 && more, "a search for one gives {paths:?}, more: {more}");
     Ok(())
+}
+
+async fn write_with(t: &Trial<'_>, id: &SandboxId, at: &str, metadata: &Metadata) -> Verdict {
+    let options = WriteOptions { metadata: metadata.clone() };
+    let body = ByteStream::from(Bytes::from_static(b"x"));
+    Ok(t.provider.write_file(&t.cx, id, &path(at), options, body).await?)
+}
+
+async fn metadata_goes_with_its_file(t: &Trial<'_>) -> Verdict {
+    let id = t.sandbox().await?;
+    let kept = Metadata::from([("b", "2 and more"), ("a", "")].map(|(k, v)| (k.to_owned(), v.to_owned())));
+    write_with(t, &id, "s/file", &kept).await?;
+    same("what is kept", stat(t, &id, "s/file").await?.metadata, kept.clone())?;
+    let (entries, _) = list(t, &id, "s", 1, 10).await?;
+    let told: Vec<Metadata> = entries.into_iter().map(|info| info.metadata).collect();
+    same("what a list tells", told, vec![kept.clone()])?;
+    t.files(&id, FileOp::Move { from: path("s/file"), to: path("s/moved") }).await?;
+    same("what a moved file keeps", stat(t, &id, "s/moved").await?.metadata, kept.clone())?;
+    write_with(t, &id, "s/file", &kept).await?;
+    write_with(t, &id, "s/file", &Metadata::new()).await?;
+    same("what a new file keeps", stat(t, &id, "s/file").await?.metadata, Metadata::new())
+}
+
+async fn root_works_in_its_home_and_in_the_users(t: &Trial<'_>) -> Verdict {
+    let id = t.sandbox().await?;
+    let root = t.cx.clone().acting_as(User::Root);
+    for at in ["/root/folder/file", "/home/user/folder/file", "/tmp/file"] {
+        let body = ByteStream::from(Bytes::from_static(b"root's"));
+        t.provider.write_file(&root, &id, &path(at), WriteOptions::default(), body).await?;
+        let content = t.provider.read_file(&root, &id, &path(at), ReadRange::default()).await?;
+        same_bytes(at, &content.collect(100).await?, b"root's")?;
+    }
+    t.write(&id, "/home/user/folder/file", "the user's").await?;
+    // Where the host has a single id for both, they have the same rights.
+    let stat = FileOp::Stat { path: path("/root/folder/file") };
+    if let FileReply::Info(FileInfo { owner: Some(User::Root), .. }) =
+        t.provider.files(&root, &id, stat).await?
+    {
+        ensure!(t.write(&id, "/root/other", "x").await.is_err(), "anybody writes in the home of root");
+    }
+    let remove = FileOp::Remove { path: path("/root/folder"), recursive: true };
+    ensure_done(&t.provider.files(&root, &id, remove).await?)
 }

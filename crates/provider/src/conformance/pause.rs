@@ -11,6 +11,7 @@ use crate::ExecRequest;
 pub(super) const CASES: &[Case] = &[
     case!("pause", pauses_and_resumes, needs [pause, exec, files]),
     case!("pause", programs_stand_still, needs [pause, exec]),
+    case!("pause", only_files_are_kept, needs [pause_files, exec, files]),
 ];
 
 async fn pauses_and_resumes(t: &Trial<'_>) -> Verdict {
@@ -37,4 +38,19 @@ async fn programs_stand_still(t: &Trial<'_>) -> Verdict {
     ensure!(early.is_err(), "a program of a paused sandbox went on: {early:?}");
     t.provider.transition(&t.cx, &id, Transition::Resume).await?;
     same_bytes("the output afterwards", exec.collect().await?.stdout, b"done\n")
+}
+
+async fn only_files_are_kept(t: &Trial<'_>) -> Verdict {
+    let id = t.sandbox().await?;
+    t.write(&id, "kept", "x").await?;
+    let mut exec = t.provider.exec(&t.cx, &id, ExecRequest::shell("echo up; sleep 600")).await?;
+    read_output(&mut exec, 3).await?;
+    let paused = t.provider.transition(&t.cx, &id, Transition::PauseFiles).await?;
+    same("the state", paused.state, State::Paused)?;
+    let ended = tokio::time::timeout(Duration::from_secs(60), exec.collect()).await;
+    ensure!(ended.is_ok(), "a program lives on where only files are kept");
+    let again = t.provider.transition(&t.cx, &id, Transition::PauseFiles).await;
+    fails("pausing twice", again, ErrorKind::Conflict)?;
+    same("the state", t.provider.transition(&t.cx, &id, Transition::Resume).await?.state, State::Ready)?;
+    same_bytes("a file from before", t.output(&id, ExecRequest::program(["/bin/cat", "kept"])).await?, b"x")
 }

@@ -13,7 +13,7 @@ use crate::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
     ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Stdin, Usage,
-    WatchOptions,
+    WatchOptions, WriteOptions,
 };
 
 /// Asks the provider only for what its capabilities name.
@@ -37,6 +37,11 @@ impl CapabilityCheck {
         let lacking = |need: &&Need| need.asked && !need.offered;
         let unmet: Vec<_> = needs.iter().filter(lacking).map(Need::unmet).collect();
         if unmet.is_empty() { Ok(()) } else { Err(self.refuse(operation, unmet)) }
+    }
+
+    /// What files of root need.
+    fn as_root(&self, cx: &OpContext) -> Need {
+        Need::when(cx.user() == User::Root, "files_root", self.can().files_root)
     }
 
     fn refuse(&self, operation: &'static str, unmet: Vec<Unmet>) -> Error {
@@ -148,7 +153,7 @@ impl Provider for CapabilityCheck {
         path: &GuestPath,
         range: ReadRange,
     ) -> Result<ByteStream> {
-        self.require("read_file", &[Need::always("files", self.can().files)])?;
+        self.require("read_file", &[Need::always("files", self.can().files), self.as_root(cx)])?;
         self.inner.read_file(cx, id, path, range).await
     }
 
@@ -157,10 +162,19 @@ impl Provider for CapabilityCheck {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
-        self.require("write_file", &[Need::always("files", self.can().files)])?;
-        self.inner.write_file(cx, id, path, body).await
+        let can = self.can();
+        self.require(
+            "write_file",
+            &[
+                Need::always("files", can.files),
+                Need::when(!opts.metadata.is_empty(), "files_metadata", can.files_metadata),
+                self.as_root(cx),
+            ],
+        )?;
+        self.inner.write_file(cx, id, path, opts, body).await
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
@@ -172,6 +186,7 @@ impl Provider for CapabilityCheck {
                 Need::always("files", self.can().files),
                 Need::when(archive, "files_archive", self.can().files_archive),
                 Need::when(search, "files_search", self.can().files_search),
+                self.as_root(cx),
             ],
         )?;
         self.inner.files(cx, id, op).await
@@ -184,7 +199,7 @@ impl Provider for CapabilityCheck {
         path: &GuestPath,
         opts: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        self.require("watch", &[Need::always("files_watch", self.can().files_watch)])?;
+        self.require("watch", &[Need::always("files_watch", self.can().files_watch), self.as_root(cx)])?;
         self.inner.watch(cx, id, path, opts).await
     }
 
@@ -199,7 +214,14 @@ impl Provider for CapabilityCheck {
     }
 
     async fn transition(&self, cx: &OpContext, id: &SandboxId, to: Transition) -> Result<Sandbox> {
-        self.require("transition", &[Need::always("pause", self.can().pause)])?;
+        let files_only = to == Transition::PauseFiles;
+        self.require(
+            "transition",
+            &[
+                Need::always("pause", self.can().pause),
+                Need::when(files_only, "pause_files", self.can().pause_files),
+            ],
+        )?;
         self.inner.transition(cx, id, to).await
     }
 
@@ -210,8 +232,16 @@ impl Provider for CapabilityCheck {
             &[
                 Need::always("network_change", can.network_change),
                 Need::when(policy == NetworkPolicy::None, "network_none", can.network_none),
-                Need::when(matches!(policy, NetworkPolicy::Allow(_)), "network_allow", can.network_allow),
-                Need::when(policy == NetworkPolicy::Open, "network_open", can.network_open),
+                Need::when(
+                    matches!(policy, NetworkPolicy::Allow(_) | NetworkPolicy::Filter(_)),
+                    "network_allow",
+                    can.network_allow,
+                ),
+                Need::when(
+                    matches!(policy, NetworkPolicy::Open | NetworkPolicy::Filter(_)),
+                    "network_open",
+                    can.network_open,
+                ),
             ],
         )?;
         self.inner.set_network(cx, id, policy).await

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use sandstorm_types::{ByteSize, GuestPath, Limits};
+use sandstorm_types::{ByteSize, GuestPath, Limits, User};
 
 use super::error::MemoryError;
-use crate::{FileChange, FileEvent, FileInfo, FileKind, name_fits};
+use crate::{FileChange, FileEvent, FileInfo, FileKind, Metadata, name_fits};
 
 type Changes = Result<Vec<FileEvent>, MemoryError>;
 
 /// Folders that are there from the start; below those in `WRITABLE` anything may be made.
-const FOLDERS: [&str; 9] =
-    ["/", "/dev", "/dev/shm", "/home", "/home/user", "/proc", "/proc/net", "/tmp", "/workspace"];
-const WRITABLE: [&str; 4] = ["/dev/shm", "/home/user", "/tmp", "/workspace"];
+const FOLDERS: [&str; 10] =
+    ["/", "/dev", "/dev/shm", "/home", "/home/user", "/proc", "/proc/net", "/root", "/tmp", "/workspace"];
+const WRITABLE: [&str; 5] = ["/dev/shm", "/home/user", "/root", "/tmp", "/workspace"];
+/// The one of them that is root's alone to write.
+const ROOT_HOME: &str = "/root";
 /// What a kernel shows where there is only loopback.
 const PROC_NET_DEV: &str = "Inter-|   Receive                                                |  Transmit\n \
     face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    \
@@ -34,15 +36,17 @@ struct Node {
     content: Option<Bytes>,
     mode: u32,
     modified: SystemTime,
+    owner: User,
+    metadata: Metadata,
 }
 
 impl Node {
-    fn folder() -> Self {
-        Self { content: None, mode: 0o755, modified: SystemTime::now() }
+    fn folder(owner: User) -> Self {
+        Self { content: None, mode: 0o755, modified: SystemTime::now(), owner, metadata: Metadata::new() }
     }
 
-    fn file(bytes: Bytes) -> Self {
-        Self { content: Some(bytes), mode: 0o644, modified: SystemTime::now() }
+    fn file(owner: User, bytes: Bytes, metadata: Metadata) -> Self {
+        Self { content: Some(bytes), mode: 0o644, modified: SystemTime::now(), owner, metadata }
     }
 
     fn len(&self) -> u64 {
@@ -57,6 +61,8 @@ impl Node {
             mode: self.mode,
             modified: self.modified,
             target: None,
+            owner: Some(self.owner),
+            metadata: self.metadata.clone(),
         }
     }
 }
@@ -67,8 +73,14 @@ fn constant(path: &str) -> GuestPath {
 
 impl Tree {
     pub(super) fn new(limits: &Limits, writable_root: bool) -> Self {
-        let mut nodes: BTreeMap<_, _> = FOLDERS.iter().map(|path| (constant(path), Node::folder())).collect();
-        nodes.insert(constant("/proc/net/dev"), Node::file(Bytes::from_static(PROC_NET_DEV.as_bytes())));
+        let owner = |path: &str| match path != ROOT_HOME && WRITABLE.contains(&path) {
+            true => User::User,
+            false => User::Root,
+        };
+        let folder = |path: &&str| (constant(path), Node::folder(owner(path)));
+        let mut nodes: BTreeMap<_, _> = FOLDERS.iter().map(folder).collect();
+        let devices = Bytes::from_static(PROC_NET_DEV.as_bytes());
+        nodes.insert(constant("/proc/net/dev"), Node::file(User::Root, devices, Metadata::new()));
         Self { nodes, max_bytes: 0, max_inodes: 0, writable_root }.with_limits(limits, writable_root)
     }
 
@@ -151,7 +163,17 @@ impl Tree {
     }
 
     pub(super) fn write(&mut self, path: &GuestPath, bytes: Bytes) -> Changes {
-        self.may_write(path)?;
+        self.write_as(User::User, path, bytes, Metadata::new())
+    }
+
+    pub(super) fn write_as(
+        &mut self,
+        user: User,
+        path: &GuestPath,
+        bytes: Bytes,
+        metadata: Metadata,
+    ) -> Changes {
+        self.may_write(user, path)?;
         let old = match self.nodes.get(path) {
             Some(Node { content: None, .. }) => return Err(MemoryError::IsDirectory(path.clone())),
             Some(node) => Some(node.clone()),
@@ -161,8 +183,8 @@ impl Tree {
         if used - old.as_ref().map_or(0, Node::len) + bytes.len() as u64 > self.max_bytes {
             return Err(MemoryError::NoRoom(path.clone()));
         }
-        let mut changes = self.make_parents(path)?;
-        let mut node = Node::file(bytes);
+        let mut changes = self.make_parents(user, path)?;
+        let mut node = Node::file(user, bytes, metadata);
         let change = match old {
             Some(old) => {
                 node.mode = old.mode;
@@ -179,28 +201,32 @@ impl Tree {
     }
 
     pub(super) fn make_dir(&mut self, path: &GuestPath) -> Changes {
+        self.make_dir_as(User::User, path)
+    }
+
+    pub(super) fn make_dir_as(&mut self, user: User, path: &GuestPath) -> Changes {
         match self.nodes.get(path) {
             Some(Node { content: None, .. }) => return Ok(Vec::new()),
             Some(_) => return Err(MemoryError::NotDirectory(path.clone())),
-            None => self.may_write(path)?,
+            None => self.may_write(user, path)?,
         }
-        let mut changes = self.make_parents(path)?;
-        self.insert(path, Node::folder())?;
+        let mut changes = self.make_parents(user, path)?;
+        self.insert(path, Node::folder(user))?;
         changes.push(FileEvent { path: path.clone(), change: FileChange::Created });
         Ok(changes)
     }
 
-    fn make_parents(&mut self, path: &GuestPath) -> Changes {
+    fn make_parents(&mut self, user: User, path: &GuestPath) -> Changes {
         match path.parent() {
-            Some(parent) => self.make_dir(&parent),
+            Some(parent) => self.make_dir_as(user, &parent),
             None => Ok(Vec::new()),
         }
     }
 
     pub(super) fn rename(&mut self, from: &GuestPath, to: &GuestPath) -> Changes {
         self.node(from)?;
-        self.may_write(from)?;
-        self.may_write(to)?;
+        self.may_change(from)?;
+        self.may_change(to)?;
         if to.is_within(from) {
             return Err(MemoryError::IntoItself { from: from.clone() });
         }
@@ -210,7 +236,7 @@ impl Tree {
         if self.is_file(to) && self.is_folder(from) {
             return Err(MemoryError::NotDirectory(to.clone()));
         }
-        let mut changes = self.make_parents(to)?;
+        let mut changes = self.make_parents(User::User, to)?;
         let moved: Vec<_> = self.nodes.keys().filter(|path| path.is_within(from)).cloned().collect();
         for path in moved {
             let node = self.nodes.remove(&path).expect("the key was just found");
@@ -224,7 +250,7 @@ impl Tree {
 
     pub(super) fn remove(&mut self, path: &GuestPath, recursive: bool) -> Changes {
         self.node(path)?;
-        self.may_write(path)?;
+        self.may_change(path)?;
         let inside = self.nodes.keys().filter(|inner| below(inner, path)).cloned().collect::<Vec<_>>();
         if !inside.is_empty() && !recursive {
             return Err(MemoryError::NotEmpty(path.clone()));
@@ -240,12 +266,20 @@ impl Tree {
             return Err(MemoryError::Mode(mode));
         }
         self.node(path)?;
-        self.may_write(path)?;
+        self.may_change(path)?;
         self.nodes.get_mut(path).expect("the node was just found").mode = mode;
-        Ok(vec![FileEvent { path: path.clone(), change: FileChange::Modified }])
+        Ok(vec![FileEvent { path: path.clone(), change: FileChange::Attributes }])
     }
 
-    fn may_write(&self, path: &GuestPath) -> Result<(), MemoryError> {
+    fn may_write(&self, user: User, path: &GuestPath) -> Result<(), MemoryError> {
+        if user == User::User && path.is_within(&constant(ROOT_HOME)) {
+            return Err(MemoryError::ReadOnly(path.clone()));
+        }
+        self.may_change(path)
+    }
+
+    /// Whether the place can be written by its owner.
+    fn may_change(&self, path: &GuestPath) -> Result<(), MemoryError> {
         let fixed = FOLDERS.contains(&path.as_str()) || path.as_str().starts_with("/proc/");
         let open = self.writable_root || WRITABLE.iter().any(|base| below(path, &constant(base)));
         if open && !fixed { Ok(()) } else { Err(MemoryError::ReadOnly(path.clone())) }
@@ -304,6 +338,18 @@ mod tests {
             );
             assert!(tree.remove(&constant(path), true).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_with_a_file_goes_with_the_next_one() {
+        let mut tree = tree(100, 100);
+        let (root, kept) = (constant("/root/a"), Metadata::from([("k".to_owned(), "v".to_owned())]));
+        assert!(tree.write(&root, Bytes::new()).is_err());
+        tree.write_as(User::Root, &root, Bytes::new(), kept.clone()).unwrap();
+        let info = tree.stat(&root).unwrap();
+        assert_eq!((info.owner, info.metadata), (Some(User::Root), kept));
+        tree.write_as(User::Root, &root, Bytes::new(), Metadata::new()).unwrap();
+        assert!(tree.stat(&root).unwrap().metadata.is_empty());
     }
 
     #[test]

@@ -229,7 +229,13 @@ impl World {
         let state = held.place.sandbox.state.after(to.first_step())?.after(to.last_step())?;
         held.paused.send_replace(state == State::Paused);
         held.place.sandbox.state = state;
-        Ok(held.place.sandbox.clone())
+        let sandbox = held.place.sandbox.clone();
+        if to == Transition::PauseFiles {
+            for (_, running) in content.execs.values().filter(|(holder, _)| holder == id) {
+                running.kill(9)?;
+            }
+        }
+        Ok(sandbox)
     }
 
     pub(super) fn save(&self, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot, MemoryError> {

@@ -9,11 +9,11 @@ use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, EndCause, Exec, ExecEvent, ExecRequest, ExecSignal,
     ExecStatus, FileEvent, FileOp, FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider,
     ProviderEvent, ProviderInfo, ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage,
-    WatchOptions,
+    WatchOptions, WriteOptions,
 };
 use sandstorm_types::{
     Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, State, Stream,
-    Transition, Unmet,
+    Transition, Unmet, User,
 };
 
 /// A promise to break.
@@ -34,6 +34,8 @@ pub(crate) enum Fault {
     IgnoresTimeouts,
     UnpacksAnything,
     KeepsOldContent,
+    ForgetsMetadata,
+    WritesAsAnybody,
     ListsEverything,
     SharesFiles,
     NeverTellsChanges,
@@ -182,6 +184,7 @@ impl Provider for Broken {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
         if matches!(self.fault, Fault::KeepsOldContent)
@@ -189,7 +192,15 @@ impl Provider for Broken {
         {
             return Ok(());
         }
-        self.inner.write_file(cx, id, path, body).await
+        let opts = match self.fault {
+            Fault::ForgetsMetadata => WriteOptions::default(),
+            _ => opts,
+        };
+        let cx = match self.fault {
+            Fault::WritesAsAnybody => &cx.clone().acting_as(User::Root),
+            _ => cx,
+        };
+        self.inner.write_file(cx, id, path, opts, body).await
     }
 
     async fn files(&self, cx: &OpContext, id: &SandboxId, op: FileOp) -> Result<FileReply> {
@@ -300,10 +311,13 @@ async fn the_suite_finds_every_fault() {
         (Fault::IgnoresCancellation, "cancel_create/cancelled_before_it_starts"),
         (Fault::UnpacksAnything, "archives/hostile_entries_are_refused"),
         (Fault::KeepsOldContent, "files/writing_replaces_all"),
+        (Fault::ForgetsMetadata, "files/metadata_goes_with_its_file"),
+        (Fault::WritesAsAnybody, "files/root_works_in_its_home_and_in_the_users"),
         (Fault::ListsEverything, "lifecycle/labels_find_sandboxes"),
         (Fault::SharesFiles, "lifecycle/sandboxes_do_not_share_files"),
         (Fault::NeverTellsChanges, "watch/changes_are_told"),
         (Fault::PausesInName, "pause/programs_stand_still"),
+        (Fault::PausesInName, "pause/only_files_are_kept"),
         (Fault::AttachesFromTheStart, "background_and_attach/listeners_start_at_their_offset"),
         (Fault::ReadsWholeFiles, "files/a_part_of_a_file_is_read"),
         (Fault::SwapsChannelAndOutput, "exec_channel/it_carries_bytes_apart_from_output"),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sandstorm_provider::layers::CapabilityCheck;
 use sandstorm_provider::{
-    AttachFrom, ByteStream, CreateOptions, ExecRequest, ExecSignal, FileOp, ForkOptions, OpContext, Provider,
-    ReadRange, Result, SnapshotKind, SnapshotOptions, Stdin, TtySize, WatchOptions,
+    AttachFrom, ByteStream, CreateOptions, ExecRequest, ExecSignal, FileOp, ForkOptions, Metadata, OpContext,
+    Provider, ReadRange, Result, SnapshotKind, SnapshotOptions, Stdin, TtySize, WatchOptions, WriteOptions,
 };
 use sandstorm_types::{
     Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, Retry, SandboxId, SandboxSpec, TenantId,
@@ -39,7 +39,17 @@ async fn every_operation_needs_its_capability() {
     refused(provider.signal(&cx, &exec, ExecSignal::CloseStdin).await, "exec_stdin");
     refused(provider.signal(&cx, &exec, ExecSignal::Resize(TtySize { rows: 1, cols: 1 })).await, "exec_tty");
     refused(provider.read_file(&cx, &id, &path, ReadRange::default()).await, "files");
-    refused(provider.write_file(&cx, &id, &path, ByteStream::from(bytes::Bytes::new())).await, "files");
+    let write = async |cx: &OpContext, metadata: Metadata| {
+        let body = ByteStream::from(bytes::Bytes::new());
+        provider.write_file(cx, &id, &path, WriteOptions { metadata }, body).await
+    };
+    refused(write(&cx, Metadata::new()).await, "files");
+    refused(write(&cx, [("a".to_owned(), "b".to_owned())].into()).await, "files_metadata");
+    let root = cx.clone().acting_as(User::Root);
+    refused(write(&root, Metadata::new()).await, "files_root");
+    refused(provider.read_file(&root, &id, &path, ReadRange::default()).await, "files_root");
+    refused(provider.files(&root, &id, FileOp::Stat { path: path.clone() }).await, "files_root");
+    refused(provider.watch(&root, &id, &path, WatchOptions::default()).await, "files_root");
     refused(provider.files(&cx, &id, FileOp::Pack { path: path.clone() }).await, "files_archive");
     let search = FileOp::Search { root: path.clone(), pattern: "*".to_owned(), limit: 1 };
     refused(provider.files(&cx, &id, search).await, "files_search");

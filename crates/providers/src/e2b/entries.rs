@@ -1,8 +1,8 @@
 //! What is at a path, as they tell it and as we do.
 
 use sandstorm_e2b_wire::filesystem::{EntryInfo, FileType};
-use sandstorm_provider::{FileInfo, FileKind, Result};
-use sandstorm_types::{ByteSize, GuestPath};
+use sandstorm_provider::{FileInfo, FileKind, Metadata, Result};
+use sandstorm_types::{ByteSize, GuestPath, User};
 
 use super::error::senseless;
 use super::view::moment;
@@ -32,6 +32,12 @@ pub(super) fn info(theirs: &EntryInfo) -> Result<FileInfo> {
         mode,
         modified: moment(&theirs.modified_time)?,
         target: theirs.symlink_target.clone(),
+        owner: match theirs.owner.as_str() {
+            "user" => Some(User::User),
+            "root" => Some(User::Root),
+            _ => None,
+        },
+        metadata: Metadata::new(),
     })
 }
 

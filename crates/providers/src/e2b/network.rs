@@ -1,8 +1,8 @@
 //! What a sandbox may reach, as they take it.
 
 use sandstorm_provider::Result;
-use sandstorm_types::{NetworkPolicy, Rule, SandboxId, Target, Unmet};
-use serde_json::{Value, json};
+use sandstorm_types::{HeaderRule, NetworkFilter, NetworkPolicy, Rule, SandboxId, Target, Unmet};
+use serde_json::{Map, Value, json};
 
 use super::cloud::Cloud;
 use super::error::of;
@@ -32,10 +32,29 @@ pub(super) fn wish(policy: &NetworkPolicy) -> Result<(bool, Value), Unmet> {
     match policy {
         NetworkPolicy::None => Ok((false, json!({"denyOut": [EVERYTHING]}))),
         NetworkPolicy::Open => Ok((true, json!({}))),
+        NetworkPolicy::Filter(filter) => Ok((!filter.denies_everything(), filtered(filter))),
         NetworkPolicy::Allow(list) => {
             let names = list.rules().iter().map(name).collect::<Result<Vec<_>, _>>()?;
             Ok((false, json!({"allowOut": names, "denyOut": [EVERYTHING]})))
         }
+    }
+}
+
+/// A filter means the same there: what is allowed goes first, addresses on every port and names on two.
+fn filtered(filter: &NetworkFilter) -> Value {
+    let allowed: Vec<String> = filter.allowed().iter().map(theirs).collect();
+    let denied: Vec<String> = filter.denied().iter().map(ToString::to_string).collect();
+    let headers =
+        |rule: &HeaderRule| (rule.host.to_string(), json!([{"transform": {"headers": rule.headers}}]));
+    let rules: Map<String, Value> = filter.header_rules().iter().map(headers).collect();
+    json!({"allowOut": allowed, "denyOut": denied, "rules": rules})
+}
+
+fn theirs(target: &Target) -> String {
+    match target {
+        Target::Host(pattern) => pattern.to_string(),
+        Target::Ip(address) => address.to_string(),
+        Target::Network(network) => network.to_string(),
     }
 }
 
@@ -59,6 +78,17 @@ mod tests {
     fn allow(rules: &[&str]) -> NetworkPolicy {
         let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         NetworkPolicy::Allow(AllowList::new(rules).unwrap())
+    }
+
+    #[test]
+    fn a_filter_is_theirs_word_for_word() {
+        let filter: NetworkPolicy = serde_json::from_value(json!({"filter": {
+            "deny": ["192.0.2.0/24"], "allow": ["ip:192.0.2.7", "example.com"],
+            "headers": [{"host": "api.test", "headers": {"X-Token": "t"}}]}}))
+        .unwrap();
+        let wanted = json!({"allowOut": ["192.0.2.7", "example.com"], "denyOut": ["192.0.2.0/24"],
+            "rules": {"api.test": [{"transform": {"headers": {"X-Token": "t"}}}]}});
+        assert_eq!(wish(&filter).unwrap(), (true, wanted));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Sandboxes put to sleep and woken.
 
 use sandstorm_provider::{Error, Result, Sandbox};
-use sandstorm_types::{ErrorKind, SandboxId, Transition};
+use sandstorm_types::{ErrorKind, SandboxId, Transition, Unmet};
 
 use super::cloud::{Cloud, secret};
 use super::error::{Failure, of, senseless};
@@ -19,6 +19,10 @@ impl Cloud {
             .map_err(|conflict| Error::new(ErrorKind::Conflict, conflict.to_string()).with("sandbox", id))?;
         let _changing = place.change();
         let wanted = match to {
+            Transition::PauseFiles => {
+                let why = "what became of the programs there would not be known here";
+                return Err(Error::unmet(vec![Unmet::new("pause_files", "yes", "no", why)]));
+            }
             Transition::Pause => {
                 // Before it is done: connections to its programs break while it goes to sleep.
                 place.set_paused(true);

@@ -9,6 +9,7 @@ use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
     ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions,
+    WriteOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId, Transition,
@@ -139,6 +140,7 @@ impl Provider for E2bProvider {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        _opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
         let work = async { self.0.write_file(&self.0.place(id).await?, path, body).await };

@@ -21,7 +21,8 @@ impl Cloud {
         path: &GuestPath,
         opts: WatchOptions,
     ) -> Result<BoxStream<'static, Result<FileEvent>>> {
-        let request = WatchRequest { path: path.to_string(), recursive: opts.recursive };
+        let request =
+            WatchRequest { path: path.to_string(), recursive: opts.recursive, ..WatchRequest::default() };
         let begun = async {
             let call = (FILESYSTEM, "WatchDir");
             let mut stream = self.client.stream(place, call, place.user(), None, &request).await?;
@@ -65,7 +66,8 @@ fn changes(stream: RpcStream, folder: GuestPath) -> impl Stream<Item = Result<Fi
 fn change(kind: EventType) -> Option<FileChange> {
     match kind {
         EventType::Create => Some(FileChange::Created),
-        EventType::Write | EventType::Chmod => Some(FileChange::Modified),
+        EventType::Write => Some(FileChange::Modified),
+        EventType::Chmod => Some(FileChange::Attributes),
         EventType::Remove | EventType::Rename => Some(FileChange::Removed),
         EventType::Unspecified => None,
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use sandstorm_client::{Client, Exec as TheirExec, Sandbox as Theirs, SandboxQuery, ServerLimits};
-use sandstorm_provider::{Error, Events, ExecInput, ProviderInfo, Result, Tasks};
-use sandstorm_types::{Capabilities, ErrorKind, ExecId, SandboxId};
+use sandstorm_provider::{Error, Events, ExecInput, ProviderInfo, Result, Tasks, UnderWay};
+use sandstorm_types::{Capabilities, ErrorKind, ExecId, SandboxId, SnapshotId};
 
 use super::config::{ApiKey, Config, Owner};
 use super::error::{no_sandbox, of};
@@ -30,6 +30,8 @@ pub(super) struct Far {
     pub(super) places: Arc<Places>,
     pub(super) events: Events,
     pub(super) tasks: Tasks,
+    /// Snapshots that they were asked for and have not answered.
+    pub(super) saving: UnderWay<SnapshotId>,
 }
 
 impl Far {
@@ -56,6 +58,7 @@ impl Far {
             places: Arc::default(),
             events: Events::default(),
             tasks: Tasks::default(),
+            saving: UnderWay::default(),
         })
     }
 
@@ -160,8 +163,6 @@ fn offered(can: Capabilities, limits: &ServerLimits) -> Capabilities {
         exec_channel: false,
         exec_code: true,
         host_trees: false,
-        template_snapshot: false,
-        snapshot_files: false,
         snapshot_memory: false,
         writable_root: false,
         // Sandboxes there live on our lease, so that their lifetime is whoever's asked us.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandstorm_client::{Created, Sandbox as Theirs};
+use sandstorm_client::{Created, NewSandbox, Sandbox as Theirs};
 use sandstorm_provider::{CreateOptions, Error, OpContext, Result, Sandbox};
 use sandstorm_types::{ErrorKind, Retry, SandboxId, SandboxSpec};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,8 @@ impl Far {
         gone: &CancellationToken,
     ) -> Result<Sandbox> {
         let unsure = self.places.is_unsure(&opts.id);
-        let new = self.wanted(spec, opts);
+        let template = self.template_there(&spec.template).await?;
+        let new = NewSandbox { template: Some(template), ..self.wanted(spec, opts) };
         let created = self.client.create_sandbox_once(&new, &self.key(opts.id)).await;
         match created.map_err(of) {
             // Made by an earlier request of ours whose answer came; it is not this one's.
@@ -81,7 +82,9 @@ impl Far {
         }
         let checked = self.check_made(spec, &theirs).and_then(|()| {
             let place = view::place(id, &theirs)?;
-            Ok((place, self.seen(id, &theirs)?))
+            // A snapshot has another id there.
+            let seen = Sandbox { template: spec.template.clone(), ..self.seen(id, &theirs)? };
+            Ok((place, seen))
         });
         let error = match checked {
             Ok((place, seen)) if !gone.is_cancelled() => {

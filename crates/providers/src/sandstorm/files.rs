@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use sandstorm_client::{Download, FileInfo as Theirs, FileKind as TheirKind};
 use sandstorm_provider::{
-    ByteStream, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, OpContext, ReadRange, Result,
-    WatchOptions,
+    ByteStream, FileChange, FileEvent, FileInfo, FileKind, FileOp, FileReply, Metadata, OpContext, ReadRange,
+    Result, WatchOptions,
 };
 use sandstorm_types::{ByteSize, GuestPath};
 
@@ -150,6 +150,8 @@ fn info(theirs: Theirs) -> FileInfo {
         mode: theirs.mode,
         modified: moment(theirs.modified),
         target: theirs.target,
+        owner: None,
+        metadata: Metadata::new(),
     }
 }
 

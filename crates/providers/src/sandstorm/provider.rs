@@ -9,7 +9,7 @@ use sandstorm_client::Sample;
 use sandstorm_provider::{
     AttachFrom, ByteStream, CreateOptions, Duplex, Error, Exec, ExecRequest, ExecSignal, FileEvent, FileOp,
     FileReply, ForkOptions, Forked, ListFilter, Metered, OpContext, Provider, ProviderEvent, ProviderInfo,
-    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotOptions, Usage, WatchOptions,
+    ReadRange, Refusals, Result, Sandbox, Snapshot, SnapshotKind, SnapshotOptions, Usage, WatchOptions, WriteOptions,
 };
 use sandstorm_types::{
     ByteSize, Capabilities, ErrorKind, ExecId, GuestPath, NetworkPolicy, SandboxId, SandboxSpec, SnapshotId,
@@ -140,6 +140,7 @@ impl Provider for SandstormProvider {
         cx: &OpContext,
         id: &SandboxId,
         path: &GuestPath,
+        _opts: WriteOptions,
         body: ByteStream,
     ) -> Result<()> {
         let work = async { self.0.write_file(&self.0.place(id).await?, path, body).await };
@@ -187,6 +188,10 @@ impl Provider for SandstormProvider {
                 Error::new(ErrorKind::Conflict, conflict.to_string()).with("sandbox", id)
             })?;
             let (changed, wanted) = match to {
+                Transition::PauseFiles => {
+                    let why = "a server is asked to pause with memory only";
+                    return Err(Error::unmet(vec![Unmet::new("pause_files", "yes", "no", why)]));
+                }
                 Transition::Pause => (client.pause_sandbox(place.theirs()).await, State::Paused),
                 Transition::Resume => (client.resume_sandbox(place.theirs()).await, State::Ready),
             };
@@ -206,12 +211,17 @@ impl Provider for SandstormProvider {
         self.run(cx, "set_network", work).await
     }
 
-    async fn snapshot(&self, cx: &OpContext, _id: &SandboxId, _opts: SnapshotOptions) -> Result<Snapshot> {
-        self.run(cx, "snapshot", async { Err(no_snapshots()) }).await
+    async fn snapshot(&self, cx: &OpContext, id: &SandboxId, opts: SnapshotOptions) -> Result<Snapshot> {
+        let name = &self.0.info.name;
+        let saved = match opts.kind {
+            SnapshotKind::Files => self.0.snapshot(cx, id, opts.id, opts.most).await,
+            SnapshotKind::Memory => Err(no_memory()),
+        };
+        saved.map_err(|error| error.with_operation("snapshot").with_provider(name))
     }
 
-    async fn delete_snapshot(&self, cx: &OpContext, _id: &SnapshotId) -> Result<()> {
-        self.run(cx, "delete_snapshot", async { Err(no_snapshots()) }).await
+    async fn delete_snapshot(&self, cx: &OpContext, id: &SnapshotId) -> Result<()> {
+        self.run(cx, "delete_snapshot", self.0.forget_snapshot(id)).await
     }
 
     async fn fork(&self, cx: &OpContext, id: &SandboxId, opts: ForkOptions) -> Result<Forked> {
@@ -237,9 +247,9 @@ impl Provider for SandstormProvider {
     }
 }
 
-fn no_snapshots() -> Error {
+fn no_memory() -> Error {
     let why = "the API of the server does not carry it";
-    Error::unmet(vec![Unmet::new("snapshot_files", "yes", "no", why)])
+    Error::unmet(vec![Unmet::new("snapshot_memory", "yes", "no", why)])
 }
 
 fn used(sample: &Sample) -> Usage {

@@ -202,7 +202,7 @@ mod tests {
     use std::sync::Arc;
 
     use sandstorm_client::{Client, ServerLimits};
-    use sandstorm_provider::{Events, ProviderInfo, Tasks};
+    use sandstorm_provider::{Events, ProviderInfo, Tasks, UnderWay};
     use sandstorm_types::Capabilities;
 
     use super::*;
@@ -219,6 +219,7 @@ mod tests {
             places: Arc::default(),
             events: Events::default(),
             tasks: Tasks::default(),
+            saving: UnderWay::default(),
         }
     }
 

@@ -19,8 +19,8 @@ use sandstorm_providers::e2b::E2bProvider;
 use sandstorm_providers::sandstorm::SandstormProvider;
 use sandstorm_store::{AuditKey, Store, StoreConfig};
 use sandstorm_types::{
-    ContextId, Enforcement, EnvMap, ErrorKind, EventBody, ExecId, Routing, RunResult, RunSpec, SandboxId,
-    Status,
+    ContextId, Enforcement, EnvMap, ErrorKind, EventBody, ExecId, LanguageName, Routing, RunResult, RunSpec,
+    SandboxId, Status,
 };
 
 use crate::e2b::world as e2b;
@@ -283,6 +283,29 @@ async fn javascript_lives(kind: Kind) {
     assert_eq!(router.cell(sandbox, context, "total").await.results[0].data["text/plain"], "40");
 }
 
+async fn a_language_that_needs_a_channel_says_so(kind: Kind) {
+    let far = Far::new(kind).await;
+    let router = Router::over(&far).await;
+    let (caller, sandbox) = (router.caller(), router.sandbox().await);
+    for (language, title) in [("bash", "Bash"), ("r", "R"), ("java", "Java")] {
+        let name: LanguageName = language.parse().unwrap();
+        assert_eq!(router.control.language_of_contexts(&caller, sandbox, &name).await.unwrap(), None);
+        let new = NewContext { language: name, cwd: None, env: EnvMap::new() };
+        let refused = router.control.create_context(&caller, sandbox, new).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidRequest);
+        assert!(
+            refused.message().starts_with(&format!("{title} has no contexts in this sandbox")),
+            "{refused}"
+        );
+    }
+    for (language, proper) in [("python", "python"), ("node", "javascript"), ("ts", "typescript")] {
+        let name = language.parse().unwrap();
+        let found = router.control.language_of_contexts(&caller, sandbox, &name).await.unwrap();
+        assert_eq!(found.unwrap().as_str(), proper);
+    }
+    assert_eq!(router.control.contexts(&caller, sandbox).await.unwrap().len(), 0);
+}
+
 async fn a_missing_language_is_named(kind: Kind) {
     let far = Far::with(kind, Programs::with_path("/nonexistent")).await;
     let router = Router::over(&far).await;
@@ -332,6 +355,7 @@ on_both! {
     python_lives: python_lives_on_another_server, python_lives_at_e2b;
     python_is_spoken_to: python_is_spoken_to_on_another_server, python_is_spoken_to_at_e2b;
     javascript_lives: javascript_lives_on_another_server, javascript_lives_at_e2b;
+    a_language_that_needs_a_channel_says_so: a_language_that_needs_a_channel_says_so_on_another_server, a_language_that_needs_a_channel_says_so_at_e2b;
     a_missing_language_is_named: a_missing_language_is_named_on_another_server, a_missing_language_is_named_at_e2b;
     the_end_of_the_place_is_told: the_end_of_another_server_is_told, the_end_at_e2b_is_told;
 }

@@ -16,6 +16,8 @@ pub enum GroupBy {
     Key,
     Provider,
     Region,
+    /// What it was spent on: `run`, `sandbox`, `attempt` or `snapshot`.
+    Kind,
     Day,
     Hour,
     /// The value of the label of this name.
@@ -24,7 +26,7 @@ pub enum GroupBy {
 
 /// Why it is nothing to sum up by.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("must be `tenant`, `key`, `provider`, `region`, `day`, `hour` or `label:` and a name")]
+#[error("must be `tenant`, `key`, `provider`, `region`, `kind`, `day`, `hour` or `label:` and a name")]
 pub struct NoGroup;
 
 impl GroupBy {
@@ -51,6 +53,7 @@ impl fmt::Display for GroupBy {
             Self::Key => "key",
             Self::Provider => "provider",
             Self::Region => "region",
+            Self::Kind => "kind",
             Self::Day => "day",
             Self::Hour => "hour",
             Self::Label(name) => return write!(f, "label:{name}"),
@@ -62,7 +65,7 @@ impl FromStr for GroupBy {
     type Err = NoGroup;
 
     fn from_str(text: &str) -> std::result::Result<Self, NoGroup> {
-        let all = [Self::Tenant, Self::Key, Self::Provider, Self::Region, Self::Day, Self::Hour];
+        let all = [Self::Tenant, Self::Key, Self::Provider, Self::Region, Self::Kind, Self::Day, Self::Hour];
         if let Some(name) = text.strip_prefix("label:") {
             let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
             let is_good = (1..=63).contains(&name.len()) && name.bytes().all(in_name);
@@ -190,6 +193,7 @@ impl Store {
                 GroupBy::Key => "e.key".to_owned(),
                 GroupBy::Provider => "e.provider".to_owned(),
                 GroupBy::Region => "COALESCE(e.region, '')".to_owned(),
+                GroupBy::Kind => "e.kind".to_owned(),
                 GroupBy::Day => "CAST(e.began_at / 86400000 AS TEXT)".to_owned(),
                 GroupBy::Hour => "CAST(e.began_at / 3600000 AS TEXT)".to_owned(),
                 GroupBy::Label(name) => {

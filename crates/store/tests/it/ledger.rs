@@ -123,6 +123,7 @@ async fn groups_come_in_pages(case: Case) {
         (GroupBy::Key, "key1".to_owned()),
         (GroupBy::Provider, "e2b".to_owned()),
         (GroupBy::Region, "eu".to_owned()),
+        (GroupBy::Kind, "run".to_owned()),
         (GroupBy::Label("none'; --".to_owned()), String::new()),
     ] {
         let sums = case.store.ledger_sums(&by(group_by)).await.unwrap();

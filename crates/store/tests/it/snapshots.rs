@@ -50,6 +50,9 @@ async fn one_is_found_when_it_is_ready_and_by_its_owner_alone(case: Case) {
     let unready = row(owner, 5);
     assert_eq!(case.store.insert_snapshot(&unready, ROOM, &audit("snapshot.create")).await.unwrap(), 1000);
     assert_eq!(case.store.snapshot(owner, unready.id).await.unwrap(), None);
+    let as_it_is = case.store.snapshot_in_any_state(owner, unready.id).await.unwrap();
+    assert_eq!(as_it_is.map(|row| row.state), Some(SnapshotState::Making));
+    assert_eq!(case.store.snapshot_in_any_state(other, unready.id).await.unwrap(), None);
     let first = add(&case, owner, 6, None, 300).await;
     assert_eq!((first.state, first.size_bytes), (SnapshotState::Ready, 300));
     assert_eq!(case.store.snapshot(owner, first.id).await.unwrap().as_ref(), Some(&first));

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
+use serde_bytes::ByteBuf;
 
 use super::record::{self, Head, Kind};
 use super::{Left, broken, words};
-use crate::protocol::FileError;
+use crate::files::metadata;
+use crate::protocol::{FileError, MOST_METADATA};
 
 /// Makes what the stream says below `onto`; what cannot be made goes to `left`, unless there is no room: a copy that lacks
 /// room is none.
@@ -22,6 +24,7 @@ pub(in crate::files) fn import(
     let mut left = Left { tell: left, named: 0 };
     // Modes and times of directories come last: making something in one changes them, or cannot be done any more.
     let mut directories: Vec<(PathBuf, Head)> = Vec::new();
+    let mut kept = Kept::new();
     loop {
         let (head, path) = Head::read(input).map_err(broken)?;
         if head.kind == Kind::End {
@@ -33,7 +36,17 @@ pub(in crate::files) fn import(
                 directories.push((path.clone(), head));
                 directory(&path)
             }
-            Kind::File => file(&path, head, input)?,
+            Kind::File => file(&path, head, &std::mem::take(&mut kept), input)?,
+            Kind::Metadata => {
+                let name = record::read_bytes(input).map_err(broken)?;
+                let text = record::read_bytes(input).map_err(broken)?;
+                let size: usize = kept.iter().map(|(name, text)| name.len() + text.len()).sum();
+                if size + name.len() + text.len() > MOST_METADATA {
+                    return Err(broken(std::io::ErrorKind::InvalidData.into()));
+                }
+                kept.push((name.into(), text.into()));
+                Ok(())
+            }
             Kind::Symlink => {
                 let target = record::read_bytes(input).map_err(broken)?;
                 rustix::fs::symlinkat(target, rustix::fs::CWD, &path).and_then(|()| stamp(&path, head))
@@ -63,6 +76,9 @@ pub(in crate::files) fn import(
     Ok(())
 }
 
+/// What is to be kept with the next file.
+type Kept = Vec<(ByteBuf, ByteBuf)>;
+
 fn below(onto: &Path, path: &Path) -> PathBuf {
     onto.join(path.strip_prefix("/").unwrap_or(path))
 }
@@ -80,13 +96,18 @@ fn directory(path: &Path) -> Result<(), Errno> {
 }
 
 /// Takes all of its pieces from the stream, whatever becomes of the file.
-fn file(path: &Path, head: Head, input: &mut impl Read) -> Result<Result<(), Errno>, FileError> {
+fn file(
+    path: &Path,
+    head: Head,
+    kept: &[(ByteBuf, ByteBuf)],
+    input: &mut impl Read,
+) -> Result<Result<(), Errno>, FileError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut made = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600));
     loop {
         let (at, piece) = record::read_piece(input).map_err(broken)?;
         if piece.is_empty() {
-            return Ok(made.and_then(|file| finish(&file, at, head)));
+            return Ok(made.and_then(|file| finish(&file, at, head, kept)));
         }
         made = made.and_then(|file| write_at(&file, at, &piece).map(|()| file));
     }
@@ -107,10 +128,13 @@ fn write_at(file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Errno> 
     Ok(())
 }
 
-fn finish(file: &OwnedFd, size: u64, head: Head) -> Result<(), Errno> {
+/// The rest is done also where nothing can be kept with a file.
+fn finish(file: &OwnedFd, size: u64, head: Head, kept: &[(ByteBuf, ByteBuf)]) -> Result<(), Errno> {
     rustix::fs::ftruncate(file, size)?;
+    let keeps = metadata::keep(file, kept);
     rustix::fs::fchmod(file, Mode::from_raw_mode(head.mode))?;
-    rustix::fs::futimens(file, &times(head))
+    rustix::fs::futimens(file, &times(head))?;
+    keeps
 }
 
 /// Mode and time of what has no descriptor.

@@ -21,6 +21,8 @@ pub(super) enum Kind {
     /// Another name of what came before; followed by that one.
     Link = 4,
     Fifo = 5,
+    /// Something that is kept with the next file: its name and its text follow.
+    Metadata = 6,
 }
 
 /// What is the same for every kind.
@@ -60,6 +62,7 @@ impl Head {
             3 => Kind::Symlink,
             4 => Kind::Link,
             5 => Kind::Fifo,
+            6 => Kind::Metadata,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let mode = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) & 0o7777;

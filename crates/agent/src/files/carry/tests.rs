@@ -88,3 +88,23 @@ fn what_is_left_behind_is_named_within_bounds() {
     assert_eq!((sockets.len(), named.len()), (80, MOST_NAMED + 1));
     assert!(named[MOST_NAMED].contains("and more like it"));
 }
+
+#[test]
+fn what_is_kept_with_a_file_comes_along() {
+    let (from, onto) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, "x").unwrap();
+    fs::write(from.path().join("plain"), "x").unwrap();
+    let kept = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), String::new())];
+    let pairs = kept.clone().map(|(name, text)| (name.into_bytes().into(), text.into_bytes().into()));
+    let file = OwnedFd::from(fs::File::options().write(true).open(&path).unwrap());
+    if let Err(error) = crate::files::metadata::keep(&file, &pairs) {
+        eprintln!("skipped: this file system keeps nothing: {error}");
+        return;
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    let (to, named) = copied(from.path(), onto.path());
+    assert!(named.is_empty(), "{named:?}");
+    assert_eq!(crate::files::metadata::kept(&to.join("file")), kept);
+    assert_eq!(crate::files::metadata::kept(&to.join("plain")), []);
+}

@@ -22,6 +22,13 @@ pub(crate) struct CreateCommand {
     /// What it starts from: `host`, `image:REFERENCE` or `snapshot:ID`
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
+    #[command(flatten)]
+    wishes: Wishes,
+}
+
+/// What a new sandbox may have, whatever it starts from.
+#[derive(Debug, Args)]
+pub(crate) struct Wishes {
     /// Package to have at hand, such as `python:numpy==2.1.0`; may be repeated
     #[arg(short, long = "require", value_name = "LANGUAGE:PACKAGE")]
     require: Vec<String>,
@@ -105,8 +112,16 @@ pub(super) async fn create(
 
 impl CreateCommand {
     fn request(&self) -> anyhow::Result<NewSandbox> {
+        let template = self.template.as_deref().map(template).transpose()?;
+        Ok(NewSandbox { template, ..self.wishes.request()? })
+    }
+}
+
+impl Wishes {
+    /// A request that does not say what the sandbox starts from.
+    pub(in super::super) fn request(&self) -> anyhow::Result<NewSandbox> {
         Ok(NewSandbox {
-            template: self.template.as_deref().map(template).transpose()?,
+            template: None,
             limits: self.limits()?,
             env: request::environment(&self.env)?,
             network: self.network.as_deref().map(network).transpose()?,

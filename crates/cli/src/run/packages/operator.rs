@@ -45,9 +45,9 @@ pub(super) fn split(address: String) -> IndexSource {
     });
     match parts {
         Some((address, credentials)) => {
-            IndexSource { address: Some(address), credentials: Some(credentials) }
+            IndexSource { address: Some(address), credentials: Some(credentials), ..IndexSource::default() }
         }
-        None => IndexSource { address: Some(address), credentials: None },
+        None => IndexSource { address: Some(address), ..IndexSource::default() },
     }
 }
 

@@ -14,6 +14,8 @@ fn help_is_as_written() {
         ("context_exec", &["context", "exec", "--help"]),
         ("files", &["files", "--help"]),
         ("runs", &["runs", "--help"]),
+        ("snapshot", &["snapshot", "--help"]),
+        ("snapshot_restore", &["snapshot", "restore", "--help"]),
     ] {
         let output = run(Who::Root, args);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -34,6 +36,9 @@ fn mistakes_are_told_before_any_server_is_asked() {
         (&["sandbox", "create", "--template", "debian"], "expected host, image:REFERENCE"),
         (&["sandbox", "exec", "aaaaaaa"], "required"),
         (&["sandbox", "rm"], "required"),
+        (&["snapshot", "rm"], "required"),
+        (&["snapshot", "create", "abc"], "`abc` is no id: expected sbx_…"),
+        (&["snapshot", "restore", "snap_x", "--memory", "lots"], "--memory lots"),
         (&["context", "exec", "aaaaaaa", "bbbbbbb"], "required"),
         (&["files", "ls", "aaaaaaa", "../x"], "may not go up"),
         (&["sandbox", "list", "--url", "ftp://host"], "must start with http://"),
@@ -44,6 +49,21 @@ fn mistakes_are_told_before_any_server_is_asked() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(told), "{args:?}: {}", stderr(&output));
         assert!(!stderr(&output).contains("hunter2") && output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_client_without_encryption_needs_no_certificates() {
+    let (_taken, port) = silent_port();
+    for (scheme, told) in [("http", "could not reach"), ("https", "could not set up TLS")] {
+        let output = sandstorm(Who::Root)
+            .env("SSL_CERT_FILE", "/dev/null")
+            .env("SSL_CERT_DIR", "/nonexistent")
+            .args(["sandbox", "list", "--url", &format!("{scheme}://127.0.0.1:{port}")])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(stderr(&output).contains(told), "{scheme}: {}", stderr(&output));
     }
 }
 

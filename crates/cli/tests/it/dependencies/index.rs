@@ -1,4 +1,4 @@
-//! A gem index that is made here, served over HTTP, and remembers who asked for what.
+//! Indexes of gems and of npm packages that are made here, served over HTTP, and remember who asked for what.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -30,14 +30,24 @@ struct Shared {
 
 impl Index {
     pub(crate) fn start() -> Self {
+        Self::serving(|dir, _| make_gems(dir))
+    }
+
+    /// A registry with the npm package `greeting`, which needs `helper` and brings the program `greet`.
+    pub(crate) fn of_npm() -> Self {
+        Self::serving(make_npm_packages)
+    }
+
+    /// Serves what `fill` makes in a folder, given the port.
+    fn serving(fill: impl FnOnce(&Path, u16)) -> Self {
         // The binary is copied before the first program is started: one that is forked in the middle of it would hold the
         // copy open for writing, and nobody could execute it.
         binary();
         let files = Place::new();
-        make_gems(files.path());
         // Not on the loopback address alone: the machine's own name need not lead there.
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
+        fill(files.path(), port);
         let shared = Arc::new(Shared {
             files,
             requests: Mutex::default(),
@@ -70,6 +80,13 @@ impl Index {
     pub(crate) fn configuration(&self, manager: &str) -> String {
         let text = format!("packages:\n  {manager}:\n    index: {}\n", self.address(""));
         self.shared.files.write("configuration.yaml", text).to_str().unwrap().to_owned()
+    }
+
+    /// The same, with another host that installing may reach.
+    pub(crate) fn configuration_with(&self, manager: &str, host: &str) -> String {
+        let text =
+            format!("packages:\n  {manager}:\n    index: {}\n    hosts: [\"{host}\"]\n", self.address(""));
+        self.shared.files.write("with-another-host.yaml", text).to_str().unwrap().to_owned()
     }
 
     pub(crate) fn redirect(&self, from: &str, to: &str) {
@@ -160,7 +177,7 @@ fn make_gems(dir: &Path) {
             .args(["build", "--silent", "--force", "it.gemspec", "--output"])
             .arg(target)
             .current_dir(source);
-        ruby(&mut build);
+        succeed(&mut build);
     };
     std::fs::create_dir_all(dir.join("gems")).unwrap();
     gem("helper", "0.2.0", "module Helper\n  NAME = 'helper'\nend\n", "");
@@ -168,10 +185,41 @@ fn make_gems(dir: &Path) {
         "require 'helper'\nmodule Greeting\n  def self.text = \"hello from #{Helper::NAME}\"\nend\n";
     gem("greeting", "1.0.0", greeting, "s.add_dependency 'helper', '~> 0.2'");
     gem("native", "1.0.0", "", "s.extensions = ['extconf.rb']");
-    ruby(Command::new("gem").args(["generate_index", "--quiet", "--directory"]).arg(dir));
+    succeed(Command::new("gem").args(["generate_index", "--quiet", "--directory"]).arg(dir));
 }
 
-fn ruby(command: &mut Command) {
+fn succeed(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// `greeting`, which needs `helper` and has an install script that must not run.
+fn make_npm_packages(dir: &Path, port: u16) {
+    let package = |name: &str, more: &str, files: &[(&str, &str)]| {
+        let source = dir.join(format!("source-{name}"));
+        std::fs::create_dir_all(source.join("package")).unwrap();
+        let manifest = format!("{{\"name\": \"{name}\", \"version\": \"1.0.0\"{more}}}");
+        for (file, text) in files.iter().chain(&[("package.json", manifest.as_str())]) {
+            std::fs::write(source.join("package").join(file), text).unwrap();
+        }
+        let archive = format!("{name}-1.0.0.tgz");
+        let mut pack = Command::new("tar");
+        pack.arg("-czf").arg(dir.join(&archive)).arg("-C").arg(&source).arg("package");
+        succeed(&mut pack);
+        let sum = Command::new("sha1sum").arg(dir.join(&archive)).output().unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap()[..40].to_owned();
+        let tarball = address(port, &archive);
+        let dist = format!("\"dist\": {{\"tarball\": \"{tarball}\", \"shasum\": \"{sum}\"}}");
+        let described = format!(
+            "{{\"name\": \"{name}\", \"dist-tags\": {{\"latest\": \"1.0.0\"}}, \"versions\": {{\"1.0.0\": \
+             {{\"name\": \"{name}\", \"version\": \"1.0.0\", {dist}{more}}}}}}}"
+        );
+        std::fs::write(dir.join(name), described).unwrap();
+    };
+    package("helper", "", &[("index.js", "exports.name = 'helper'\n")]);
+    let more = ", \"bin\": {\"greet\": \"greet.js\"}, \"dependencies\": {\"helper\": \"^1.0.0\"}, \
+                \"scripts\": {\"install\": \"exit 1\"}, \"hasInstallScript\": true";
+    let text = "exports.text = 'hello from ' + require('helper').name\n";
+    let program = "#!/usr/bin/env node\nconsole.log(require('./index.js').text)\n";
+    package("greeting", more, &[("index.js", text), ("greet.js", program)]);
 }

@@ -5,6 +5,7 @@ mod files;
 mod messages;
 mod output;
 mod sandboxes;
+mod snapshots;
 mod terminal;
 
 use std::io::Write;

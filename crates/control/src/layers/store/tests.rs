@@ -9,6 +9,10 @@ impl Extract for Copy {
     fn extract(&self, archive: &mut dyn io::Read, into: &Path, _: u64) -> io::Result<u64> {
         io::copy(archive, &mut File::create(into.join("all"))?)
     }
+
+    fn pack(&self, _: &Path, _: Option<&str>, _: &mut dyn io::Write) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 async fn put(store: &Store, key: &str, bytes: usize) {

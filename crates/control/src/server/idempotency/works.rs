@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use sandstorm_provider::{Error, Result};
 use sandstorm_store::{ExecRow, RunRow};
-use sandstorm_types::{ContextId, ErrorKind, ExecId, Problem, RunId, RunResult, RunSpec, SandboxId, State};
+use sandstorm_types::{
+    ContextId, ErrorKind, ExecId, Problem, RunId, RunResult, RunSpec, SandboxId, SnapshotId, State,
+};
 use tokio::time::Instant;
 
 use super::{Claim, Found, LOOK, Once, PATIENCE, unknown};
@@ -12,9 +14,10 @@ use crate::outcome::Outcome;
 use crate::server::ended::Ended;
 use crate::server::failure::{conflict, stored};
 use crate::server::fork::Noted;
+use crate::server::snapshots::{LeftOut, SnapshotBecame};
 use crate::server::{
-    Caller, ContextView, Control, ExecView, ForkView, NewContext, NewExec, NewFork, NewSandbox, SandboxView,
-    Scope, Verb,
+    Caller, ContextView, Control, ExecView, ForkView, Installed, NewContext, NewExec, NewFork, NewInstall,
+    NewSandbox, NewSnapshot, SandboxView, Scope, SnapshotView, Verb,
 };
 
 /// A run to its end.
@@ -43,6 +46,20 @@ pub struct OneSandbox(pub NewSandbox);
 pub struct OneFork {
     pub source: SandboxId,
     pub new: NewFork,
+}
+
+/// Packages in a sandbox that lives.
+#[derive(Debug)]
+pub struct OneInstall {
+    pub sandbox: SandboxId,
+    pub new: NewInstall,
+}
+
+/// A saved sandbox.
+#[derive(Debug)]
+pub struct OneSnapshot {
+    pub sandbox: SandboxId,
+    pub new: NewSnapshot,
 }
 
 #[derive(Debug)]
@@ -356,6 +373,76 @@ impl Once for OneFork {
             control.0.end_sandbox(caller.tenant, fork.sandbox.id, None).await?;
         }
         Ok(Found::Undone)
+    }
+}
+
+impl Once for OneInstall {
+    type Made = Installed;
+    type Place = ();
+
+    fn place(&self, _claim: &Claim) {}
+
+    async fn make(
+        self,
+        control: &Control,
+        caller: &Caller,
+        _claim: Option<&Arc<Claim>>,
+    ) -> Result<Installed> {
+        control.install(caller, self.sandbox, self.new).await
+    }
+
+    /// To install the same again comes to the same, so what has no answer is done again.
+    async fn find(
+        _control: &Control,
+        caller: &Caller,
+        (): &(),
+        _claim: &Claim,
+        _failed: Option<&Error>,
+    ) -> Result<Found<Installed>> {
+        caller.require(Scope::Sandbox)?;
+        Ok(Found::Undone)
+    }
+}
+
+impl Once for OneSnapshot {
+    type Made = SnapshotView;
+    type Place = SnapshotId;
+
+    fn place(&self, claim: &Claim) -> SnapshotId {
+        SnapshotId::from_bits(claim.bits())
+    }
+
+    async fn make(
+        self,
+        control: &Control,
+        caller: &Caller,
+        claim: Option<&Arc<Claim>>,
+    ) -> Result<SnapshotView> {
+        let id = claim.map_or_else(SnapshotId::random, |claim| SnapshotId::from_bits(claim.bits()));
+        control.create_snapshot_as(caller, self.sandbox, id, self.new, claim.cloned()).await
+    }
+
+    async fn find(
+        control: &Control,
+        caller: &Caller,
+        id: &SnapshotId,
+        claim: &Claim,
+        _failed: Option<&Error>,
+    ) -> Result<Found<SnapshotView>> {
+        caller.require(Scope::Sandbox)?;
+        let looking = Looking::begin();
+        loop {
+            match control.snapshot_once_made(caller, *id).await? {
+                SnapshotBecame::Nothing => return Ok(Found::Nothing),
+                SnapshotBecame::Undone => return Ok(Found::Undone),
+                SnapshotBecame::Coming => looking.wait().await?,
+                SnapshotBecame::Ready(view) => {
+                    let left_out =
+                        claim.note().map_or_else(|| Ok(LeftOut::default()), |note| LeftOut::read(&note));
+                    return Ok(Found::Made(Ok(SnapshotView { left_out: left_out?.into(), ..*view })));
+                }
+            }
+        }
     }
 }
 

@@ -6,12 +6,11 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use sandstorm_provider::{ByteStream, Error, FileInfo, FileKind, ReadRange, Result as ProviderResult};
-use sandstorm_types::{ErrorKind, GuestPath};
+use sandstorm_types::{ErrorKind, GuestPath, User};
 
 use super::compression;
 use super::ranges::{self, Part, Wanted};
 use crate::door::Guest;
-use crate::paths;
 use crate::query::Query;
 use crate::refusal::Refusal;
 use crate::rpc;
@@ -24,8 +23,8 @@ pub(super) async fn download(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let query = Query::of(&uri);
-    check_user(&query)?;
-    let path = paths::resolve(query.get("path").unwrap_or_default())?;
+    let guest = guest.acting_as(user(&query)?);
+    let path = guest.resolve(query.get("path").unwrap_or_default())?;
     let open = async |range| -> Result<(FileInfo, ByteStream), Refusal> {
         let opened = dialect.control.read_file(&guest.caller, guest.sandbox, &path, range).await;
         opened.map_err(|error| about(&path, error))
@@ -103,11 +102,9 @@ fn takes_only_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// The user that an address names, if it is one.
-pub(super) fn check_user(query: &Query) -> Result<(), Refusal> {
-    match rpc::user_named(query.get("username").unwrap_or_default()) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Refusal::new(StatusCode::UNAUTHORIZED, error.message)),
-    }
+pub(super) fn user(query: &Query) -> Result<Option<User>, Refusal> {
+    rpc::user_named(query.get("username").unwrap_or_default())
+        .map_err(|error| Refusal::new(StatusCode::UNAUTHORIZED, error.message))
 }
 
 /// Says which file is missing.

@@ -54,7 +54,7 @@ pub(super) fn etag(info: &FileInfo) -> String {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
-    use sandstorm_provider::FileKind;
+    use sandstorm_provider::{FileKind, Metadata};
     use sandstorm_types::ByteSize;
 
     use super::*;
@@ -69,6 +69,8 @@ mod tests {
             mode: 0,
             modified: UNIX_EPOCH,
             target: None,
+            owner: None,
+            metadata: Metadata::new(),
         };
         let ask = |range: &'static str| {
             wanted(&HeaderMap::from_iter([(header::RANGE, HeaderValue::from_static(range))]), &info)

@@ -1,29 +1,34 @@
 //! Writing files: one as the body itself, or several as the parts of a form.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::multipart::Field;
 use axum::extract::{FromRequest, Multipart, Request, State};
-use axum::{Extension, Json};
+use axum::{BoxError, Extension, Json};
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
 use http::{HeaderMap, StatusCode, header};
-use sandstorm_provider::{ByteStream, Error};
+use sandstorm_provider::{ByteStream, Error, Metadata, WriteOptions};
 use sandstorm_types::{ErrorKind, GuestPath};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::compression;
-use super::download::{about, check_user, pieces};
+use super::download::{about, pieces, user};
+use super::metadata;
 use crate::door::Guest;
 use crate::filesystem::written;
-use crate::paths;
 use crate::query::Query;
 use crate::refusal::Refusal;
 use crate::state::Dialect;
 
 /// Pieces of a part that may wait to be written.
 const WAITING: usize = 8;
+/// How long nothing may come of a body.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Most files of one form.
 const MOST: usize = 1000;
 
@@ -33,20 +38,19 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Json<Vec<Value>>, Refusal> {
     let query = Query::of(request.uri());
-    check_user(&query)?;
-    if request.headers().keys().any(|name| name.as_str().starts_with("x-metadata-")) {
-        return Err(Refusal::invalid("metadata of files is not kept by this server"));
-    }
+    let guest = guest.acting_as(user(&query)?);
+    let metadata = metadata::of(request.headers())?;
+    let request = request.map(|body| Body::from_stream(steady(body.into_data_stream())));
     let path = query.get("path").filter(|path| !path.is_empty());
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
-        "multipart/form-data" => dialect.write_parts(&guest, path, request).await,
+        "multipart/form-data" => dialect.write_parts(&guest, path, &metadata, request).await,
         "application/octet-stream" => {
             let path = path.ok_or_else(|| Refusal::invalid("path is missing"))?;
             let (parts, body) = request.into_parts();
             let content = unpacked(&parts.headers, body)?;
-            let file = dialect.write(&guest, &paths::resolve(path)?, content).await?;
+            let file = dialect.write(&guest, &guest.resolve(path)?, &metadata, content).await?;
             Ok(Json(vec![file]))
         }
         _ => {
@@ -64,10 +68,30 @@ fn unpacked(headers: &HeaderMap, body: Body) -> Result<ByteStream, Refusal> {
     }
 }
 
+/// A body whose sender may pause for a while and not for ever: its SDKs leave this to the server.
+fn steady<E: Into<BoxError>>(
+    body: impl Stream<Item = Result<Bytes, E>> + Send,
+) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
+    stream::unfold(Some(Box::pin(body)), |body| async move {
+        let mut body = body?;
+        match tokio::time::timeout(LONGEST_PAUSE, body.next()).await {
+            Ok(piece) => Some((piece?.map_err(Into::into), Some(body))),
+            Err(_) => Some((Err("the sender paused for too long".into()), None)),
+        }
+    })
+}
+
 impl Dialect {
-    async fn write(&self, guest: &Guest, path: &GuestPath, content: ByteStream) -> Result<Value, Refusal> {
-        let file = self.control.write_file(&guest.caller, guest.sandbox, path, content).await;
-        Ok(written(&file.map_err(|error| about(path, error))?))
+    async fn write(
+        &self,
+        guest: &Guest,
+        path: &GuestPath,
+        metadata: &Metadata,
+        content: ByteStream,
+    ) -> Result<Value, Refusal> {
+        let options = WriteOptions { metadata: metadata.clone() };
+        let write = self.control.write_file_with(&guest.caller, guest.sandbox, path, options, content);
+        Ok(written(&write.await.map_err(|error| about(path, error))?, metadata))
     }
 
     /// Parts called `file`: each under the path that the address names, or else under its own file name.
@@ -75,6 +99,7 @@ impl Dialect {
         &self,
         guest: &Guest,
         path: Option<&str>,
+        metadata: &Metadata,
         request: Request,
     ) -> Result<Json<Vec<Value>>, Refusal> {
         let broken = |why: String| Refusal::invalid(format!("the form cannot be read: {why}"));
@@ -89,14 +114,14 @@ impl Dialect {
             if name.is_empty() {
                 return Err(Refusal::invalid("a file has neither a path nor a name"));
             }
-            let place = paths::resolve(name)?;
+            let place = guest.resolve(name)?;
             if !seen.insert(place.clone()) {
                 return Err(Refusal::invalid(format!("two files are to be written to '{place}'")));
             }
             if seen.len() > MOST {
                 return Err(Refusal::invalid(format!("a form has at most {MOST} files")));
             }
-            files.push(self.write_part(guest, &place, field).await?);
+            files.push(self.write_part(guest, &place, metadata, field).await?);
         }
         match files.is_empty() {
             true => Err(Refusal::invalid("the form has no part called file")),
@@ -109,6 +134,7 @@ impl Dialect {
         &self,
         guest: &Guest,
         path: &GuestPath,
+        metadata: &Metadata,
         mut field: Field<'_>,
     ) -> Result<Value, Refusal> {
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -128,7 +154,23 @@ impl Dialect {
                 }
             }
         };
-        let ((), file) = tokio::join!(reading, self.write(guest, path, content));
+        let ((), file) = tokio::join!(reading, self.write(guest, path, metadata, content));
         file
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_may_pause_but_not_for_ever() {
+        let minute = |seconds: u64| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok::<_, BoxError>(Bytes::from_static(b"x"))
+        };
+        let slow = stream::iter([50, 50, 70]).then(minute);
+        let told: Vec<_> = steady(slow).map(|piece| piece.is_ok()).collect().await;
+        assert_eq!(told, [true, true, false]);
     }
 }

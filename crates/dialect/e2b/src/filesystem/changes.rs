@@ -1,5 +1,7 @@
 //! Changes below a folder, as a stream or kept until they are asked for.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
@@ -11,9 +13,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::door::Guest;
-use crate::paths;
 use crate::rpc::{self, Code, RpcError, RpcResult, stream as answers};
 use crate::state::Dialect;
+
+/// A change is on its way from the sandbox for a moment, and who made it asks for it at once. So a watcher answers when nothing
+/// came for this long and for as long as the sandbox takes to answer anything, and after so many of them at the latest.
+const MOMENT: Duration = Duration::from_millis(25);
+const MOMENTS: u32 = 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -29,6 +35,7 @@ impl Dialect {
         headers: &HeaderMap,
         content: Body,
     ) -> RpcResult<Response> {
+        let guest = &guest.acting_as(rpc::user(headers)?);
         let mut room = self.control.body_room(&guest.caller);
         let asked = rpc::first_message(headers, content, &mut room).await?;
         let changes = self.watch(guest, asked).await?;
@@ -47,6 +54,7 @@ impl Dialect {
     ) -> RpcResult<Value> {
         let mut room = self.control.body_room(&guest.caller);
         if method == "CreateWatcher" {
+            let guest = &guest.acting_as(rpc::user(headers)?);
             let asked = rpc::message(headers, content, &mut room).await?;
             let changes = self.watch(guest, asked).await?;
             let id = self.watchers.add(guest.sandbox, changes, &self.tasks)?;
@@ -57,6 +65,7 @@ impl Dialect {
         let missing = || RpcError::new(Code::NotFound, format!("watcher with id {shown} not found"));
         match method {
             "GetWatcherEvents" => {
+                self.settle(guest, &watcher_id).await;
                 let events = self.watchers.take(guest.sandbox, &watcher_id).ok_or_else(missing)?;
                 Ok(json!({"events": events}))
             }
@@ -64,25 +73,60 @@ impl Dialect {
         }
     }
 
+    /// Waits until a watcher saw what has happened.
+    async fn settle(&self, guest: &Guest, id: &str) {
+        let mut before = self.watchers.count(guest.sandbox, id);
+        let root = GuestPath::root();
+        for _ in 0..MOMENTS {
+            // What the sandbox said before this answer was said by then.
+            let answer = self.stat(guest, &root);
+            let ((), _) = tokio::join!(tokio::time::sleep(MOMENT), answer);
+            let now = self.watchers.count(guest.sandbox, id);
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
+
+    /// Changes below a folder. No file system of a sandbox is changed by another machine, so all may be watched.
     async fn watch(
         &self,
         guest: &Guest,
         asked: WatchRequest,
     ) -> RpcResult<BoxStream<'static, RpcResult<Value>>> {
-        let path = paths::resolve(&asked.path)?;
+        let path = guest.resolve(&asked.path)?;
         if !self.entry(guest, &path).await?.is_folder() {
             return Err(RpcError::invalid(format!("path {path} is not a directory")));
         }
         let options = WatchOptions { recursive: asked.recursive };
         let changes = self.control.watch(&guest.caller, guest.sandbox, &path, options).await?;
-        Ok(told(changes, path).boxed())
+        let told = told(changes, path);
+        if !asked.include_entry {
+            return Ok(told.map(|event| event.map(|(event, _)| json!(event))).boxed());
+        }
+        let (dialect, guest) = (self.clone(), guest.clone());
+        let complete = move |event: RpcResult<(FilesystemEvent, GuestPath)>| {
+            let (dialect, guest) = (dialect.clone(), guest.clone());
+            async move {
+                let (mut event, path) = event?;
+                let stays = matches!(event.kind, EventType::Create | EventType::Write | EventType::Chmod);
+                if stays {
+                    // One that is gone by now has none.
+                    event.entry = dialect.entry(&guest, &path).await.ok().map(|entry| entry.info());
+                }
+                Ok(json!(event))
+            }
+        };
+        Ok(told.then(complete).boxed())
     }
 }
 
+/// Changes as events, each with the path that it is about.
 fn told(
     changes: BoxStream<'static, Result<FileEvent>>,
     folder: GuestPath,
-) -> impl Stream<Item = RpcResult<Value>> + Send {
+) -> impl Stream<Item = RpcResult<(FilesystemEvent, GuestPath)>> + Send {
     changes.flat_map(move |change| {
         let events = match change {
             Ok(change) => events(&folder, &change).into_iter().map(Ok).collect(),
@@ -93,15 +137,16 @@ fn told(
 }
 
 /// A renamed file is one that went and one that came, as E2B's clients know it.
-fn events(folder: &GuestPath, change: &FileEvent) -> Vec<Value> {
+fn events(folder: &GuestPath, change: &FileEvent) -> Vec<(FilesystemEvent, GuestPath)> {
     let event = |path: &GuestPath, kind| {
         let name = path.relative_to(folder).unwrap_or(path.as_str()).to_owned();
-        json!(FilesystemEvent { name, kind })
+        (FilesystemEvent { name, kind, entry: None }, path.clone())
     };
     let path = &change.path;
     match &change.change {
         FileChange::Created => vec![event(path, EventType::Create)],
         FileChange::Modified => vec![event(path, EventType::Write)],
+        FileChange::Attributes => vec![event(path, EventType::Chmod)],
         FileChange::Removed => vec![event(path, EventType::Remove)],
         FileChange::MovedFrom(from) => {
             vec![event(from, EventType::Rename), event(path, EventType::Create)]
@@ -119,9 +164,11 @@ mod tests {
         let folder: GuestPath = "/home/user/d".parse().unwrap();
         let at = |name: &str| folder.join(name).unwrap();
         let created = FileEvent { path: at("a/b"), change: FileChange::Created };
-        assert_eq!(events(&folder, &created), [json!({"name": "a/b", "type": "EVENT_TYPE_CREATE"})]);
+        let told =
+            |change| events(&folder, change).into_iter().map(|(event, _)| json!(event)).collect::<Vec<_>>();
+        assert_eq!(told(&created), [json!({"name": "a/b", "type": "EVENT_TYPE_CREATE"})]);
         let moved = FileEvent { path: at("new"), change: FileChange::MovedFrom(at("old")) };
-        let told = events(&folder, &moved);
+        let told = told(&moved);
         assert_eq!((&told[0]["name"], &told[0]["type"]), (&json!("old"), &json!("EVENT_TYPE_RENAME")));
         assert_eq!((&told[1]["name"], &told[1]["type"]), (&json!("new"), &json!("EVENT_TYPE_CREATE")));
     }

@@ -2,18 +2,17 @@
 
 use sandstorm_control::server::WrittenFile;
 use sandstorm_e2b_wire::filesystem::{EntryInfo, FileType};
-use sandstorm_provider::{FileInfo, FileKind, FileOp, FileReply};
-use sandstorm_types::{ErrorKind, GuestPath, Timestamp};
+use sandstorm_provider::{FileInfo, FileKind, FileOp, FileReply, Metadata};
+use sandstorm_types::{ErrorKind, GuestPath, Timestamp, User};
 use serde_json::{Value, json};
 
 use crate::door::Guest;
-use crate::paths;
 use crate::rpc::{Code, RpcError, RpcResult};
 use crate::state::Dialect;
 
 /// Links that are followed from one to the next.
 const LINKS: usize = 16;
-/// Where the sandbox's user owns things. Whose a file is, the provider does not say; elsewhere nobody can write.
+/// Where the sandbox's user owns things, if the provider does not say whose a file is.
 const OWN: [&str; 4] = ["/home/user", "/workspace", "/tmp", "/dev/shm"];
 
 /// What is at a path, with what it leads to if it is a link.
@@ -55,7 +54,7 @@ impl Dialect {
             };
             let folder = at.path.parent().unwrap_or_else(GuestPath::root);
             let next = if to.starts_with('/') { to } else { format!("{folder}/{to}") };
-            match self.stat(guest, &paths::resolve(&next)?).await {
+            match self.stat(guest, &guest.resolve(&next)?).await {
                 Ok(next) => at = next,
                 Err(error) if error.code == Code::NotFound => return Ok(Entry { info, target: None }),
                 Err(error) => return Err(error),
@@ -80,7 +79,12 @@ impl Entry {
             FileKind::Other => FileType::Unspecified,
         };
         let path = &self.info.path;
-        let owner = if owned(path) { "user" } else { "root" };
+        let owner = match self.info.owner {
+            Some(User::User) => "user",
+            Some(User::Root) => "root",
+            None if owned(path) => "user",
+            None => "root",
+        };
         let target = self.target.as_ref().filter(|_| self.info.kind == FileKind::Link);
         EntryInfo {
             name: path.file_name().unwrap_or("/").to_owned(),
@@ -93,6 +97,7 @@ impl Entry {
             group: owner.to_owned(),
             modified_time: Timestamp::from(self.info.modified).to_string(),
             symlink_target: target.map(|target| target.path.to_string()),
+            metadata: shown.metadata.clone(),
         }
     }
 
@@ -118,9 +123,14 @@ fn permissions(info: &FileInfo) -> String {
     std::iter::once(kind).chain(bits).collect()
 }
 
-/// A file that was written.
-pub(crate) fn written(file: &WrittenFile) -> Value {
-    json!({"path": file.path, "name": file.path.file_name().unwrap_or_default(), "type": "file"})
+/// A file that was written, and what is kept with it.
+pub(crate) fn written(file: &WrittenFile, metadata: &Metadata) -> Value {
+    let name = file.path.file_name().unwrap_or_default();
+    let mut told = json!({"path": file.path, "name": name, "type": "file"});
+    if !metadata.is_empty() {
+        told["metadata"] = json!(metadata);
+    }
+    told
 }
 
 #[cfg(test)]
@@ -133,7 +143,16 @@ mod tests {
 
     fn info(path: &str, kind: FileKind, mode: u32) -> FileInfo {
         let path = path.parse().unwrap();
-        FileInfo { path, kind, size: ByteSize::bytes(5), mode, modified: UNIX_EPOCH, target: None }
+        FileInfo {
+            path,
+            kind,
+            size: ByteSize::bytes(5),
+            mode,
+            modified: UNIX_EPOCH,
+            target: None,
+            owner: None,
+            metadata: Metadata::new(),
+        }
     }
 
     #[test]
@@ -144,7 +163,17 @@ mod tests {
         assert_eq!((&entry["name"], &entry["permissions"]), (&json!("a.txt"), &json!("-rw-r--r--")));
         assert_eq!((&entry["mode"], &entry["owner"]), (&json!(420), &json!("user")));
         assert_eq!(entry["modifiedTime"], "1970-01-01T00:00:00.000Z");
-        assert!(entry.get("symlinkTarget").is_none());
+        assert!(entry.get("symlinkTarget").is_none() && entry.get("metadata").is_none());
+    }
+
+    #[test]
+    fn what_the_provider_tells_is_shown() {
+        let mut file = info("/home/user/a.txt", FileKind::File, 0o644);
+        file.owner = Some(User::Root);
+        file.metadata.insert("k".to_owned(), "v".to_owned());
+        let entry = Entry { info: file.clone(), target: Some(file) }.json();
+        assert_eq!((&entry["owner"], &entry["group"]), (&json!("root"), &json!("root")));
+        assert_eq!(entry["metadata"], json!({"k": "v"}));
     }
 
     #[test]

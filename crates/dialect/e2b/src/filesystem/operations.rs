@@ -8,7 +8,6 @@ use sandstorm_types::GuestPath;
 use serde_json::{Value, json};
 
 use crate::door::Guest;
-use crate::paths;
 use crate::rpc::{self, Code, RpcError, RpcResult};
 use crate::state::Dialect;
 
@@ -24,13 +23,13 @@ impl Dialect {
         headers: &HeaderMap,
         content: Body,
     ) -> RpcResult<Value> {
-        rpc::user(headers)?;
+        let guest = &guest.acting_as(rpc::user(headers)?);
         let mut room = self.control.body_room(&guest.caller);
         if method == "Move" {
             return self.rename(guest, rpc::message(headers, content, &mut room).await?).await;
         }
         let PathRequest { path, depth } = rpc::message(headers, content, &mut room).await?;
-        let path = paths::resolve(&path)?;
+        let path = guest.resolve(&path)?;
         match method {
             "Stat" => Ok(json!({"entry": self.entry(guest, &path).await?.json()})),
             "MakeDir" => self.make_folder(guest, path).await,
@@ -58,7 +57,7 @@ impl Dialect {
     }
 
     async fn rename(&self, guest: &Guest, asked: MoveRequest) -> RpcResult<Value> {
-        let (from, to) = (paths::resolve(&asked.source)?, paths::resolve(&asked.destination)?);
+        let (from, to) = (guest.resolve(&asked.source)?, guest.resolve(&asked.destination)?);
         self.stat(guest, &from).await?;
         let rename = FileOp::Move { from, to: to.clone() };
         self.control.files(&guest.caller, guest.sandbox, rename).await?;

@@ -21,6 +21,8 @@ type All = HashMap<(SandboxId, String), Watcher>;
 #[derive(Debug)]
 struct Watcher {
     seen: VecDeque<Value>,
+    /// How many there were, with those that were taken or lost.
+    count: u64,
     /// Ends who listens when the watcher is removed.
     _stop: DropGuard,
 }
@@ -49,7 +51,7 @@ impl Watchers {
             let message = format!("a sandbox has at most {MOST} watchers: remove some");
             return Err(RpcError::new(Code::ResourceExhausted, message));
         }
-        let watcher = Watcher { seen: VecDeque::new(), _stop: stop.clone().drop_guard() };
+        let watcher = Watcher { seen: VecDeque::new(), count: 0, _stop: stop.clone().drop_guard() };
         all.insert((sandbox, id.clone()), watcher);
         drop(all);
         let (watchers, key) = (self.clone(), (sandbox, id.clone()));
@@ -73,7 +75,13 @@ impl Watchers {
                 watcher.seen.pop_front();
             }
             watcher.seen.push_back(change);
+            watcher.count += 1;
         }
+    }
+
+    /// How much it saw since it was made.
+    pub(crate) fn count(&self, sandbox: SandboxId, id: &str) -> Option<u64> {
+        self.all().get(&(sandbox, id.to_owned())).map(|watcher| watcher.count)
     }
 
     /// What it saw since the last time; `None` when the sandbox has no such watcher.

@@ -16,10 +16,13 @@ use crate::paths::{self, HOME};
 use crate::sandboxes::create::variables;
 use crate::state::Dialect;
 
-/// Languages whose interpreters live on between executions.
-pub(super) const KEPT: [&str; 2] = ["python", "javascript"];
+/// Languages that have a context from the start, as clients of E2B know it.
+const FROM_THE_START: [&str; 2] = ["python", "javascript"];
 /// Runs first in every Python: charts and tables become data that clients can use.
 const PRELUDE: &str = include_str!("prelude.py");
+/// Runs first in every Java: variables are properties, which a program can be given while it runs.
+const JAVA_PRELUDE: &str = "System.getenv().forEach((name, value) -> { \
+    if (System.getProperty(name) == null) System.setProperty(name, value); });";
 
 #[derive(Debug, Deserialize)]
 pub(super) struct NewContextBody {
@@ -31,9 +34,20 @@ pub(super) async fn list(
     State(dialect): State<Dialect>,
     Extension(guest): Extension<Guest>,
 ) -> Result<Json<Vec<Value>>, Plain> {
-    // There always is one for Python.
-    dialect.default_context(&guest, "python").await?;
-    let contexts = dialect.control.contexts(&guest.caller, guest.sandbox).await?;
+    let mut first = Vec::new();
+    for language in FROM_THE_START {
+        match dialect.default_context(&guest, language).await {
+            Ok(context) => first.push(context),
+            // A machine may lack a runtime; the contexts of the others are there.
+            Err(refused) if language != "python" => {
+                tracing::debug!(?refused, language, "no context from the start")
+            }
+            Err(refused) => return Err(refused),
+        }
+    }
+    let mut contexts = dialect.control.contexts(&guest.caller, guest.sandbox).await?;
+    // Those are older than what a client made, wherever they were made only now.
+    contexts.sort_by_key(|context| (!first.contains(&context.id), context.created_at, context.id));
     Ok(Json(contexts.iter().map(shown).collect()))
 }
 
@@ -44,15 +58,15 @@ pub(super) async fn create(
 ) -> Result<Json<Value>, Plain> {
     let mut room = dialect.control.body_room(&guest.caller);
     let asked: NewContextBody = body::read(content, SMALL, &mut room).await?;
-    let language = language_named(asked.language.as_deref().unwrap_or("python"));
-    let Some(language) = KEPT.into_iter().find(|kept| *kept == language) else {
-        let message =
-            format!("contexts are for {}: other code runs on its own each time", KEPT.join(" and "));
+    let wanted = asked.language.as_deref().unwrap_or("python");
+    let Some(language) = dialect.language_of_contexts(&guest, wanted).await? else {
+        let shown: String = wanted.chars().take(64).collect();
+        let message = format!("there are no contexts of {shown} here: its code runs on its own each time");
         return Err(Plain(StatusCode::BAD_REQUEST, message));
     };
     // So that the oldest one is the default, whoever looks for it later.
-    dialect.default_context(&guest, language).await?;
-    let made = dialect.new_context(&guest, language, asked.cwd.as_deref().unwrap_or(HOME)).await?;
+    dialect.default_context(&guest, &language).await?;
+    let made = dialect.new_context(&guest, &language, asked.cwd.as_deref().unwrap_or(HOME)).await?;
     Ok(Json(shown(&made)))
 }
 
@@ -86,16 +100,6 @@ fn shown(view: &ContextView) -> Value {
     json!({"id": view.id, "language": view.language, "cwd": view.cwd})
 }
 
-/// A language as we call it.
-pub(super) fn language_named(name: &str) -> String {
-    match name.to_ascii_lowercase().as_str() {
-        "js" => "javascript".to_owned(),
-        "ts" => "typescript".to_owned(),
-        "python3" | "py" => "python".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
 pub(super) fn context_id(text: &str) -> Result<ContextId, Plain> {
     text.parse().map_err(|_| missing(text))
 }
@@ -111,11 +115,7 @@ pub(super) fn missing_or(id: &str, error: sandstorm_provider::Error) -> Plain {
 
 impl Dialect {
     /// The context of a language that is used where none is named: the first one, made when there is none.
-    pub(super) async fn default_context(
-        &self,
-        guest: &Guest,
-        language: &'static str,
-    ) -> Result<ContextId, Plain> {
+    pub(super) async fn default_context(&self, guest: &Guest, language: &str) -> Result<ContextId, Plain> {
         let _alone = self.defaults.alone(guest.sandbox).await;
         let known = self.defaults.get(guest.sandbox, language);
         let contexts = self.control.contexts(&guest.caller, guest.sandbox).await?;
@@ -134,6 +134,17 @@ impl Dialect {
         Ok(id)
     }
 
+    /// The proper name of a language whose interpreters live on between executions in this sandbox.
+    pub(super) async fn language_of_contexts(
+        &self,
+        guest: &Guest,
+        name: &str,
+    ) -> Result<Option<String>, Plain> {
+        let Ok(name) = name.trim().to_lowercase().parse() else { return Ok(None) };
+        let found = self.control.language_of_contexts(&guest.caller, guest.sandbox, &name).await?;
+        Ok(found.map(|language| language.to_string()))
+    }
+
     async fn new_context(&self, guest: &Guest, language: &str, cwd: &str) -> Result<ContextView, Plain> {
         let language =
             language.parse().map_err(|_| Plain(StatusCode::BAD_REQUEST, "no such language".to_owned()))?;
@@ -146,14 +157,13 @@ impl Dialect {
 
     /// Teaches an interpreter what this dialect shows. Without it code runs as well.
     async fn prepare(&self, guest: &Guest, view: &ContextView) {
-        if view.language.as_str() != "python" {
-            return;
-        }
-        match self
-            .control
-            .exec_to_end(&guest.caller, guest.sandbox, self.cell(view.id, PRELUDE.to_owned()))
-            .await
-        {
+        let prelude = match view.language.as_str() {
+            "python" => PRELUDE,
+            "java" => JAVA_PRELUDE,
+            _ => return,
+        };
+        let cell = self.cell(view.id, prelude.to_owned());
+        match self.control.exec_to_end(&guest.caller, guest.sandbox, cell).await {
             Ok(result) if result.success => {}
             Ok(result) => tracing::warn!(error = ?result.error, "an interpreter could not be prepared"),
             Err(error) => tracing::warn!(%error, "an interpreter could not be prepared"),

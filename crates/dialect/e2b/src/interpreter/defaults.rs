@@ -14,7 +14,7 @@ pub(crate) type Turn = OwnedMutexGuard<u64>;
 
 #[derive(Debug, Default)]
 struct Known {
-    defaults: HashMap<(SandboxId, &'static str), ContextId>,
+    defaults: HashMap<(SandboxId, String), ContextId>,
     turns: HashMap<ContextId, Arc<tokio::sync::Mutex<u64>>>,
     /// Held while a sandbox's default context is looked for or made.
     making: HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>,
@@ -32,12 +32,12 @@ impl Defaults {
         known
     }
 
-    pub(crate) fn get(&self, sandbox: SandboxId, language: &'static str) -> Option<ContextId> {
-        self.known().defaults.get(&(sandbox, language)).copied()
+    pub(crate) fn get(&self, sandbox: SandboxId, language: &str) -> Option<ContextId> {
+        self.known().defaults.get(&(sandbox, language.to_owned())).copied()
     }
 
-    pub(crate) fn set(&self, sandbox: SandboxId, language: &'static str, context: ContextId) {
-        self.known().defaults.insert((sandbox, language), context);
+    pub(crate) fn set(&self, sandbox: SandboxId, language: &str, context: ContextId) {
+        self.known().defaults.insert((sandbox, language.to_owned()), context);
     }
 
     pub(crate) fn forget(&self, context: ContextId) {

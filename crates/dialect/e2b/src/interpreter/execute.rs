@@ -11,7 +11,7 @@ use sandstorm_control::server::{Attached, ExecWork, NewExec};
 use sandstorm_types::ContextId;
 use serde::Deserialize;
 
-use super::contexts::{KEPT, context_id, language_named, missing_or};
+use super::contexts::{context_id, missing_or};
 use super::lines;
 use super::variables::{self, Held};
 use super::{Plain, output};
@@ -50,17 +50,19 @@ pub(super) async fn execute(
             let context = context_id(id)?;
             let view = dialect.control.context(&guest.caller, guest.sandbox, context).await;
             let view = view.map_err(|error| missing_or(id, error))?;
-            let language = KEPT.into_iter().find(|kept| *kept == view.language.as_str()).unwrap_or("python");
-            dialect.in_context(&guest, context, language, asked.code, env).await
+            dialect.in_context(&guest, context, view.language.as_str(), asked.code, env).await
         }
         (None, named) => {
-            let language = language_named(named.unwrap_or("python"));
-            match KEPT.into_iter().find(|kept| *kept == language) {
+            let named = named.unwrap_or("python");
+            match dialect.language_of_contexts(&guest, named).await? {
                 Some(language) => {
-                    let context = dialect.default_context(&guest, language).await?;
-                    dialect.in_context(&guest, context, language, asked.code, env).await
+                    let context = dialect.default_context(&guest, &language).await?;
+                    dialect.in_context(&guest, context, &language, asked.code, env).await
                 }
-                None => dialect.on_its_own(&guest, &language, asked.code, env).await,
+                None => {
+                    let language = named.trim().to_lowercase();
+                    dialect.on_its_own(&guest, &language, asked.code, env).await
+                }
             }
         }
     }
@@ -71,7 +73,7 @@ impl Dialect {
         &self,
         guest: &Guest,
         context: ContextId,
-        language: &'static str,
+        language: &str,
         code: String,
         env: BTreeMap<String, String>,
     ) -> Result<Response, Plain> {
@@ -79,10 +81,14 @@ impl Dialect {
         *turn += 1;
         let count = *turn;
         let mut held = Held { turn: Some(turn), restore: None };
-        if let Some(setting) = variables::setting(language, &env).filter(|_| !env.is_empty()) {
+        if !env.is_empty() {
+            let Some((setting, restoring)) = variables::setting(language, &env) else {
+                let message = format!("code of {language} takes no variables of its own here");
+                return Err(Plain(StatusCode::BAD_REQUEST, message));
+            };
             let set = self.cell(context, setting);
             self.control.exec_to_end(&guest.caller, guest.sandbox, set).await?;
-            held.restore = Some((self.clone(), guest.clone(), context, language));
+            held.restore = Some((self.clone(), guest.clone(), context, restoring));
         }
         let attached = self.control.exec(&guest.caller, guest.sandbox, self.cell(context, code)).await?;
         lines::answer(self, guest, count, attached, held)

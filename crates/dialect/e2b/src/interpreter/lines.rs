@@ -12,6 +12,7 @@ use sandstorm_control::server::{Attached, StreamGuard};
 use sandstorm_types::{Event, EventBody, Phase};
 use serde_json::{Value, json};
 
+use super::printing::Printing;
 use super::variables::Held;
 use super::{Plain, output};
 use crate::door::Guest;
@@ -27,6 +28,8 @@ struct Lines {
     events: BoxStream<'static, Event>,
     /// Lines that are known already.
     waiting: std::collections::VecDeque<Value>,
+    /// What was printed and is no whole line yet.
+    printing: Printing,
     complained: bool,
     over: bool,
     _seat: StreamGuard,
@@ -45,6 +48,7 @@ pub(super) fn answer(
         dialect: dialect.clone(),
         guest: guest.clone(),
         events: attached.events,
+        printing: Printing::default(),
         waiting: [json!({"type": "number_of_executions", "execution_count": count})].into(),
         complained: false,
         over: false,
@@ -72,6 +76,10 @@ impl Lines {
             let event = tokio::select! {
                 biased;
                 event = self.events.next() => event,
+                () = self.printing.rested() => {
+                    self.waiting.extend(self.printing.take());
+                    continue;
+                }
                 () = tokio::time::sleep(KEEPALIVE) => {
                     self.waiting.push_back(json!({"type": "keepalive"}));
                     continue;
@@ -85,9 +93,18 @@ impl Lines {
     }
 
     async fn take(&mut self, event: Option<Event>) -> io::Result<()> {
-        match event.map(|event| event.body) {
-            Some(EventBody::Stdout(chunk)) => self.waiting.push_back(output::printed("stdout", &chunk.data)),
-            Some(EventBody::Stderr(chunk)) => self.waiting.push_back(output::printed("stderr", &chunk.data)),
+        let body = event.map(|event| event.body);
+        match &body {
+            Some(EventBody::Stdout(chunk)) => {
+                self.waiting.extend(self.printing.add("stdout", chunk.data.as_bytes()));
+            }
+            Some(EventBody::Stderr(chunk)) => {
+                self.waiting.extend(self.printing.add("stderr", chunk.data.as_bytes()));
+            }
+            _ => self.waiting.extend(self.printing.take()),
+        }
+        match body {
+            Some(EventBody::Stdout(_) | EventBody::Stderr(_)) => {}
             Some(EventBody::Result(result)) => self.waiting.push_back(output::result(result)),
             Some(EventBody::Error(error)) => {
                 self.complained = true;

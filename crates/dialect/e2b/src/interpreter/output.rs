@@ -1,6 +1,6 @@
 //! What an execution gives, as lines of JSON.
 
-use sandstorm_types::{ChunkData, End, ProgramError, RichResult, Status, Timestamp};
+use sandstorm_types::{End, ProgramError, RichResult, Status, Timestamp};
 use serde_json::{Map, Value, json};
 
 /// The number of an execution that has no interpreter before it.
@@ -23,8 +23,8 @@ const FIELDS: [(&str, &str); 13] = [
     ("e2b/chart", "chart"),
 ];
 
-pub(super) fn printed(stream: &str, data: &ChunkData) -> Value {
-    let text = String::from_utf8_lossy(data.as_bytes());
+pub(super) fn printed(stream: &str, bytes: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(bytes);
     json!({"type": stream, "text": text, "timestamp": Timestamp::now()})
 }
 

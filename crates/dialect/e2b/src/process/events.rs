@@ -13,6 +13,8 @@ use crate::door::Guest;
 use crate::rpc::{Code, RpcError, RpcResult};
 use crate::state::Dialect;
 
+const KILLED: i32 = 9;
+
 /// The messages of a program: its number first, then what it writes, then its end. With `most`, output of so many bytes ends
 /// them with an error: nothing that it writes behind those is kept.
 pub(crate) fn messages(
@@ -69,11 +71,10 @@ impl Dialect {
         if end.status == Status::Timeout {
             return Err(RpcError::new(Code::DeadlineExceeded, "the time of the program is over"));
         }
-        if end.problem.is_some() || end.status == Status::Killed {
+        if end.problem.is_some() || end.status == Status::Killed || end.signal == Some(KILLED) {
             let view = self.control.sandbox(&guest.caller, guest.sandbox).await;
-            let lives = view.is_ok_and(|view| {
-                matches!(view.phase, Phase::Ready | Phase::Running | Phase::Pausing | Phase::Paused)
-            });
+            // A pause that keeps no memory ends its programs too.
+            let lives = view.is_ok_and(|view| matches!(view.phase, Phase::Ready | Phase::Running));
             if !lives {
                 return Err(RpcError::sandbox_gone());
             }

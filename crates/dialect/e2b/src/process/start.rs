@@ -24,6 +24,7 @@ impl Dialect {
         content: Body,
     ) -> RpcResult<Response> {
         let user = rpc::user(headers)?;
+        let guest = &guest.acting_as(user);
         let mut room = self.control.body_room(&guest.caller);
         let asked: StartRequest = rpc::first_message(headers, content, &mut room).await?;
         let config = asked.process.ok_or_else(|| RpcError::invalid("process is missing"))?;
@@ -90,8 +91,10 @@ impl Dialect {
 
     /// Where a program starts.
     async fn folder(&self, guest: &Guest, asked: Option<&str>) -> RpcResult<GuestPath> {
-        let Some(asked) = asked.filter(|path| !path.is_empty()) else { return Ok(paths::home()) };
-        let path = paths::resolve(asked)?;
+        let Some(asked) = asked.filter(|path| !path.is_empty()) else {
+            return Ok(paths::home_of(guest.caller.user()));
+        };
+        let path = guest.resolve(asked)?;
         let looked =
             self.control.files(&guest.caller, guest.sandbox, FileOp::Stat { path: path.clone() }).await;
         match looked.map_err(RpcError::from) {

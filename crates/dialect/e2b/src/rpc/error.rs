@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use crate::refusal::{Refusal, cause, told};
 
+const SANDBOX_GONE: &str = "The sandbox was not found";
+
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RpcError {
@@ -30,7 +32,11 @@ impl RpcError {
 
     /// By these words clients know that the sandbox ended.
     pub(crate) fn sandbox_gone() -> Self {
-        Self::new(Code::Unavailable, "The sandbox was not found")
+        Self::new(Code::Unavailable, SANDBOX_GONE)
+    }
+
+    pub(crate) fn is_sandbox_gone(&self) -> bool {
+        self.code == Code::Unavailable && self.message == SANDBOX_GONE
     }
 
     pub(crate) fn body(&self) -> Value {

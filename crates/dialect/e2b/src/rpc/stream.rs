@@ -1,5 +1,6 @@
 //! Answers that are streams: messages, something now and then while there are none, and an end.
 
+use std::io;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -76,7 +77,7 @@ pub(crate) fn answer(
     };
     let frames = stream::unfold((state, seat), |(mut state, seat)| async move {
         let frame = state.frame().await?;
-        Some((Ok::<Bytes, std::convert::Infallible>(frame), (state, seat)))
+        Some((frame, (state, seat)))
     });
     response(Body::from_stream(frames))
 }
@@ -87,23 +88,32 @@ pub(crate) fn response(body: Body) -> Response {
     response
 }
 
+fn broken_off() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox ended")
+}
+
 impl State {
-    /// The next piece of the answer.
-    async fn frame(&mut self) -> Option<Bytes> {
+    /// The next piece of the answer. The end of the sandbox breaks the connection off instead of ending the stream: a client
+    /// that sees that asks `/health` and learns from it that the sandbox is gone.
+    async fn frame(&mut self) -> Option<io::Result<Bytes>> {
         if self.done {
             return None;
         }
         match self.step().await {
-            Step::Next(Some(Ok(message))) => Some(envelope::message(&message)),
+            Step::Next(Some(Ok(message))) => Some(Ok(envelope::message(&message))),
             Step::Next(Some(Err(error))) | Step::Over(error) => {
                 self.done = true;
-                Some(envelope::end(Some(&error)))
+                Some(if error.is_sandbox_gone() {
+                    Err(broken_off())
+                } else {
+                    Ok(envelope::end(Some(&error)))
+                })
             }
             Step::Next(None) => {
                 self.done = true;
-                Some(envelope::end(None))
+                Some(Ok(envelope::end(None)))
             }
-            Step::Quiet => Some(envelope::message(&self.course.keepalive)),
+            Step::Quiet => Some(Ok(envelope::message(&self.course.keepalive))),
         }
     }
 

@@ -17,9 +17,10 @@ use sandstorm_types::{EnvMap, Labels, OnEnd, SandboxId, Template};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::labels::{self, AUTO_RESUME, ORIGIN, TEMPLATE};
+use super::labels::{self, AUTO_RESUME, ORIGIN, REQUEST_HOST, TEMPLATE};
 use super::network::NetworkWish;
 use super::templates::missing;
+use crate::address::Here;
 use crate::body::{self, SMALL};
 use crate::refusal::Refusal;
 use crate::settings::{BASE, INTERPRETER};
@@ -67,25 +68,27 @@ struct AutoResume {
 pub(crate) async fn create(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
+    here: Here,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    dialect.create(&caller, &headers, body, TIMEOUT).await
+    dialect.create((&caller, &here), &headers, body, TIMEOUT).await
 }
 
 pub(crate) async fn create_v1(
     State(dialect): State<Dialect>,
     Extension(caller): Extension<Caller>,
+    here: Here,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    dialect.create(&caller, &headers, body, OLD_TIMEOUT).await
+    dialect.create((&caller, &here), &headers, body, OLD_TIMEOUT).await
 }
 
 impl Dialect {
     async fn create(
         &self,
-        caller: &Caller,
+        (caller, here): (&Caller, &Here),
         headers: &HeaderMap,
         body: Body,
         usual_timeout: i64,
@@ -93,7 +96,12 @@ impl Dialect {
         let mut room = self.control.body_room(caller);
         let bytes = body::whole(body, SMALL, &mut room).await?;
         let wanted: Wanted = body::json(&bytes)?;
-        let origin = self.origin(caller, &wanted.template).await?;
+        let origin = match self.origin(caller, &wanted.template).await {
+            Err(refused) if wanted.wants_gateway() && refused.status() == StatusCode::NOT_FOUND => {
+                return Err(no_gateway(&wanted.template, &refused));
+            }
+            origin => origin?,
+        };
         let name = origin.name.clone();
         let new = self.new_sandbox(wanted, origin, usual_timeout)?;
         let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default());
@@ -104,7 +112,7 @@ impl Dialect {
                 made.map_err(|error| Refusal::from(error).hard())?.id
             }
         };
-        Ok((StatusCode::CREATED, Json(self.access(caller, id, &name)?)).into_response())
+        Ok((StatusCode::CREATED, Json(self.access(caller, id, &name, here)?)).into_response())
     }
 
     /// A repeated request finds the sandbox of the first one. Only its id is kept: what opens it is made anew.
@@ -131,7 +139,6 @@ impl Dialect {
     fn new_sandbox(&self, wanted: Wanted, origin: Origin, usual_timeout: i64) -> Result<NewSandbox, Refusal> {
         let Wanted { timeout, metadata, env_vars, auto_pause, auto_pause_memory, .. } = wanted;
         for (given, what) in [
-            (wanted.mcp.is_some_and(|mcp| !mcp.is_null()), "mcp"),
             (wanted.iam.is_some_and(|iam| !iam.is_null()), "iam"),
             (wanted.volume_mounts.is_some_and(|mounts| !mounts.is_empty()), "volumeMounts"),
         ] {
@@ -139,27 +146,41 @@ impl Dialect {
                 return Err(Refusal::invalid(format!("{what} is not offered by this server")));
             }
         }
-        if auto_pause_memory == Some(false) {
-            return Err(Refusal::invalid("this server pauses with memory: autoPauseMemory cannot be false"));
-        }
+        let resumes = wanted.auto_resume.as_ref().is_some_and(|resume| resume.enabled);
+        let then = match (auto_pause.unwrap_or(false), auto_pause_memory.unwrap_or(true)) {
+            (true, false) if resumes => {
+                let message = "autoPauseMemory: false and autoResume exclude each other: what is paused without memory \
+                    is resumed by connect only";
+                return Err(Refusal::invalid(message));
+            }
+            (true, false) => OnEnd::PauseFiles,
+            (true, true) => OnEnd::Pause,
+            (false, false) => {
+                return Err(Refusal::invalid("autoPauseMemory is for sandboxes with autoPause"));
+            }
+            (false, true) => OnEnd::Delete,
+        };
         let Origin { template, name, behind } = origin;
+        let has_programs = !matches!(template, Template::Image(_));
         let interprets = behind.as_ref().unwrap_or(&name) == INTERPRETER;
         let public = wanted.network.as_ref().and_then(NetworkWish::public_ports).unwrap_or(true);
+        let request_host = wanted.network.as_ref().map(NetworkWish::request_host).transpose()?.flatten();
         let network = self.network(wanted.internet, wanted.network)?;
         let mut own = vec![(TEMPLATE, name.clone())];
         own.extend(behind.map(|behind| (ORIGIN, behind)));
-        if wanted.auto_resume.is_some_and(|resume| resume.enabled) {
+        if resumes {
             own.push((AUTO_RESUME, "true".to_owned()));
         }
         own.push((Labels::PUBLIC_PORTS, public.to_string()));
+        own.extend(request_host.map(|mask| (REQUEST_HOST, mask)));
         let mut new = NewSandbox {
             template,
             limits: self.settings.limits,
-            env: environment(env_vars.unwrap_or_default(), &name)?,
+            env: environment(env_vars.unwrap_or_default(), &name, has_programs)?,
             network,
             labels: labels::labels(metadata.unwrap_or_default(), own)?,
             lifetime: Some(self.lifetime(timeout.unwrap_or(usual_timeout))?),
-            on_end: Some(if auto_pause == Some(true) { OnEnd::Pause } else { OnEnd::Delete }),
+            on_end: Some(then),
             // It lives its time out, used or not.
             idle_timeout: Some(self.settings.longest_lifetime),
             contexts: interprets,
@@ -202,6 +223,24 @@ impl Dialect {
     }
 }
 
+impl Wanted {
+    /// Whether the client will start E2B's MCP gateway in the sandbox. The server has no part in that: the program is in the
+    /// template, and a client that does not find it there says so and ends the sandbox.
+    fn wants_gateway(&self) -> bool {
+        self.mcp.as_ref().is_some_and(|mcp| !mcp.is_null())
+    }
+}
+
+fn no_gateway(template: &str, refused: &Refusal) -> Refusal {
+    let shown: String = template.chars().take(128).collect();
+    let message = format!(
+        "mcp needs a template with E2B's program mcp-gateway, and {}: name an image that has it under \
+         dialects.e2b.templates as '{shown}', or connect an MCP client to this server's own /mcp",
+        refused.message()
+    );
+    Refusal::new(refused.status(), message)
+}
+
 /// What a sandbox is made from.
 struct Origin {
     template: Template,
@@ -220,10 +259,18 @@ pub(crate) fn untagged(template: &str) -> Option<&str> {
     }
 }
 
+/// Where programs are looked for: first among those that a sandbox of the host's tools has beside them, such as `sudo`.
+const PROGRAMS: &str = "/etc/sandstorm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Variables of every program, with those by which one knows where it is.
-fn environment(given: BTreeMap<String, String>, template: &str) -> Result<EnvMap, Refusal> {
+fn environment(
+    given: BTreeMap<String, String>,
+    template: &str,
+    has_programs: bool,
+) -> Result<EnvMap, Refusal> {
     let ours = [("E2B_SANDBOX", "true"), ("E2B_TEMPLATE_ID", template)];
-    let ours = ours.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let ours = ours.into_iter().chain(has_programs.then_some(("PATH", PROGRAMS)));
+    let ours = ours.map(|(name, value)| (name.to_owned(), value.to_owned()));
     variables(ours.chain(given))
 }
 

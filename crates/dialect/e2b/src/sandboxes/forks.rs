@@ -29,12 +29,13 @@ pub(crate) async fn fork(meant: Meant, body: Body) -> Result<impl IntoResponse, 
     let count = count.ok_or_else(|| Refusal::invalid("count must be between 1 and 20"))?;
     let lifetime = Some(meant.dialect.lifetime(asked.timeout.unwrap_or(TIMEOUT))?);
     let view = meant.living().await?;
-    let Meant { dialect, caller, .. } = meant;
+    let Meant { dialect, caller, here, .. } = meant;
     let new = NewFork { count, lifetime, allow_partial: true, ..NewFork::default() };
     let forks =
         dialect.control.fork_sandbox(&caller, view.id, new).await.map_err(|e| Refusal::from(e).hard())?;
     let told = forks.into_iter().map(|fork| {
-        let opened = fork.map_err(Refusal::from).and_then(|fork| dialect.access_to(&caller, &fork.sandbox));
+        let opened =
+            fork.map_err(Refusal::from).and_then(|fork| dialect.access_to(&caller, &fork.sandbox, &here));
         opened.map_or_else(
             |refused| json!({"error": {"code": refused.status().as_u16(), "message": refused.message()}}),
             |access| json!({"sandbox": access}),

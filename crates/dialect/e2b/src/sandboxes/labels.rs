@@ -22,6 +22,9 @@ pub(crate) const ORIGIN: &str = "sandstorm.e2b/origin";
 /// Whether a paused sandbox wakes when it is called.
 pub(crate) const AUTO_RESUME: &str = "sandstorm.e2b/auto-resume";
 
+/// The host that programs behind its ports see.
+pub(crate) const REQUEST_HOST: &str = "sandstorm.e2b/request-host";
+
 /// Labels from metadata and what this dialect adds.
 pub(crate) fn labels(
     metadata: BTreeMap<String, String>,

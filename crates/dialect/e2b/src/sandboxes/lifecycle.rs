@@ -30,6 +30,7 @@ const LOOKS: usize = 50;
 #[derive(Debug, Deserialize)]
 pub(crate) struct TimeoutBody {
     timeout: Option<i64>,
+    memory: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,7 +45,7 @@ pub(crate) struct PauseBody {
 
 pub(crate) async fn get(meant: Meant) -> Result<Json<Value>, Refusal> {
     let view = meant.living().await?;
-    Ok(Json(meant.dialect.detail(&meant.caller, &view)?))
+    Ok(Json(meant.dialect.detail(&meant.caller, &view, &meant.here)?))
 }
 
 pub(crate) async fn kill(meant: Meant) -> Result<StatusCode, Refusal> {
@@ -53,11 +54,16 @@ pub(crate) async fn kill(meant: Meant) -> Result<StatusCode, Refusal> {
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Its life ends so many seconds from now, sooner or later than it would have.
+/// Its life ends so many seconds from now, sooner or later than it would have. None left is its end at once.
 pub(crate) async fn timeout(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let mut room = meant.body_room();
     let asked: TimeoutBody = body::read(body, SMALL, &mut room).await?;
     let seconds = asked.timeout.ok_or_else(|| Refusal::invalid("timeout is missing"))?;
+    if seconds <= 0 {
+        let view = meant.living().await?;
+        meant.dialect.control.expire_sandbox(&meant.caller, view.id).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let (view, span) = meant.living_for(seconds).await?;
     meant.dialect.control.extend_sandbox(&meant.caller, view.id, span).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -75,14 +81,15 @@ pub(crate) async fn refresh(meant: Meant, body: Body) -> Result<StatusCode, Refu
 pub(crate) async fn pause(meant: Meant, body: Body) -> Result<StatusCode, Refusal> {
     let mut room = meant.body_room();
     let asked: PauseBody = body::read(body, SMALL, &mut room).await?;
-    if asked.memory == Some(false) {
-        return Err(Refusal::invalid("this server pauses with memory: memory cannot be false"));
-    }
     let view = meant.living().await?;
     if is_paused(&view) {
         return Err(is_already(&view, "paused"));
     }
-    meant.dialect.control.pause_sandbox(&meant.caller, view.id).await?;
+    let control = &meant.dialect.control;
+    match asked.memory {
+        Some(false) => control.pause_sandbox_files(&meant.caller, view.id).await?,
+        _ => control.pause_sandbox(&meant.caller, view.id).await?,
+    };
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -94,7 +101,7 @@ pub(crate) async fn resume(meant: Meant, body: Body) -> Result<Response, Refusal
     if !is_paused(&view) {
         return Err(is_already(&view, "running"));
     }
-    meant.dialect.connected(&meant.caller, &meant.id, span).await
+    meant.connected(span, asked.memory).await
 }
 
 /// Wakes one that sleeps; the life of one that does not is never shortened.
@@ -102,7 +109,7 @@ pub(crate) async fn connect(meant: Meant, body: Body) -> Result<Response, Refusa
     let mut room = meant.body_room();
     let asked: TimeoutBody = body::read(body, SMALL, &mut room).await?;
     let span = meant.dialect.lifetime(asked.timeout.unwrap_or(CONNECT))?;
-    meant.dialect.connected(&meant.caller, &meant.id, span).await
+    meant.connected(span, asked.memory).await
 }
 
 fn is_already(view: &SandboxView, state: &str) -> Refusal {
@@ -115,20 +122,23 @@ impl Meant {
         let span = self.dialect.lifetime(seconds)?;
         Ok((self.living().await?, span))
     }
-}
 
-impl Dialect {
-    async fn connected(&self, caller: &Caller, id: &str, span: Duration) -> Result<Response, Refusal> {
+    async fn connected(&self, span: Duration, memory: Option<bool>) -> Result<Response, Refusal> {
+        let Self { dialect, caller, here, .. } = self;
         for _ in 0..LOOKS {
-            let view = self.living(caller, id).await?;
+            let view = self.living().await?;
             let status = match view.phase {
                 Phase::Ready | Phase::Running => {
-                    self.lengthen(caller, &view, span).await?;
+                    dialect.lengthen(caller, &view, span).await?;
                     StatusCode::OK
                 }
+                Phase::Paused if memory == Some(false) => {
+                    let message = "a sandbox is not rebooted when it is resumed (memory: false): pause it with its files only";
+                    return Err(Refusal::invalid(message));
+                }
                 Phase::Paused => {
-                    self.control.resume_sandbox(caller, view.id).await?;
-                    self.control.extend_sandbox(caller, view.id, span).await?;
+                    dialect.control.resume_sandbox(caller, view.id).await?;
+                    dialect.control.extend_sandbox(caller, view.id, span).await?;
                     StatusCode::CREATED
                 }
                 _ => {
@@ -136,12 +146,14 @@ impl Dialect {
                     continue;
                 }
             };
-            return Ok((status, Json(self.access_to(caller, &view)?)).into_response());
+            return Ok((status, Json(dialect.access_to(caller, &view, here)?)).into_response());
         }
         let message = "The sandbox is still transitioning. Try again in a moment.";
         Err(Refusal::new(StatusCode::CONFLICT, message))
     }
+}
 
+impl Dialect {
     /// Its life lasts at least so long from now on.
     async fn lengthen(&self, caller: &Caller, view: &SandboxView, span: Duration) -> Result<(), Refusal> {
         let wanted = Timestamp::now().after(span);

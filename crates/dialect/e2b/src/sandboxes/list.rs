@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use data_encoding::BASE64URL_NOPAD;
-use http::{HeaderMap, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderValue, Uri};
 use sandstorm_control::server::{Caller, SandboxQuery, SandboxView};
 use sandstorm_e2b_wire::NEXT_TOKEN;
 use sandstorm_types::{Phase, SandboxId, Timestamp};
@@ -80,10 +80,6 @@ pub(crate) async fn page(
         let token = token((last.created_at, last.id));
         headers.insert(NEXT_TOKEN, HeaderValue::from_str(&token).expect("base64 is header text"));
     }
-    headers.insert(
-        header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("x-next-token, x-total-running"),
-    );
     Ok((headers, Json(views.iter().map(listed).collect::<Vec<_>>())).into_response())
 }
 
@@ -108,7 +104,7 @@ impl Dialect {
         }
         views.retain(|view| {
             view.phase != Phase::Terminating
-                && started_after.is_none_or(|after| view.created_at > after)
+                && started_after.is_none_or(|after| view.created_at >= after)
                 && template.is_none_or(|name| template_of(view) == name)
         });
         Ok(views)

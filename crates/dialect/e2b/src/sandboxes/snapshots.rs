@@ -67,14 +67,13 @@ pub(crate) async fn list(
             None => return none(),
         },
     };
-    let asked =
-        SnapshotQuery { sandbox, name, limit: Some(limit), cursor: given("nextToken").map(str::to_owned) };
+    let cursor = given("nextToken").map(str::to_owned);
+    let asked = SnapshotQuery { sandbox, name, limit: Some(limit), cursor, ..SnapshotQuery::default() };
     let page = dialect.control.snapshots(&caller, asked).await?;
     let mut headers = HeaderMap::new();
     if let Some(next) = page.next_cursor.and_then(|next| HeaderValue::from_str(&next).ok()) {
         headers.insert(NEXT_TOKEN, next);
     }
-    headers.insert(http::header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-next-token"));
     Ok((headers, Json(page.items.iter().map(shown).collect::<Vec<_>>())).into_response())
 }
 

@@ -6,14 +6,17 @@ use sandstorm_control::server::{Caller, SandboxView};
 use sandstorm_types::{NetworkPolicy, OnEnd, Phase, SandboxId};
 use serde_json::{Value, json};
 
-use super::labels::{self, AUTO_RESUME, TEMPLATE};
+use super::labels::{self, AUTO_RESUME, REQUEST_HOST, TEMPLATE};
+use super::network;
+use crate::address::Here;
 use crate::door::{ENVD, TRAFFIC};
 use crate::refusal::Refusal;
 use crate::settings::BASE;
 use crate::state::Dialect;
 
-/// The version of envd whose behaviour this is. SDKs use nothing that came later: metadata of files came with 0.6.2.
-pub(crate) const ENVD_VERSION: &str = "0.5.14";
+/// The version of envd whose behaviour this is, for SDKs use nothing that came later. Metadata of files came with 0.6.2, entries
+/// in changes with 0.6.3, network mounts to watch with 0.6.4, a bound on uploads that pause with 0.6.7.
+pub(crate) const ENVD_VERSION: &str = "0.6.7";
 /// Once the id of a machine; clients still want one.
 const CLIENT: &str = "sandstorm";
 
@@ -23,7 +26,13 @@ pub(crate) fn is_paused(view: &SandboxView) -> bool {
 
 impl Dialect {
     /// What a client needs to use a sandbox.
-    pub(crate) fn access(&self, caller: &Caller, id: SandboxId, template: &str) -> Result<Value, Refusal> {
+    pub(crate) fn access(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        template: &str,
+        here: &Here,
+    ) -> Result<Value, Refusal> {
         Ok(json!({
             "templateID": template,
             "sandboxID": id.bare(),
@@ -32,12 +41,17 @@ impl Dialect {
             "envdVersion": ENVD_VERSION,
             "envdAccessToken": self.control.sandbox_token(caller, id, ENVD)?,
             "trafficAccessToken": self.control.sandbox_token(caller, id, TRAFFIC)?,
-            "domain": self.settings.domain,
+            "domain": here.0,
         }))
     }
 
-    pub(crate) fn access_to(&self, caller: &Caller, view: &SandboxView) -> Result<Value, Refusal> {
-        self.access(caller, view.id, template_of(view))
+    pub(crate) fn access_to(
+        &self,
+        caller: &Caller,
+        view: &SandboxView,
+        here: &Here,
+    ) -> Result<Value, Refusal> {
+        self.access(caller, view.id, template_of(view), here)
     }
 }
 
@@ -67,19 +81,21 @@ pub(crate) fn listed(view: &SandboxView) -> Value {
 
 impl Dialect {
     /// Everything about one sandbox.
-    pub(crate) fn detail(&self, caller: &Caller, view: &SandboxView) -> Result<Value, Refusal> {
+    pub(crate) fn detail(&self, caller: &Caller, view: &SandboxView, here: &Here) -> Result<Value, Refusal> {
         let mut detail = listed(view);
         detail["envdAccessToken"] = self.control.sandbox_token(caller, view.id, ENVD)?.into();
-        detail["domain"] = json!(self.settings.domain);
-        detail["network"] = json!({"allowPublicTraffic": view.spec.labels.public_ports() == Some(true)});
+        detail["domain"] = json!(here.0);
+        let mut network = network::shown(&view.spec.network);
+        network["allowPublicTraffic"] = (view.spec.labels.public_ports() == Some(true)).into();
+        if let Some(mask) = view.spec.labels.get(REQUEST_HOST) {
+            network["maskRequestHost"] = mask.into();
+        }
+        detail["network"] = network;
         detail["allowInternetAccess"] = (view.spec.network != NetworkPolicy::None).into();
         detail["lifecycle"] = json!({
             "autoResume": view.spec.labels.get(AUTO_RESUME) == Some("true"),
-            "onTimeout": match view.spec.lifetime.then { OnEnd::Pause => "pause", OnEnd::Delete => "kill" },
+            "onTimeout": match view.spec.lifetime.then { OnEnd::Pause | OnEnd::PauseFiles => "pause", OnEnd::Delete => "kill" },
         });
-        if is_paused(view) {
-            detail["pauseMode"] = "full".into();
-        }
         Ok(detail)
     }
 }

@@ -1,7 +1,7 @@
 //! Files: `/files` and `filesystem.Filesystem`.
 
 use axum::body::Body;
-use data_encoding::BASE64_NOPAD;
+use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
@@ -34,6 +34,93 @@ async fn files_are_written_and_read_in_parts() {
     assert_eq!(client.send(request.body(Body::empty()).unwrap()).await.status, 416);
     read(&client, &made, "nothing").await.refused(404);
     read(&client, &made, "/home/user").await.refused(400);
+}
+
+#[tokio::test]
+async fn what_is_kept_with_a_file_is_told_wherever_it_is() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let up = async |path: &str, metadata: &[(&str, &str)]| {
+        let mut request = client.inside("POST", &made, ENVD, path);
+        for (name, value) in metadata {
+            request = request.header(format!("X-Metadata-{name}"), *value);
+        }
+        let request = request.header("content-type", "application/octet-stream");
+        client.send(request.body(Body::from("x")).unwrap()).await
+    };
+    let call = async |method: &str, message: Value| {
+        client.rpc(&made, &format!("/filesystem.Filesystem/{method}"), message).await.json()
+    };
+    let wanted = json!({"author": "Ada L.", "n": "1"});
+    let written = up("/files?path=d/a", &[("Author", "Ada L."), ("n", "1")]).await;
+    assert_eq!(written.json()[0]["metadata"], wanted);
+    assert_eq!(call("Stat", json!({"path": "d/a"})).await["entry"]["metadata"], wanted);
+    assert_eq!(call("ListDir", json!({"path": "d"})).await["entries"][0]["metadata"], wanted);
+    let moved = call("Move", json!({"source": "d/a", "destination": "d/b"})).await;
+    assert_eq!(moved["entry"]["metadata"], wanted);
+    // Writing anew keeps nothing of before.
+    let plain = up("/files?path=d/b", &[]).await;
+    assert_eq!(plain.json()[0].get("metadata"), None);
+    assert_eq!(call("Stat", json!({"path": "d/b"})).await["entry"].get("metadata"), None);
+    up("/files?path=d/c", &[("k", "\tx")]).await.refused(400);
+    up("/files?path=d/c", &[("k", &"x".repeat(5000))]).await.refused(400);
+    assert_eq!(call("Stat", json!({"path": "d/c"})).await["code"], "not_found");
+}
+
+/// A user as calls name it, and as addresses do.
+#[tokio::test]
+async fn files_of_root_are_roots() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let put = async |path: &str| {
+        let request = client.inside("POST", &made, ENVD, path);
+        let request = request.header("content-type", "application/octet-stream");
+        client.send(request.body(Body::from("x")).unwrap()).await
+    };
+    let stat = async |user: &str, path: &str| {
+        let basic = format!("Basic {}", BASE64.encode(format!("{user}:").as_bytes()));
+        let request = client.inside("POST", &made, ENVD, "/filesystem.Filesystem/Stat");
+        let request = request.header("content-type", "application/json").header("authorization", basic);
+        let body = json!({"path": path}).to_string();
+        client.send(request.body(Body::from(body)).unwrap()).await.json()
+    };
+    put("/files?path=/root/a").await.refused(403);
+    let written = put("/files?path=a&username=root").await;
+    assert_eq!(written.json()[0]["path"], "/root/a");
+    let entry = stat("root", "~/a").await["entry"].clone();
+    assert_eq!((&entry["path"], &entry["owner"]), (&json!("/root/a"), &json!("root")));
+    assert_eq!(put("/files?path=a").await.json()[0]["path"], "/home/user/a");
+    assert_eq!(stat("user", "a").await["entry"]["owner"], "user");
+    assert_eq!(stat("nobody", "a").await["code"], "unauthenticated");
+    put("/files?path=a&username=nobody").await.refused(401);
+}
+
+#[tokio::test]
+async fn a_watcher_tells_what_is_there_when_it_is_asked_to() {
+    let world = World::new().await;
+    let client = world.client();
+    let made = client.create().await;
+    let call = async |method: &str, message: Value| {
+        client.rpc(&made, &format!("/filesystem.Filesystem/{method}"), message).await.json()
+    };
+    call("MakeDir", json!({"path": "d"})).await;
+    let full = json!({"path": "d", "includeEntry": true, "allowNetworkMounts": true});
+    let full = call("CreateWatcher", full).await["watcherId"].clone();
+    let plain = call("CreateWatcher", json!({"path": "d"})).await["watcherId"].clone();
+    assert_eq!(put(&client, &made, "d/a", "12345").await.status, 200);
+    let events = call("GetWatcherEvents", json!({"watcherId": full})).await["events"].clone();
+    assert_eq!((&events[0]["name"], &events[0]["type"]), (&json!("a"), &json!("EVENT_TYPE_CREATE")));
+    assert_eq!(
+        (&events[0]["entry"]["path"], &events[0]["entry"]["size"]),
+        (&json!("/home/user/d/a"), &json!("5"))
+    );
+    let events = call("GetWatcherEvents", json!({"watcherId": plain})).await["events"].clone();
+    assert_eq!((&events[0]["name"], events[0].get("entry")), (&json!("a"), None));
+    assert_eq!(call("Remove", json!({"path": "d/a"})).await, json!({}));
+    let events = call("GetWatcherEvents", json!({"watcherId": full})).await["events"].clone();
+    assert_eq!((&events[0]["type"], events[0].get("entry")), (&json!("EVENT_TYPE_REMOVE"), None));
 }
 
 #[tokio::test]

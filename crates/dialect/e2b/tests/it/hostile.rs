@@ -131,7 +131,7 @@ async fn bodies_that_make_no_sense_are_refused() {
         ("/execute", "{\"code\": \"1\", \"context_id\": \"a\"}", 404),
         ("/execute", "{\"code\": \"1\", \"language\": \"no such\"}", 400),
         ("/execute", "{\"code\": \"1\", \"env_vars\": {\"=\": \"\"}}", 400),
-        ("/contexts", "{\"language\": \"bash\"}", 400),
+        ("/contexts", "{\"language\": \"perl\"}", 400),
         ("/contexts/nothing/restart", "{}", 404),
         ("/nothing", "{}", 404),
     ] {

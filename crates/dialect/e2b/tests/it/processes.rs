@@ -1,9 +1,11 @@
 //! `process.Process`.
 
+use axum::body::Body;
 use data_encoding::BASE64;
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{ENVD, World};
 
 fn shell(line: &str) -> Value {
     json!({"process": {"cmd": "/bin/sh", "args": ["-c", line], "envs": {}}, "stdin": false})
@@ -33,6 +35,32 @@ async fn a_program_is_started_heard_and_ended() {
     let kill = json!({"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"});
     let killed = client.rpc(&made, "/process.Process/SendSignal", kill).await;
     assert_eq!((killed.status.as_u16(), &killed.json()["code"]), (404, &json!("not_found")));
+}
+
+/// What clients take the end of a sandbox from: the connection breaks off, and `/health` says that there is none.
+#[tokio::test]
+async fn a_sandbox_that_ends_takes_its_streams_along() {
+    let world = World::new().await;
+    let client = world.client();
+    for ended_by in ["delete", "timeout"] {
+        let made = client.create().await;
+        let request = client.streaming(&made, "/process.Process/Start", shell("sleep 60"));
+        let mut pieces = client.ask(request).await.into_body().into_data_stream();
+        let first = pieces.next().await.unwrap().unwrap();
+        assert_eq!(first[0], 0, "a message and no end");
+        let path = format!("/sandboxes/{}", made.id);
+        let ended = match ended_by {
+            "delete" => client.delete(&path).await,
+            _ => client.post(&format!("{path}/timeout"), json!({"timeout": 0})).await,
+        };
+        assert_eq!(ended.status, 204, "{ended_by}");
+        let rest: Vec<_> = pieces.collect().await;
+        let (last, before) = rest.split_last().unwrap();
+        assert!(last.is_err(), "{ended_by}: {rest:?}");
+        assert!(before.iter().all(|piece| piece.as_ref().is_ok_and(|piece| piece[0] == 0)), "{rest:?}");
+        let health = client.inside("GET", &made, ENVD, "/health").body(Body::empty()).unwrap();
+        assert_eq!(client.send(health).await.refused(502), "The sandbox was not found");
+    }
 }
 
 #[tokio::test]

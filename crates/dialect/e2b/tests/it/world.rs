@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::{Extension, Router};
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use sandstorm_control::server::{
     Caller, Control, KeyForm, NewKey, NewTenant, Quota, Scope, Scopes, Settings, Setup, testing,
 };
@@ -21,6 +21,8 @@ use tower::ServiceExt;
 
 pub(crate) const ENVD: &str = "49983";
 pub(crate) const INTERPRETER: &str = "49999";
+/// A port on which something listens.
+pub(crate) const LISTENS: u16 = 8080;
 
 pub(crate) struct World {
     pub(crate) control: Control,
@@ -43,7 +45,12 @@ impl World {
         });
         let control = Control::start(Setup { store, provider, runner, settings: server() }).await.unwrap();
         let settings = E2bSettings { network: false, ..E2bSettings::default() };
-        let forward: Forward = Arc::new(|_| Box::pin(std::future::ready(None)));
+        // Behind one port is a program that says which host it is called by.
+        let forward: Forward = Arc::new(|asked| {
+            let host = asked.host.map(|host| host.to_str().unwrap().to_owned()).unwrap_or_default();
+            let answer = (asked.port == LISTENS).then(|| Response::new(Body::from(host)));
+            Box::pin(std::future::ready(answer))
+        });
         let dialect = Dialect::new(control.clone(), settings, forward);
         Self { control, dialect, _state: state }
     }
@@ -66,6 +73,13 @@ impl World {
         };
         let (_, secret) = self.control.create_key(&admin, key).await.unwrap();
         self.client_of(self.control.authenticate(&secret).await.unwrap())
+    }
+
+    /// Somebody without a key, as the gateway answers them.
+    pub(crate) fn nobody(&self) -> Client {
+        let dialect = self.dialect.clone();
+        let refused = async || sandstorm_dialect_e2b::refusal(StatusCode::UNAUTHORIZED, "no key");
+        Client { routes: Router::new().fallback(refused), dialect }
     }
 
     fn client_of(&self, caller: Caller) -> Client {
@@ -131,15 +145,20 @@ impl Client {
 
     /// One call whose answer is a stream: its messages and its end.
     pub(crate) async fn stream(&self, made: &Made, path: &str, message: Value) -> (Vec<Value>, Value) {
+        let answer = self.send(self.streaming(made, path, message)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        frames(&answer.body)
+    }
+
+    /// A call whose answer is a stream.
+    pub(crate) fn streaming(&self, made: &Made, path: &str, message: Value) -> Request<Body> {
         let message = message.to_string();
         let mut body = vec![0];
         body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
         body.extend_from_slice(message.as_bytes());
         let request =
             self.inside("POST", made, ENVD, path).header("content-type", "application/connect+json");
-        let answer = self.send(request.body(Body::from(body)).unwrap()).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        frames(&answer.body)
+        request.body(Body::from(body)).unwrap()
     }
 
     /// A request to a port of a sandbox.
@@ -152,11 +171,15 @@ impl Client {
             .header("x-access-token", &made.token)
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+    pub(crate) async fn ask(&self, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let router =
             if self.dialect.claims(&parts) { self.dialect.data_plane() } else { self.routes.clone() };
-        let response = router.oneshot(Request::from_parts(parts, body)).await.unwrap();
+        router.oneshot(Request::from_parts(parts, body)).await.unwrap()
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.ask(request).await;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec();
         Answer { status, headers, body }

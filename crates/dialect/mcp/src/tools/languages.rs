@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::run_code::shares_interpreters;
 use super::{Hints, Tool};
 use crate::answer::Answer;
 use crate::call::Call;
@@ -61,7 +62,7 @@ pub(crate) fn all() -> Vec<Language> {
     let language = |language: &sandstorm_language::Language| Language {
         name: language.name.clone(),
         title: language.title.clone(),
-        keeps_variables: language.has_contexts(),
+        keeps_variables: shares_interpreters(language),
         packages: language.packages.is_some(),
     };
     sandstorm_language::Catalogue::embedded().iter().map(language).collect()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use sandstorm_control::server::{ExecWork, NewContext, NewExec, NewSandbox};
-use sandstorm_language::Catalogue;
+use sandstorm_language::{Catalogue, Language};
 use sandstorm_provider::ByteStream;
 use sandstorm_types::{
     Blob, ContextId, EnvMap, GuestPath, LanguageName, LimitsPatch, OnEnd, Requirement, RunSpec, SandboxId,
@@ -151,9 +151,18 @@ async fn place(call: &Call, input: &Input, language: &LanguageName) -> Result<Op
     }
 }
 
-/// Whether there are living interpreters of a language. One that does not exist is complained of where it is used.
+/// Languages whose variables live on from call to call. Others run as a program each time, which says how it ended: a model
+/// reads the exit code of a command.
+const KEPT: [&str; 2] = ["python", "javascript"];
+
+/// Whether calls of a language share an interpreter.
+pub(super) fn shares_interpreters(language: &Language) -> bool {
+    KEPT.contains(&language.name.as_str()) && language.has_contexts()
+}
+
+/// The same by its name. One that does not exist is complained of where it is used.
 fn keeps_variables(language: &LanguageName) -> bool {
-    Catalogue::embedded().get(language.as_str()).is_ok_and(sandstorm_language::Language::has_contexts)
+    Catalogue::embedded().get(language.as_str()).is_ok_and(shares_interpreters)
 }
 
 /// The first living interpreter of a language in a sandbox, or a new one.

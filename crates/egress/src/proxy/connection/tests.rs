@@ -16,6 +16,7 @@ use crate::testing::{World, allow, list};
 
 mod answers;
 mod changes;
+mod filters;
 mod names;
 mod requests;
 

@@ -29,7 +29,7 @@ def start_program(zygote, job):
     if job.alone:
         hides = could_hide_a_module(filename.rpartition("/")[2]) or first and hides_a_module(first)
     else:
-        hides = hides_a_module([own_folder, *first])
+        hides = hides_a_module([own_folder, *first, *folder_of_the_user()])
     if hides:
         return None
     set_search_path(own_folder, first, job.alone)
@@ -131,6 +131,16 @@ def add_user_site(alone):
     site.addsitedir(folder, set(sys.path))
     sys.path.extend(entry for entry in behind if entry not in sys.path)
     return True
+
+
+def folder_of_the_user():
+    """Where packages lie that the user installed for themselves, if there are any: they may be other ones of those that the
+    zygote has imported."""
+    folder = ZYGOTE_USER_SITE
+    if ENVIRONMENT.get(b"HOME") != ZYGOTE_HOME:
+        site.USER_SITE = site.USER_BASE = None
+        folder = site.getusersitepackages()
+    return [folder] if access(folder, F_OK) else []
 
 
 def hides_a_module(folders):

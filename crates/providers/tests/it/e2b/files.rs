@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use sandstorm_provider::{ByteStream, FileOp, FileReply, Provider, ProviderExt, ReadRange};
+use sandstorm_provider::{ByteStream, FileOp, FileReply, Provider, ProviderExt, ReadRange, WriteOptions};
 use sandstorm_types::{ErrorKind, GuestPath};
 
 use super::world::{adapter, behind_proxy, world};
@@ -20,7 +20,7 @@ async fn a_large_file_goes_there_and_back_in_pieces() {
     let id = sandbox(&adapter).await;
     let piece: Bytes = (0..1 << 20).map(|place: u32| (place % 251) as u8).collect();
     let body = ByteStream::new(stream::iter(vec![piece.clone(); 64]).map(Ok));
-    adapter.write_file(&cx(), &id, &path("large"), body).await.unwrap();
+    adapter.write_file(&cx(), &id, &path("large"), WriteOptions::default(), body).await.unwrap();
     let mut back = adapter.read_file(&cx(), &id, &path("large"), ReadRange::default()).await.unwrap();
     let mut read = 0;
     while let Some(bytes) = back.next().await {

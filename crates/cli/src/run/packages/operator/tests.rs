@@ -53,7 +53,7 @@ fn a_variable_is_stronger_than_a_file() {
 #[test]
 fn credentials_are_taken_out_of_an_address() {
     let split = |address: &str| {
-        let IndexSource { address, credentials } = split(String::from(address));
+        let IndexSource { address, credentials, .. } = split(String::from(address));
         (address.unwrap(), credentials)
     };
     assert_eq!(split("https://a.example/x@y"), ("https://a.example/x@y".to_owned(), None));

@@ -94,3 +94,25 @@ async fn the_operators_reach_is_lost_with_the_rule() {
     world.shared.set_policy(list(vec![rule]));
     assert_cut(client, tasks, &world).await;
 }
+
+#[tokio::test]
+async fn a_filter_cuts_what_it_denies_and_what_wants_other_headers() {
+    let filter =
+        |text: &str| serde_json::from_str::<NetworkPolicy>(&format!("{{\"filter\": {text}}}")).unwrap();
+    let (world, _server) = world(NetworkPolicy::Open).await;
+    world.resolves("a.test.", &[PUBLIC]);
+    let (mut client, tasks) = connect(&world, synthetic(&world, "a.test", 8080)).await;
+    client.write_all(b"x").await.unwrap();
+    sent(&world, 1).await;
+    world.shared.set_policy(filter(r#"{"deny": ["1.1.1.1/32"]}"#));
+    client.write_all(b"y").await.unwrap();
+    sent(&world, 2).await;
+    world.shared.set_policy(filter(r#"{"deny": ["93.184.216.34/32"]}"#));
+    assert_cut(client, tasks, &world).await;
+    world.shared.set_policy(NetworkPolicy::Open);
+    let (mut client, tasks) = connect(&world, synthetic(&world, "a.test", 80)).await;
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n").await.unwrap();
+    sent(&world, 10).await;
+    world.shared.set_policy(filter(r#"{"headers": [{"host": "a.test", "headers": {"X": "1"}}]}"#));
+    assert_cut(client, tasks, &world).await;
+}
